@@ -1,0 +1,59 @@
+"""Vectorised, accelerator-backed simulation of differentially private federated bandits.
+
+>>> import jax, fedbandit_jax as fb
+>>> env = fb.envs.sphere(n_agents=10, n_arms=20, dim=5, rewards="bernoulli")
+>>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+>>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), n_seeds=4)
+>>> result.regret.shape
+(4, 200)
+
+Everything is imported when first used, so that reading results needs no JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedbandit_jax import algos as algos
+    from fedbandit_jax import data as data
+    from fedbandit_jax import envs as envs
+    from fedbandit_jax import plotting as plotting
+    from fedbandit_jax import privacy as privacy
+    from fedbandit_jax._core.struct import pytree as pytree
+    from fedbandit_jax._core.struct import static as static
+    from fedbandit_jax.interfaces import Algorithm as Algorithm
+    from fedbandit_jax.interfaces import Environment as Environment
+    from fedbandit_jax.interfaces import Feedback as Feedback
+    from fedbandit_jax.interfaces import Report as Report
+    from fedbandit_jax.interfaces import Round as Round
+    from fedbandit_jax.interfaces import Spec as Spec
+    from fedbandit_jax.interfaces import Status as Status
+    from fedbandit_jax.results import Result as Result
+    from fedbandit_jax.results import concat as concat
+    from fedbandit_jax.simulation import SimulationError as SimulationError
+    from fedbandit_jax.simulation import simulate as simulate
+    from fedbandit_jax.simulation import sweep as sweep
+
+__version__ = "0.1.0"
+
+_MODULES = ("algos", "data", "envs", "plotting", "privacy")
+_HOME = {
+    "_core.struct": ("pytree", "static"),
+    "interfaces": ("Algorithm", "Environment", "Feedback", "Report", "Round", "Spec", "Status"),
+    "results": ("Result", "concat"),
+    "simulation": ("SimulationError", "simulate", "sweep"),
+}
+_NAMES = {name: module for module, names in _HOME.items() for name in names}
+__all__ = sorted([*_MODULES, *_NAMES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fedbandit_jax.{name}")
+    if name in _NAMES:
+        return getattr(import_module(f"fedbandit_jax.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'fedbandit_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""Building blocks that know no bandit: pytrees, validation, random streams, linear algebra."""

@@ -1,0 +1,123 @@
+"""Online ridge regression for many agents at once: Cholesky solve, then Sherman-Morrison rank-one updates.
+
+Layout. Contexts arrive as (M, K, d). Everything kept between rounds has the agents *last*, (d, d, A) and (d, A): on
+a CPU the last axis is the vector lane, and a sum of products over d unrolled in Python becomes one fused loop, ten
+times faster than a batched contraction. A is M, or 1 when all agents share the same statistics (it broadcasts).
+Above `UNROLL_DIM` features the contraction is a matrix product instead.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+UNROLL_DIM = 16
+
+
+class Posterior(NamedTuple):
+    """Ridge estimate of one linear model per agent."""
+
+    inverse: Array  # (d, d, A) inverse of the regularised Gram matrix V
+    theta: Array  # (d, A) V^-1 b
+
+
+def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
+    """Posterior of Gram matrices (A, d, d) and bias vectors (A, d), and whether each V is positive definite (A,)."""
+    factor = jnp.linalg.cholesky(gram)
+    ok = jnp.isfinite(factor).all(axis=(-2, -1))
+    eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
+    half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+    inverse = jnp.einsum("aki,akj->ija", half, half)
+    theta = jnp.einsum("ija,aj->ia", inverse, bias)
+    return Posterior(inverse, theta), ok
+
+
+def _features_first(contexts: Array) -> Array:
+    """(M, K, d) -> (d, K, M). Environments that draw agents-last hand over a view, and the two moves cancel."""
+    return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
+
+
+def from_features_first(features: Array) -> Array:
+    """(d, K, M) -> (M, K, d), the public layout."""
+    return jnp.moveaxis(features, (0, 1, 2), (2, 1, 0))
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """Sum over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
+    if a.shape[0] > UNROLL_DIM:
+        return (a * b).sum(0)
+    total = a[0] * b[0]
+    for i in range(1, a.shape[0]):
+        total = total + a[i] * b[i]
+    return total
+
+
+def inner(contexts: Array, theta: Array) -> Array:
+    """<x, theta> of every arm: contexts (M, K, d), theta (d, A) -> (K, M)."""
+    if contexts.shape[-1] > UNROLL_DIM:
+        return jnp.einsum("mkd,dm->km", contexts, jnp.broadcast_to(theta, (*theta.shape[:1], len(contexts))))
+    return _dot(_features_first(contexts), theta[:, None, :])
+
+
+def width_sq(contexts: Array, inverse: Array) -> Array:
+    """x' V^-1 x of every arm: contexts (M, K, d), inverse (d, d, A) -> (K, M)."""
+    d = contexts.shape[-1]
+    if d > UNROLL_DIM:
+        if inverse.shape[-1] == 1:
+            image = contexts @ inverse[..., 0]
+        else:
+            image = jnp.einsum("mkd,dem->mke", contexts, inverse)
+        return (image * contexts).sum(-1).T
+    x = _features_first(contexts)
+    total = jnp.zeros((), contexts.dtype)
+    for i in range(d):
+        row = x[i] * inverse[i, i]
+        for j in range(i):
+            row = row + (2 * inverse[i, j]) * x[j]
+        total = total + row * x[i]
+    return total
+
+
+def take(contexts: Array, arms: Array) -> Array:
+    """Feature vectors of the chosen arms: contexts (M, K, d), arms (M,) -> (d, M)."""
+    if contexts.shape[-1] > UNROLL_DIM:
+        return jnp.take_along_axis(contexts, arms[:, None, None], axis=1)[:, 0].T
+    return jnp.take_along_axis(_features_first(contexts), arms[None, None, :], axis=1)[:, 0]
+
+
+def first_argmax(scores: Array) -> Array:
+    """Index of the largest score over the leading axis, lowest index on ties: (K, M) -> (M,) int32.
+
+    Two vectorised reductions, ten times faster than `jnp.argmax` on CPU.
+    """
+    best = scores.max(0)
+    index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    return jnp.where(scores == best, index, jnp.int32(2**30)).min(0)
+
+
+def gain(posterior: Posterior, x: Array) -> tuple[Array, Array]:
+    """V^-1 x (d, M) and 1 / (1 + x' V^-1 x) (M,) for one new feature vector per agent, x (d, M)."""
+    if len(x) > UNROLL_DIM:
+        image = jnp.einsum("dem,em->dm", posterior.inverse, x)
+    else:
+        image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
+    return image, 1 / (1 + _dot(image, x))
+
+
+def update(posterior: Posterior, x: Array, y: Array, image: Array, scale: Array) -> Posterior:
+    """Sherman-Morrison: add x x' to V and x y to b, given `image, scale = gain(posterior, x)`."""
+    residual = (y - _dot(posterior.theta, x)) * scale
+    inverse = posterior.inverse - image[:, None] * (image * scale)[None]
+    return Posterior(inverse, posterior.theta + image * residual)
+
+
+def project_psd(matrix: Array) -> Array:
+    """Nearest positive semidefinite matrix in Frobenius norm: negative eigenvalues set to zero, (..., d, d)."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.maximum(values, 0)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+
+
+def tile(posterior: Posterior, n_agents: int) -> Posterior:
+    """Give every agent its own copy of a shared posterior, A = 1 -> A = n_agents."""
+    return jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-1], n_agents)), posterior)

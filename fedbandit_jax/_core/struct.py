@@ -1,0 +1,35 @@
+"""Frozen dataclasses that are JAX pytrees: numbers are leaves, `static()` fields are compile-time constants."""
+
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+T = TypeVar("T", bound=type)
+
+
+def static(**kwargs: Any) -> Any:
+    """A field that sets a shape or a Python branch: part of the compiled program, so it must be hashable."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
+def pytree(cls: T) -> T:
+    """Make `cls` a frozen keyword-only dataclass and a pytree.
+
+    Changing a leaf re-uses the compiled program, changing a static field compiles again. Validate in a factory,
+    not in `__post_init__`: JAX rebuilds instances around tracers.
+
+    >>> import jax
+    >>> @pytree
+    ... class Line:
+    ...     slope: float
+    ...     points: int = static(default=2)
+    >>> jax.tree.leaves(Line(slope=3.0))
+    [3.0]
+    """
+    cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    meta = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if not f.metadata.get("static")]
+    return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)

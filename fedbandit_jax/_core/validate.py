@@ -1,0 +1,66 @@
+"""Host-side checks. Every failure is one sentence that names the argument and the value."""
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+
+def _number(name: str, value: Any, condition: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number {condition}, got {value!r}")
+    return float(value)
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    """An integer no smaller than `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer >= {at_least}, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be >= {at_least}, got {value}")
+    return int(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0."""
+    number = _number(name, value, "> 0")
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be finite and > 0, got {value}")
+    return number
+
+
+def non_negative(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    number = _number(name, value, ">= 0")
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    return number
+
+
+def probability(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    number = _number(name, value, "in (0, 1)")
+    if not 0 < number < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {value}")
+    return number
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
+    """A float32 array of `ndim` dimensions without NaN or infinity."""
+    array = np.asarray(value, dtype=np.float32)
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(f"{name} must be finite, got {array[where]} at index {where} ({len(bad)} bad entries)")
+    return array

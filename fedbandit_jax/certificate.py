@@ -1,0 +1,76 @@
+"""Certificates: what a run proves about privacy, what it does not, and by which accountant. No JAX here."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from typing import Any, Literal
+
+Claim = Literal["certified", "as_printed", "none"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The privacy statement saved with every result.
+
+    `claim` is
+    - `certified`: the stated (epsilon, delta) holds for the code that ran, under the stated adjacency;
+    - `as_printed`: only the weaker statement in `reason` holds, the paper's own does not;
+    - `none`: nothing is claimed; `epsilon_exact` still says what the noise alone would give, if anything.
+    """
+
+    claim: Claim
+    reason: str
+    trust: str = "none"
+    adjacency: str = "none"
+    unit: str = "none"
+    epsilon: float | None = None
+    delta: float | None = None
+    epsilon_exact: float | None = None
+    accountant: str = "none"
+    noise_std: float | None = None
+    server_noise_std: float | None = None
+    releases: int | None = None
+    releases_per_user: int | None = None
+    not_covered: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-serialisable dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Certificate:
+        """Inverse of `to_json`."""
+        return cls(**{**fields, "not_covered": tuple(fields.get("not_covered", ()))})
+
+    def __str__(self) -> str:
+        rows = [("claim", f"{self.claim}: {self.reason}")]
+        if self.epsilon is not None:
+            rows += [
+                ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"),
+                ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
+                ("accountant", self.accountant),
+                ("trust model", self.trust),
+                ("adjacency", self.adjacency),
+                ("privacy unit", self.unit),
+                ("noise", f"std {_number(self.noise_std)} per entry of a silo's release, "
+                          f"at most {_number(self.server_noise_std)} in the server's sums"),
+                ("releases", f"{self.releases}, of which one user touches at most {self.releases_per_user}"),
+            ]  # fmt: skip
+        if self.not_covered:
+            rows.append(("not covered", "; ".join(self.not_covered)))
+        return "\n".join(
+            textwrap.fill(
+                value, 100, initial_indent=f"{label:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False
+            )
+            for label, value in rows
+        )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g}"
+
+
+def no_privacy(reason: str) -> Certificate:
+    """The certificate of an algorithm that protects nobody."""
+    return Certificate(claim="none", reason=reason)

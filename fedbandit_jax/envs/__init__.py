@@ -1,0 +1,8 @@
+"""Environments: who arrives, what may be offered, what they would answer."""
+
+from fedbandit_jax.envs.replay import Replay as Replay
+from fedbandit_jax.envs.replay import replay as replay
+from fedbandit_jax.envs.sphere import Sphere as Sphere
+from fedbandit_jax.envs.sphere import sphere as sphere
+
+ENVIRONMENTS = {"sphere": sphere, "replay": replay}

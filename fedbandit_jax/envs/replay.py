@@ -1,0 +1,131 @@
+"""Real data as a linear contextual bandit: queries of a feature table, shared out over the agents."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax._core import ridge, struct, validate
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+
+class World(NamedTuple):
+    """One seed's instance: nothing is random but who arrives and what they answer."""
+
+    theta: Array  # (d,)
+
+
+@struct.pytree
+class Replay:
+    """See `replay`."""
+
+    features: Array | np.ndarray  # (N + K, d), padded by K zero rows so that a slice of K rows always fits
+    starts: Array | np.ndarray  # (Q,) first row of each query
+    counts: Array | np.ndarray  # (Q,) rows of each query
+    theta: Array | np.ndarray  # (d,)
+    rewards: RewardLaw
+    spec: Spec = struct.static()
+
+    def init(self, key: Array) -> World:
+        """The same parameter for every seed."""
+        del key
+        return World(jnp.asarray(self.theta))
+
+    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+        """Each agent draws one of its own queries uniformly."""
+        del t
+        m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
+        n_queries = len(self.starts)
+        first = jnp.arange(m) * n_queries // m  # contiguous blocks of queries, as in the paper
+        last = (jnp.arange(m) + 1) * n_queries // m
+        query = jax.random.randint(key, (m,), first, last)
+        table, starts = jnp.asarray(self.features), jnp.asarray(self.starts)
+        rows = jax.vmap(lambda start: lax.dynamic_slice(table, (start, 0), (k, d)))(starts[query])
+        mask = jnp.arange(k) < jnp.asarray(self.counts)[query][:, None]
+        return Round(rows, mask), world
+
+    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+        """Rewards of the documents shown."""
+        means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
+        played = jnp.take_along_axis(means, arms[None], axis=0)[0]
+        best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
+        return self.rewards.feedback(key, best, played)
+
+
+def replay(
+    features: np.ndarray,
+    query_sizes: np.ndarray,
+    theta: np.ndarray,
+    *,
+    n_agents: int,
+    rewards: str = "gaussian",
+    noise_std: float = 0.5,
+) -> Replay:
+    """Linear bandit over a table of real feature vectors.
+
+    Query q owns `query_sizes[q]` consecutive rows of `features`. Queries are split over the agents in contiguous
+    blocks of (nearly) equal size; each round every agent receives one of its queries, uniformly at random, and
+    chooses a row. The mean reward of a row x is <x, theta>.
+
+    Args:
+        features: (N, d) finite feature vectors; a private algorithm will want norms <= 1.
+        query_sizes: (Q,) positive integers that sum to N.
+        theta: (d,) parameter, for instance `fb.data.lasso` of real labels.
+        n_agents: M <= Q.
+        rewards: "gaussian", "bernoulli" (needs every mean in [0, 1]) or "clipped_gaussian", as for `sphere`.
+        noise_std: standard deviation of the Gaussian rewards.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range, not finite, or the shapes disagree.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> table = np.eye(4, dtype=np.float32)
+        >>> env = fb.envs.replay(table, np.array([1, 3]), np.full(4, 0.5), n_agents=2)
+        >>> env.spec.n_arms, env.spec.max_norm
+        (3, 1.0)
+
+    Reference: Zhou & Chowdhury (2024), Section 6, "Real-data bandit instance".
+    """
+    features = validate.finite_array("features", features, ndim=2)
+    theta = validate.finite_array("theta", theta, ndim=1)
+    sizes = np.asarray(query_sizes)
+    if len(features) == 0:
+        raise ValueError("features must have at least one row, got none")
+    if theta.shape != features.shape[1:]:
+        raise ValueError(f"theta must have shape {features.shape[1:]} like a row of features, got {theta.shape}")
+    if sizes.ndim != 1 or not np.issubdtype(sizes.dtype, np.integer) or len(sizes) == 0 or sizes.min() < 1:
+        raise ValueError(f"query_sizes must be a vector of integers >= 1, got {query_sizes!r}")
+    if sizes.sum() != len(features):
+        raise ValueError(f"query_sizes must sum to the {len(features)} rows of features, got {sizes.sum()}")
+    n_agents = validate.integer("n_agents", n_agents, at_least=1)
+    if n_agents > len(sizes):
+        raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
+    law = reward_law(rewards, noise_std)
+    means = features @ theta
+    if law.law == "bernoulli" and not (-1e-6 <= means.min() and means.max() <= 1 + 1e-6):
+        raise ValueError(
+            f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
+        )
+    n_arms = int(sizes.max())
+    norm = float(np.linalg.norm(features.astype(np.float64), axis=1).max())
+    spec = Spec(
+        n_agents=n_agents,
+        n_arms=n_arms,
+        dim=features.shape[1],
+        max_norm=round(norm, 6),
+        rewards_in_unit=law.in_unit,
+    )
+    return Replay(
+        features=np.concatenate([features, np.zeros((n_arms, features.shape[1]), np.float32)]),
+        starts=(np.cumsum(sizes) - sizes).astype(np.int32),
+        counts=sizes.astype(np.int32),
+        theta=theta,
+        rewards=law,
+        spec=spec,
+    )

@@ -1,0 +1,138 @@
+"""What an environment, an algorithm and a process are: the types every layer speaks.
+
+Axis letters, everywhere: M agents, K arms, d dim, T rounds, B rounds in a batch, S synchronisations, L tree levels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+
+from fedbandit_jax.certificate import Certificate, no_privacy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Static description of an environment: what an algorithm may know before the first round. Hashable."""
+
+    n_agents: int  # M
+    n_arms: int  # K, the largest number offered
+    dim: int  # d
+    fixed_contexts: bool = False  # the same (M, K, d) contexts every round
+    max_norm: float = math.inf  # bound on the Euclidean norm of a feature vector
+    rewards_in_unit: bool = False  # are rewards in [0, 1]?
+
+
+class Round(NamedTuple):
+    """What the agents are offered."""
+
+    contexts: Array  # (M, K, d) feature vectors
+    mask: Array | None = None  # (M, K) which arms exist; None = all
+
+
+class Feedback(NamedTuple):
+    """What playing returns. Algorithms are given `reward` only; `regret` is for the record."""
+
+    reward: Array  # (M,)
+    regret: Array  # (M,) pseudo-regret: best mean - mean of the arm played
+
+
+class Status(enum.IntFlag):
+    """Why a seed must not be trusted; bits are combined."""
+
+    OK = 0
+    NOT_POSITIVE_DEFINITE = 1  # a privatised Gram matrix lost definiteness: the agents kept the previous estimate
+
+
+class Report(NamedTuple):
+    """What a synchronisation cost, and the status bits of the learner after it. Scalars."""
+
+    rounds: Array | int = 0  # rounds of communication
+    floats: Array | int = 0  # numbers sent, uplink + downlink, all agents
+    bits: Array | int = 0  # bits sent, uplink + downlink, all agents
+    status: Array | int = 0  # `Status` bits
+
+
+class Metrics(NamedTuple):
+    """What one step of a process adds to the record."""
+
+    regret: Array  # (rounds in a step,) group pseudo-regret of each round
+    report: Report
+
+
+class Environment(Protocol):
+    """A world: who arrives, what is offered, what would be answered. A pytree; see `fb.envs`."""
+
+    @property
+    def spec(self) -> Spec:
+        """Static description."""
+        ...
+
+    def init(self, key: Array) -> Any:
+        """Draw the world of one seed (theta*, fixed contexts, ...)."""
+        ...
+
+    def observe(self, key: Array, world: Any, t: Array) -> tuple[Round, Any]:
+        """What is offered in round t = 0, 1, ...; may move the world on."""
+        ...
+
+    def pull(self, key: Array, world: Any, offered: Round, arms: Array) -> Feedback:
+        """Rewards and regrets of the arms played, (M,) int32."""
+        ...
+
+
+class Algorithm:
+    """A federated bandit algorithm. Subclass it, decorate with `@fb.pytree`, define `init`, `act` and `learn`.
+
+    A run is S batches of `batch` rounds. In each, agents start from `download`, `act` and `learn` locally, and
+    `sync` ends the batch with all that the server and the agents exchange. The defaults suit an algorithm that
+    never communicates. Numbers are pytree leaves, so changing them does not compile again.
+    """
+
+    name: str = "algorithm"
+    batch: int = 1
+
+    def parameters(self) -> tuple[str, ...]:
+        """Names that `replace` takes."""
+        return tuple(field.name for field in dataclasses.fields(self)) if dataclasses.is_dataclass(self) else ()
+
+    def replace(self, **changes: Any) -> Algorithm:
+        """The same algorithm with other parameters."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        """Host-side set-up once the environment and T are known: calibrate noise, check norms."""
+        del spec, horizon
+        return self
+
+    def certificate(self, spec: Spec, horizon: int) -> Certificate:
+        """What the run proves about privacy. Computed on the host."""
+        del spec, horizon
+        return no_privacy("the algorithm adds no noise")
+
+    def init(self, key: Array, spec: Spec) -> Any:
+        """State before round 0."""
+        raise NotImplementedError(f"{type(self).__name__}.init")
+
+    def download(self, state: Any, offered: Round) -> Any:
+        """Local state of all agents at the start of a batch; `offered` is the batch's first round."""
+        del offered
+        return state
+
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        """Arms to play in round t, (M,) int32."""
+        raise NotImplementedError(f"{type(self).__name__}.act")
+
+    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
+        """New local state, and a record of the round that `sync` receives stacked over the batch."""
+        raise NotImplementedError(f"{type(self).__name__}.learn")
+
+    def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Report]:
+        """End batch k = 0, 1, ...: records have a leading axis B. Returns the state the next batch downloads."""
+        del key, k, state, records
+        return local, Report()
+

@@ -1,0 +1,51 @@
+"""The privacy asked for, and how far one user can move the released statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fedbandit_jax._core import validate
+
+# sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise
+# std on every entry of bias and covariance (spec: joint sensitivity; attained at <x, x'> = -1/2, y = y' = 1).
+JOINT_SENSITIVITY_SQ = {"replace": 4.5, "add_remove": 2.0}
+ADJACENCY = {
+    "replace": "one user's context and rewards replaced by any others",
+    "add_remove": "one user's contribution replaced by zero",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """An (epsilon, delta) differential privacy budget under a named adjacency.
+
+    Args:
+        epsilon: > 0, finite.
+        delta: in (0, 1).
+        adjacency: "replace" (default) changes one user's context and rewards arbitrarily; "add_remove" replaces the
+            user's contribution by zero, half the distance and so half the noise for the same epsilon.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    Example:
+        >>> Budget(epsilon=1.0, delta=0.1)
+        Budget(epsilon=1.0, delta=0.1, adjacency='replace')
+        >>> Budget(epsilon=-1.0, delta=0.1)
+        Traceback (most recent call last):
+        ValueError: epsilon must be finite and > 0, got -1.0
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str = "replace"
+
+    def __post_init__(self):
+        validate.positive("epsilon", self.epsilon)
+        validate.probability("delta", self.delta)
+        validate.one_of("adjacency", self.adjacency, ADJACENCY)
+
+    @property
+    def joint_sensitivity_sq(self) -> float:
+        """Squared joint l2 sensitivity of one user's (x y, x x'), equal noise on both."""
+        return JOINT_SENSITIVITY_SQ[self.adjacency]

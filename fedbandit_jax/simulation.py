@@ -1,0 +1,304 @@
+"""`simulate` and `sweep`: environment + algorithm + horizon + seeds -> Result. All checks happen before compiling."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from tqdm import tqdm
+
+from fedbandit_jax import driver
+from fedbandit_jax._core import random, validate
+from fedbandit_jax._core.files import check_writable
+from fedbandit_jax.interfaces import Algorithm, Environment, Status
+from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.results import Result
+
+
+class SimulationError(RuntimeError):
+    """Some seeds of a run must not be trusted. Nothing is lost: `.result` holds everything computed."""
+
+    def __init__(self, message: str, result: Result):
+        super().__init__(message)
+        self.result = result
+
+
+def simulate(
+    env: Environment,
+    algo: Algorithm,
+    *,
+    horizon: int,
+    key: Array,
+    n_seeds: int,
+    stride: int = 1,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    throw: bool = True,
+) -> Result:
+    """Run one algorithm for `horizon` rounds under `n_seeds` seeds.
+
+    Args:
+        env: environment, for instance `fb.envs.sphere(...)`.
+        algo: algorithm, for instance `fb.algos.fed_lin_ucb()`.
+        horizon: T, rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are played and
+            counted, and no synchronisation follows them.
+        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever n_seeds is, and two
+            algorithms under one key see the same users and the same reward noise. The same versions, device and
+            shapes give the same bits.
+        n_seeds: independent repetitions, run together.
+        stride: record the curves every `stride` rounds; must divide horizon.
+        progress: show a progress bar on stderr; default: only on a terminal.
+        checkpoint: file that is written every few seconds and when the run stops for any reason, Ctrl-C included. The
+            same call continues from it; delete it once the result is safe.
+        throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
+
+    Returns:
+        `fb.Result` with regret of shape (n_seeds, horizon / stride), cumulative over rounds and summed over agents.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value, before anything is compiled.
+        SimulationError: see `throw`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+        >>> result = fb.simulate(env, algo, horizon=100, key=jax.random.key(0), n_seeds=3)
+        >>> result.regret.shape, result.certificate.claim
+        ((3, 100), 'certified')
+    """
+    if not isinstance(algo, Algorithm):
+        raise TypeError(f"algo must be an fb.Algorithm, got {algo!r}")
+    run = _run(
+        env,
+        {algo.name: algo},
+        horizon=horizon,
+        key=key,
+        n_seeds=n_seeds,
+        stride=stride,
+        progress=progress,
+        checkpoint=checkpoint,
+        throw=throw,
+    )
+    return run[algo.name]
+
+
+def sweep(
+    env: Environment,
+    algos: Mapping[str, Algorithm] | Sequence[Algorithm],
+    *,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    horizon: int,
+    key: Array,
+    n_seeds: int,
+    stride: int = 1,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    throw: bool = True,
+) -> Result:
+    """Run several algorithms, each over a grid of parameters, on the same users and reward noise.
+
+    Configurations that differ only in numbers are stacked and run in one compiled program that draws the users once;
+    the rest are compiled separately.
+
+    Args:
+        env: environment.
+        algos: label -> algorithm, or algorithms with distinct names.
+        grid: parameter -> values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter (or
+            without a budget) is run once.
+        horizon, key, n_seeds, stride, progress, checkpoint, throw: as in `simulate`. There is one checkpoint file for
+            each compiled program: `checkpoint`.0, `checkpoint`.1, ...
+
+    Returns:
+        `fb.Result` with regret of shape (n_configurations, n_seeds, horizon / stride); `result[label]` selects one.
+
+    Raises:
+        ValueError, TypeError, SimulationError: as in `simulate`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))]
+        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=50, key=jax.random.key(0), n_seeds=2)
+        >>> result.labels
+        ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
+    """
+    if not isinstance(algos, Mapping):
+        names = [getattr(algo, "name", repr(algo)) for algo in algos]
+        if len(set(names)) < len(names):
+            raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
+        algos = dict(zip(names, algos))
+    if not algos:
+        raise ValueError("algos must name at least one algorithm, got none")
+    for label, algo in algos.items():
+        if not isinstance(algo, Algorithm):
+            raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
+    labelled = {k: v for label, algo in algos.items() for k, v in _expand(label, algo, grid or {}).items()}
+    return _run(
+        env,
+        labelled,
+        horizon=horizon,
+        key=key,
+        n_seeds=n_seeds,
+        stride=stride,
+        progress=progress,
+        checkpoint=checkpoint,
+        throw=throw,
+    )
+
+
+def _expand(label: str, algo: Algorithm, grid: Mapping[str, Iterable[Any]]) -> dict[str, Algorithm]:
+    """All combinations of the parameters that this algorithm has."""
+    mine = {name: list(values) for name, values in grid.items() if name in algo.parameters()}
+    if not mine:
+        return {label: algo}
+    points = [dict(zip(mine, values)) for values in itertools.product(*mine.values())]
+    return {
+        f"{label}({', '.join(f'{k}={v}' for k, v in point.items())})": algo.replace(**point) for point in points
+    }
+
+
+def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint, throw) -> Result:
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
+    stride = validate.integer("stride", stride, at_least=1)
+    if horizon % stride:
+        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    random.check_key("key", key)
+    if not hasattr(env, "spec"):
+        raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {env!r}")
+    if checkpoint is not None:
+        check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
+    processes = {label: _process(env, label, algo, horizon) for label, algo in algos.items()}
+    config = {
+        "environment": describe(env),
+        "algorithms": {label: describe(algo) for label, algo in algos.items()},
+        "horizon": horizon,
+        "n_seeds": n_seeds,
+        "stride": stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+    }
+    certificates = {label: algo.certificate(env.spec, horizon) for label, algo in algos.items()}
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_seeds))
+
+    groups: dict[Any, list[str]] = {}
+    for label, process in processes.items():
+        groups.setdefault(driver.signature(process), []).append(label)
+    fingerprint = hashlib.sha256(json.dumps([config, _versions()], sort_keys=True).encode()).hexdigest()
+    started = time.monotonic()
+    total = len(algos) * n_seeds * horizon
+    row = {}
+    with tqdm(
+        total=total,
+        unit=" rounds",
+        unit_scale=True,
+        desc="simulate",
+        disable=None if progress is None else not progress,
+    ) as bar:
+        for i, labels in enumerate(groups.values()):
+            curves = driver.run(
+                [processes[label] for label in labels],
+                keys,
+                stride=stride,
+                bar=bar,
+                checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
+                fingerprint=fingerprint,
+            )
+            row |= {label: (curves, j) for j, label in enumerate(labels)}
+
+    result = Result(
+        rounds=np.arange(stride, horizon + 1, stride),
+        regret=np.stack([row[label][0].regret[row[label][1]] for label in algos]),
+        communication={
+            name: np.stack([row[label][0].communication[name][row[label][1]] for label in algos])
+            for name in ("rounds", "floats", "bits")
+        },
+        status=np.stack([row[label][0].status[row[label][1]] for label in algos]),
+        certificates=certificates,
+        config=config,
+        provenance={**_provenance(), "seconds": round(time.monotonic() - started, 3)},
+    )
+    if throw and result.status.any():
+        raise SimulationError(_complaint(result), result)
+    return result
+
+
+def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> RoundProcess:
+    bound = algo.bind(env.spec, horizon)
+    for name, value in (("env", env), (f"algorithm {label!r}", bound)):
+        if not all(hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)):
+            raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
+    return RoundProcess(env=env, algo=bound, horizon=horizon)
+
+
+def _complaint(result: Result) -> str:
+    bad = {label: np.flatnonzero(status) for label, status in zip(result.labels, result.status) if status.any()}
+    flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
+    where = "; ".join(f"{label}: seeds {', '.join(map(str, seeds))}" for label, seeds in bad.items())
+    return (
+        f"{flags.name} in {where}. Regrets of these seeds are not the algorithm's. The exception's .result holds all "
+        "curves; throw=False returns them. A larger regularizer (confidence='theory') or regularizer='project' helps."
+    )
+
+
+def describe(value: Any) -> Any:
+    """A JSON-serialisable account of a configuration; arrays appear by shape and digest."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [describe(v) for v in value]
+    if isinstance(value, (np.ndarray, jax.Array)) and value.ndim:
+        array = np.asarray(value)
+        digest = hashlib.sha256(np.ascontiguousarray(array)).hexdigest()[:16]
+        return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+    if isinstance(value, (np.ndarray, jax.Array, np.generic)):
+        return value.item()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
+
+
+def _provenance() -> dict[str, Any]:
+    device = jax.devices()[0]
+    return {
+        **_versions(),
+        "python": platform.python_version(),
+        "git_commit": _git_commit(),
+        "device": device.device_kind,
+        "platform": device.platform,
+        "dtype": str(jnp.zeros(()).dtype),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _git_commit() -> str | None:
+    """Commit of this package's own checkout, with `+` if it has uncommitted changes; None when it was installed."""
+    here = Path(__file__).resolve().parent
+    if not (here.parent / ".git").exists():
+        return None
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
