@@ -6,8 +6,10 @@ not once per configuration.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,33 +49,30 @@ def run(
     """Run processes of one structure (see `signature`) for every key, and record every `stride` rounds."""
     leaves, treedef, axes = _stack(processes)
     leaves = jax.device_put(leaves)
-    n_steps = processes[0].n_steps
-    recorder = _Recorder(len(processes), len(keys), stride)
     static = {"treedef": treedef, "axes": axes, "n_configs": len(processes)}
-    worlds, states = _init()(leaves, keys, **static)
-    k = 0
-    runs = len(processes) * len(keys)
+    clock, runs = processes[0], len(processes) * len(keys)
+    progress = _Progress(0, *_init()(leaves, keys, **static), _Record.empty(len(processes), len(keys), stride))
     if checkpoint is not None and checkpoint.exists():
-        k, worlds, states = _restore(checkpoint, fingerprint, worlds, states, recorder)
-        bar.update(runs * recorder.rounds)
-    chunk = _chunk_length(n_steps, processes[0].rounds_at(0).stop)
+        progress = _restore(checkpoint, fingerprint, progress)
+        bar.update(runs * progress.record.rounds)
+    length = _chunk_length(clock.n_steps, len(clock.rounds_at(0)))
     saved = time.monotonic()
     try:
-        while k < n_steps:
-            steps = range(k, min(k + chunk, n_steps))
-            carried = _advance()(leaves, keys, worlds, states, jnp.arange(steps.start, steps.stop), **static)
-            worlds, states, (regret, report) = jax.block_until_ready(carried)
-            lengths = [len(processes[0].rounds_at(i)) for i in steps]
-            recorder.add(np.asarray(regret), jax.tree.map(np.asarray, report), lengths)
-            k = steps.stop
+        while progress.k < clock.n_steps:
+            steps = range(progress.k, min(progress.k + length, clock.n_steps))
+            ks = jnp.arange(steps.start, steps.stop)
+            worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, **static)
+            lengths = [len(clock.rounds_at(k)) for k in steps]
+            record = progress.record.add(*jax.tree.map(np.asarray, metrics), lengths)
+            progress = _Progress(steps.stop, worlds, states, record)  # one assignment: Ctrl-C sees all of it or none
             bar.update(runs * sum(lengths))
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                _save(checkpoint, fingerprint, k, worlds, states, recorder)
+                _save(checkpoint, fingerprint, progress)
                 saved = time.monotonic()
     finally:
-        if checkpoint is not None and recorder.rounds > 0:
-            _save(checkpoint, fingerprint, k, worlds, states, recorder)
-    return recorder.curves()
+        if checkpoint is not None and progress.k > 0:
+            _save(checkpoint, fingerprint, progress)
+    return progress.record.curves()
 
 
 def signature(process: Process) -> Any:
@@ -145,23 +144,33 @@ def _advance():
     return jax.jit(
         advance,
         static_argnames=("treedef", "axes", "n_configs"),
-        donate_argnames=("worlds", "states"),
         compiler_options=_options(),
     )
 
 
-class _Recorder:
-    """Turns per-step metrics into cumulative curves at rounds stride, 2 stride, ..., in float64 on the host."""
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """Cumulative curves at rounds stride, 2 stride, ..., in float64 on the host. Immutable: `add` returns the next."""
 
-    def __init__(self, n_configs: int, n_seeds: int, stride: int):
-        self.stride = stride
-        self.rounds = 0
-        self.total = np.zeros((n_configs, n_seeds))
-        self.sent = np.zeros((n_configs, n_seeds, 3), np.int64)
-        self.status = np.zeros((n_configs, n_seeds), np.int32)
-        self.pieces = [(np.zeros((n_configs, n_seeds, 0)), np.zeros((n_configs, n_seeds, 0, 3), np.int64))]
+    stride: int
+    rounds: int  # played so far
+    total: np.ndarray  # (C, S) regret so far
+    sent: np.ndarray  # (C, S, 3) communication so far
+    status: np.ndarray  # (C, S)
+    regret: tuple[np.ndarray, ...]  # pieces (C, S, n)
+    communication: tuple[np.ndarray, ...]  # pieces (C, S, n, 3)
 
-    def add(self, regret: np.ndarray, report: Report, lengths: list[int]) -> None:
+    @classmethod
+    def empty(cls, n_configs: int, n_seeds: int, stride: int) -> _Record:
+        """Nothing played."""
+        shape = (n_configs, n_seeds)
+        counts = np.zeros((*shape, 0, 3), np.int64)
+        zeros = np.zeros((*shape, 3), np.int64)
+        return cls(
+            stride, 0, np.zeros(shape), zeros, np.zeros(shape, np.int32), (np.zeros((*shape, 0)),), (counts,)
+        )
+
+    def add(self, regret: np.ndarray, report: Report, lengths: list[int]) -> _Record:
         """Metrics of consecutive steps: regret (steps, C, S, B), report fields (steps, C, S)."""
         keep = (np.arange(regret.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
         steps, configs, seeds, width = regret.shape
@@ -173,39 +182,59 @@ class _Recorder:
         ends = self.rounds + np.cumsum(lengths)
         at = np.arange(self.rounds // self.stride + 1, ends[-1] // self.stride + 1) * self.stride
         finished = np.searchsorted(ends, at, side="right")  # steps of this chunk that end by each recorded round
-        self.pieces.append((curve[..., at - self.rounds - 1], sent[:, :, finished]))
-        self.total, self.sent, self.rounds = curve[..., -1], sent[:, :, -1], int(ends[-1])
-        self.status = self.status | np.bitwise_or.reduce(np.asarray(report.status), axis=0)
+        return _Record(
+            stride=self.stride,
+            rounds=int(ends[-1]),
+            total=curve[..., -1],
+            sent=sent[:, :, -1],
+            status=self.status | np.bitwise_or.reduce(np.asarray(report.status), axis=0),
+            regret=(*self.regret, curve[..., at - self.rounds - 1]),
+            communication=(*self.communication, sent[:, :, finished]),
+        )
 
-    def joined(self) -> tuple[np.ndarray, np.ndarray]:
-        """Regret (C, S, n_records) and communication (C, S, n_records, 3) so far."""
-        regret, communication = zip(*self.pieces)
-        return np.concatenate(regret, axis=2), np.concatenate(communication, axis=2)
+    def joined(self) -> _Record:
+        """The same in one piece."""
+        regret, communication = np.concatenate(self.regret, axis=2), np.concatenate(self.communication, axis=2)
+        return dataclasses.replace(self, regret=(regret,), communication=(communication,))
 
     def curves(self) -> Curves:
         """Everything recorded so far."""
-        regret, communication = self.joined()
+        (regret,), (communication,) = self.joined().regret, self.joined().communication
         names = ("rounds", "floats", "bits")
         return Curves(regret, {name: communication[..., i] for i, name in enumerate(names)}, self.status)
 
 
-def _save(path: Path, fingerprint: str, k: int, worlds: Any, states: Any, recorder: _Recorder) -> None:
-    leaves = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves((worlds, states)))}
-    regret, communication = recorder.joined()
-    record = {name: getattr(recorder, name) for name in ("rounds", "total", "sent", "status")}
-    record |= {"regret": regret, "communication": communication}
-    write_atomic(path, lambda file: np.savez(file, k=k, fingerprint=fingerprint, **leaves, **record))
+class _Progress(NamedTuple):
+    """All there is to know about a run that has taken k steps."""
+
+    k: int
+    worlds: Any
+    states: Any
+    record: _Record
 
 
-def _restore(path: Path, fingerprint: str, worlds: Any, states: Any, recorder: _Recorder) -> tuple[int, Any, Any]:
+def _save(path: Path, fingerprint: str, progress: _Progress) -> None:
+    leaves = jax.tree.leaves((progress.worlds, progress.states))
+    arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    record = progress.record.joined()
+    arrays |= {name: getattr(record, name) for name in ("stride", "rounds", "total", "sent", "status")}
+    arrays |= {"regret": record.regret[0], "communication": record.communication[0]}
+    try:
+        write_atomic(path, lambda file: np.savez(file, k=progress.k, fingerprint=fingerprint, **arrays))
+    except OSError as error:  # a full disk must not end a run that is fine
+        warnings.warn(f"checkpoint {str(path)!r} could not be written: {error}", stacklevel=3)
+
+
+def _restore(path: Path, fingerprint: str, fresh: _Progress) -> _Progress:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     if str(arrays["fingerprint"]) != fingerprint:
         raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
-    recorder.rounds = int(arrays["rounds"])
-    recorder.total, recorder.sent, recorder.status = arrays["total"], arrays["sent"], arrays["status"]
-    recorder.pieces = [(arrays["regret"], arrays["communication"])]
-    treedef = jax.tree.structure((worlds, states))
+    treedef = jax.tree.structure((fresh.worlds, fresh.states))
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
-    worlds, states = jax.tree.unflatten(treedef, leaves)
-    return int(arrays["k"]), worlds, states
+    record = _Record(
+        **{name: arrays[name] for name in ("total", "sent", "status")},
+        **{name: int(arrays[name]) for name in ("stride", "rounds")},
+        **{name: (arrays[name],) for name in ("regret", "communication")},
+    )
+    return _Progress(int(arrays["k"]), *jax.tree.unflatten(treedef, leaves), record)

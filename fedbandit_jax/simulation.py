@@ -91,9 +91,8 @@ def simulate(
         stride=stride,
         progress=progress,
         checkpoint=checkpoint,
-        throw=throw,
     )
-    return run[algo.name]
+    return _raise_if_bad(run[algo.name], throw)
 
 
 def sweep(
@@ -146,8 +145,13 @@ def sweep(
     for label, algo in algos.items():
         if not isinstance(algo, Algorithm):
             raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
+    for name, values in (grid or {}).items():
+        if not any(name in algo.parameters() for algo in algos.values()):
+            raise ValueError(f"grid names {name!r}, which no algorithm here has")
+        if isinstance(values, str) or not len(list(values)):
+            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
     labelled = {k: v for label, algo in algos.items() for k, v in _expand(label, algo, grid or {}).items()}
-    return _run(
+    run = _run(
         env,
         labelled,
         horizon=horizon,
@@ -156,22 +160,22 @@ def sweep(
         stride=stride,
         progress=progress,
         checkpoint=checkpoint,
-        throw=throw,
     )
+    return _raise_if_bad(run, throw)
 
 
 def _expand(label: str, algo: Algorithm, grid: Mapping[str, Iterable[Any]]) -> dict[str, Algorithm]:
-    """All combinations of the parameters that this algorithm has."""
+    """All combinations of the parameters that this algorithm has, labelled by those with several values."""
     mine = {name: list(values) for name, values in grid.items() if name in algo.parameters()}
-    if not mine:
-        return {label: algo}
-    points = [dict(zip(mine, values)) for values in itertools.product(*mine.values())]
-    return {
-        f"{label}({', '.join(f'{k}={v}' for k, v in point.items())})": algo.replace(**point) for point in points
-    }
+    expanded = {}
+    for values in itertools.product(*mine.values()):
+        point = dict(zip(mine, values))
+        varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
+        expanded[f"{label}({varied})" if varied else label] = algo.replace(**point) if point else algo
+    return expanded
 
 
-def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint, throw) -> Result:
+def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> Result:
     horizon = validate.integer("horizon", horizon, at_least=1)
     n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
     stride = validate.integer("stride", stride, at_least=1)
@@ -219,7 +223,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint, thr
             )
             row |= {label: (curves, j) for j, label in enumerate(labels)}
 
-    result = Result(
+    return Result(
         rounds=np.arange(stride, horizon + 1, stride),
         regret=np.stack([row[label][0].regret[row[label][1]] for label in algos]),
         communication={
@@ -231,9 +235,6 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint, thr
         config=config,
         provenance={**_provenance(), "seconds": round(time.monotonic() - started, 3)},
     )
-    if throw and result.status.any():
-        raise SimulationError(_complaint(result), result)
-    return result
 
 
 def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> RoundProcess:
@@ -244,13 +245,16 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Rou
     return RoundProcess(env=env, algo=bound, horizon=horizon)
 
 
-def _complaint(result: Result) -> str:
-    bad = {label: np.flatnonzero(status) for label, status in zip(result.labels, result.status) if status.any()}
+def _raise_if_bad(result: Result, throw: bool) -> Result:
+    if not (throw and result.status.any()):
+        return result
+    where = [f"{label}: seeds {', '.join(map(str, np.flatnonzero(result[label].status)))}" for label in result
+             if result[label].status.any()]  # fmt: skip
     flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
-    where = "; ".join(f"{label}: seeds {', '.join(map(str, seeds))}" for label, seeds in bad.items())
-    return (
-        f"{flags.name} in {where}. Regrets of these seeds are not the algorithm's. The exception's .result holds all "
-        "curves; throw=False returns them. A larger regularizer (confidence='theory') or regularizer='project' helps."
+    raise SimulationError(
+        f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. The exception's .result "
+        "holds all curves, throw=False returns them; regularizer='project' cannot fail this way.",
+        result,
     )
 
 

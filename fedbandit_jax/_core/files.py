@@ -19,13 +19,13 @@ def check_writable(name: str, folder: Path) -> None:
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write beside `path`, then move into place: a crash or a full disk leaves the old file or none."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -39,6 +39,14 @@ def non_negative(name: str, value: Any) -> float:
     return number
 
 
+def within(name: str, value: Any, low: float, high: float) -> float:
+    """A number in [low, high]."""
+    number = _number(name, value, f"in [{low:g}, {high:g}]")
+    if not low <= number <= high:
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+    return number
+
+
 def probability(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     number = _number(name, value, "in (0, 1)")

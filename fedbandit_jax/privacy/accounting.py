@@ -19,8 +19,8 @@ from scipy.special import erfcx, log_ndtr
 
 from fedbandit_jax._core import validate
 
-_MU_RANGE = (1e-150, 1e8)
-_EPSILON_MAX = 1e12
+EPSILON_RANGE = (1e-9, 1e6)  # where float64 is known to give at least nine digits
+_MU_RANGE = (1e-12, 1e4)
 
 
 def _log_mills(x: float) -> float:
@@ -49,15 +49,14 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     >>> round(gaussian_mu(1.0, 0.1), 5)
     0.92091
     """
-    epsilon, delta = validate.positive("epsilon", epsilon), validate.probability("delta", delta)
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
+    delta = validate.probability("delta", delta)
     target = math.log(delta)
 
     def excess(log_mu: float) -> float:
         return log_delta(epsilon, math.exp(log_mu)) - target
 
     low, high = map(math.log, _MU_RANGE)
-    if not (excess(low) < 0 < excess(high)):
-        raise ValueError(f"no Gaussian noise within float64 gives epsilon={epsilon}, delta={delta}")
     return math.exp(float(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))) * (1 - 1e-10)
 
 
@@ -67,15 +66,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(0.92091, 0.1), 4)
     1.0
     """
-    mu, delta = validate.non_negative("mu", mu), validate.probability("delta", delta)
+    mu, delta = validate.within("mu", mu, 0, _MU_RANGE[1]), validate.probability("delta", delta)
     target = math.log(delta)
     if mu == 0 or log_delta(0.0, mu) <= target:
         return 0.0
     high = 1.0
     while log_delta(high, mu) > target:
         high *= 2
-        if high > _EPSILON_MAX:
-            return math.inf
     return float(brentq(lambda e: log_delta(e, mu) - target, 0.0, high, xtol=1e-14, rtol=1e-14)) * (1 + 1e-10)
 
 

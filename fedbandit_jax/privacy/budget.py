@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fedbandit_jax._core import validate
+from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 
 # sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise
 # std on every entry of bias and covariance (spec: joint sensitivity; attained at <x, x'> = -1/2, y = y' = 1).
@@ -20,7 +21,7 @@ class Budget:
     """An (epsilon, delta) differential privacy budget under a named adjacency.
 
     Args:
-        epsilon: > 0, finite.
+        epsilon: in [1e-9, 1e6].
         delta: in (0, 1).
         adjacency: "replace" (default) changes one user's context and rewards arbitrarily; "add_remove" replaces the
             user's contribution by zero, half the distance and so half the noise for the same epsilon.
@@ -41,7 +42,7 @@ class Budget:
     adjacency: str = "replace"
 
     def __post_init__(self):
-        validate.positive("epsilon", self.epsilon)
+        validate.within("epsilon", validate.positive("epsilon", self.epsilon), *EPSILON_RANGE)
         validate.probability("delta", self.delta)
         validate.one_of("adjacency", self.adjacency, ADJACENCY)
 

@@ -88,8 +88,6 @@ def calibrate(
     else:
         variance = kappa * (math.log(1 / delta) + epsilon) / epsilon**2
     sigma = math.sqrt(variance)
-    if not math.isfinite(sigma):
-        raise ValueError(f"the noise for epsilon={epsilon}, delta={delta} overflows float64")
     exact = epsilon if method == "tight" else gaussian_epsilon(math.sqrt(sensitivity_sq) / sigma, delta)
     return Calibration(
         budget=budget,

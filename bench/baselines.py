@@ -1,0 +1,176 @@
+"""What `fedbandit_jax` is compared with: fixed-batch federated LinUCB as one would first write it, three times.
+
+The setting is that of `fb.envs.sphere` with Gaussian rewards under `fb.algos.fed_lin_ucb`: features (u, 1) / sqrt 2 with u
+uniform on a sphere, optimistic scores, argmax, reward, a Sherman-Morrison step per agent, and one inverse every B rounds
+for all agents. Each function returns the group regret of every round, so that laws can be compared as well as speeds.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+import fedbandit_jax as fb
+
+
+class Problem(NamedTuple):
+    """Shapes and constants of one run. Letters as in the library: M agents, K arms, d dim, B rounds in a batch."""
+
+    n_agents: int
+    n_arms: int
+    dim: int
+    batch: int
+    fixed: bool
+    noise_std: float
+    regularization: float
+    beta: np.ndarray  # (T,) width of the confidence set, float32
+
+    def env(self):
+        """The same environment from the library."""
+        contexts = "fixed" if self.fixed else "fresh"
+        return fb.envs.sphere(self.n_agents, self.n_arms, self.dim, contexts=contexts, noise_std=self.noise_std)
+
+    def algo(self):
+        """The same algorithm from the library."""
+        return fb.algos.fed_lin_ucb(batch=self.batch)
+
+
+def problem(
+    *, n_agents: int, n_arms: int, dim: int, batch: int, fixed: bool, horizon: int, noise_std: float = 0.5
+) -> Problem:
+    """A problem of `horizon` rounds whose regulariser and widths are the library's own."""
+    unset = Problem(n_agents, n_arms, dim, batch, fixed, noise_std, 0.0, np.zeros(0))
+    bound = unset.algo().bind(unset.env().spec, horizon)
+    beta = np.asarray(bound.width(np.arange(horizon)), np.float32)
+    return unset._replace(regularization=float(bound.regularization), beta=beta)
+
+
+def numpy_loop(p: Problem, seed: int) -> np.ndarray:
+    """A Python loop over rounds and agents, NumPy inside, float64. Regret per round, (T,)."""
+    rng = np.random.default_rng(seed)
+    m, d = p.n_agents, p.dim
+    theta_star = _features(rng, (), d)
+    contexts = _features(rng, (m, p.n_arms), d) if p.fixed else None
+    gram, bias = p.regularization * np.eye(d), np.zeros(d)
+    inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
+    regret = np.zeros(len(p.beta))
+    for t, beta in enumerate(p.beta):
+        for i in range(m):
+            phi = _features(rng, (p.n_arms,), d) if contexts is None else contexts[i]
+            inverse = inverses[i]
+            width_sq = np.einsum("kd,kd->k", phi @ inverse, phi)
+            x = phi[np.argmax(phi @ (inverse @ biases[i]) + beta * np.sqrt(width_sq))]
+            means = phi @ theta_star
+            mean = x @ theta_star
+            regret[t] += means.max() - mean
+            y = mean + p.noise_std * rng.standard_normal()
+            image = inverse @ x
+            inverses[i] = inverse - np.outer(image, image) / (1 + x @ image)
+            biases[i] = biases[i] + x * y
+            gram += np.outer(x, x)
+            bias = bias + x * y
+        if (t + 1) % p.batch == 0:
+            inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
+    return regret
+
+
+def _features(rng: np.random.Generator, shape: tuple[int, ...], dim: int) -> np.ndarray:
+    u = rng.standard_normal((*shape, dim - 1))
+    u /= np.linalg.norm(u, axis=-1, keepdims=True)
+    return np.concatenate([u, np.ones((*shape, 1))], axis=-1) / np.sqrt(2)
+
+
+def numpy_vectorised(p: Problem, seed: int) -> np.ndarray:
+    """NumPy over all agents at once, float32, batched matrix products, no avoidable copies. Regret per round, (T,).
+
+    Fixed contexts are scored afresh every round, as the pseudo-code says.
+    """
+    rng = np.random.default_rng(seed)
+    f = np.float32
+    m, k, d = p.n_agents, p.n_arms, p.dim
+    theta_star = _features(rng, (), d).astype(f)
+    phi, u = np.full((m, k, d), np.sqrt(0.5), f), np.empty((m, k, d - 1), f)
+
+    def draw() -> None:
+        rng.standard_normal(out=u, dtype=f)
+        scale = 1 / np.sqrt(2 * np.einsum("mkd,mkd->mk", u, u))
+        np.multiply(u, scale[..., None], out=phi[..., :-1])
+
+    draw()
+    eye, agents = p.regularization * np.eye(d), np.arange(m)
+    sums = np.zeros((d, d + 1))
+    inverse = np.repeat(np.linalg.inv(eye)[None].astype(f), m, axis=0)
+    bias = np.zeros((m, d), f)
+    xs, ys = np.empty((p.batch, m, d), f), np.empty((p.batch, m), f)
+    regret = np.zeros(len(p.beta))
+    for t, beta in enumerate(p.beta):
+        if not p.fixed:
+            draw()
+        theta = np.matvec(inverse, bias)
+        width_sq = np.einsum("mkd,mkd->mk", phi @ inverse, phi)
+        x = phi[agents, (np.matvec(phi, theta) + beta * np.sqrt(width_sq)).argmax(axis=1)]
+        mean = x @ theta_star
+        regret[t] = ((phi @ theta_star).max(axis=1) - mean).sum()
+        y = mean + f(p.noise_std) * rng.standard_normal(m, dtype=f)
+        image = np.matvec(inverse, x)
+        scaled = image / (1 + np.vecdot(x, image))[:, None]
+        inverse -= image[:, :, None] * scaled[:, None, :]
+        bias += x * y[:, None]
+        xs[t % p.batch], ys[t % p.batch] = x, y
+        if (t + 1) % p.batch == 0:
+            rows = xs.reshape(-1, d)
+            sums += rows.T @ np.column_stack([rows, ys.reshape(-1)])
+            inverse[:] = np.linalg.inv(eye + sums[:, :-1])
+            bias[:] = sums[:, -1]
+    return regret
+
+
+def jax_straightforward(p: Problem, keys: Array) -> Array:
+    """`vmap` over seeds of `scan` over rounds, `jax.random` and `einsum`. Regret per round, (S, T)."""
+    return _compiled(*p[:-1])(jnp.asarray(p.beta), keys)
+
+
+@functools.cache
+def _compiled(m: int, k: int, d: int, batch: int, fixed: bool, noise_std: float, regularization: float):
+    def features(key, shape):
+        u = jax.random.normal(key, (*shape, d - 1))
+        u = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
+        return jnp.concatenate([u, jnp.ones((*shape, 1))], axis=-1) / jnp.sqrt(2.0)
+
+    def run(beta, key):
+        key_theta, key_fixed, key_rounds = jax.random.split(key, 3)
+        theta_star = features(key_theta, ())
+        fixed_phi = features(key_fixed, (m, k)) if fixed else None
+        eye = regularization * jnp.eye(d)
+
+        def play(carry, round_):
+            t, beta = round_
+            gram, bias, inverse, biases = carry
+            key_phi, key_y = jax.random.split(jax.random.fold_in(key_rounds, t))
+            phi = features(key_phi, (m, k)) if fixed_phi is None else fixed_phi
+            theta = jnp.einsum("mde,me->md", inverse, biases)
+            width_sq = jnp.einsum("mkd,mde,mke->mk", phi, inverse, phi)
+            arms = jnp.argmax(jnp.einsum("mkd,md->mk", phi, theta) + beta * jnp.sqrt(width_sq), axis=1)
+            x = jnp.take_along_axis(phi, arms[:, None, None], axis=1)[:, 0]
+            mean = x @ theta_star
+            regret = ((phi @ theta_star).max(axis=1) - mean).sum()
+            y = mean + noise_std * jax.random.normal(key_y, (m,))
+            image = jnp.einsum("mde,me->md", inverse, x)
+            step = image[:, :, None] * image[:, None, :] / (1 + (x * image).sum(axis=1))[:, None, None]
+            gram, bias = gram + x.T @ x, bias + x.T @ y
+            inverse, biases = lax.cond(
+                (t + 1) % batch == 0,
+                lambda: (jnp.broadcast_to(jnp.linalg.inv(eye + gram), (m, d, d)), jnp.broadcast_to(bias, (m, d))),
+                lambda: (inverse - step, biases + x * y[:, None]),
+            )
+            return (gram, bias, inverse, biases), regret
+
+        start = jnp.zeros((d, d)), jnp.zeros(d), jnp.tile(jnp.linalg.inv(eye), (m, 1, 1)), jnp.zeros((m, d))
+        return lax.scan(play, start, (jnp.arange(len(beta)), beta))[1]
+
+    return jax.jit(jax.vmap(run, (None, 0)))

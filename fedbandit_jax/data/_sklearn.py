@@ -1,0 +1,14 @@
+"""scikit-learn, when it is installed."""
+
+from importlib import import_module
+from types import ModuleType
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of scikit-learn or say how to install it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"this loader needs {module}, which is not installed: pip install 'fedbandit_jax[data]'"
+        ) from error

@@ -1,0 +1,91 @@
+"""Classification data as a linear contextual bandit: one sample is one query, one class is one arm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.data._sklearn import require
+from fedbandit_jax.data.lasso import lasso
+from fedbandit_jax.data.table import Table
+
+CLASSIFICATION = ("digits", "breast_cancer")
+_COMPONENTS = {"digits": 5, "breast_cancer": 10}
+
+
+def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Table:
+    """The digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
+
+    A sample's context z in R^p is its vector of the p leading principal components of the standardised data,
+    divided by its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
+
+    theta is the lasso regression of the label, 1[a is the sample's class], on x_a, followed by one affine
+    map: all but the last coordinate are multiplied by c, and the last one is chosen such that the smallest
+    mean is 0; c is the largest that leaves every mean <x, theta> in [0, 1] and ||theta|| <= 1. The map
+    multiplies every regret by c and keeps the best arm of every sample. It does not rescale the noise.
+
+    The reward is the linear model's mean (plus noise), not the 0/1 label: the bandit is realisable, and its
+    best arm is the class that the linear model prefers, which is not always the true one.
+
+    Samples keep scikit-learn's order, so the agents' contiguous blocks need not be alike.
+
+    Args:
+        name: "digits" (1797 samples) or "breast_cancer" (569 samples).
+        components: p >= 1; default 5 for digits, 10 for breast_cancer.
+        penalty: of the lasso, > 0.
+
+    Returns:
+        `fb.data.Table` of N = samples x K rows, the arms of a sample in the order of its classes.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range.
+        ImportError: scikit-learn is missing.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> table = fb.data.classification("breast_cancer")
+        >>> table
+        Table('breast_cancer (10 components)', 1138 rows, 569 queries, dim 21)
+        >>> env = fb.envs.replay(**table.replay_arguments(), n_agents=10, rewards="bernoulli")
+        >>> env.spec.n_arms, env.spec.max_norm, env.spec.rewards_in_unit
+        (2, 1.0, True)
+
+    Reference: Bietti, Agarwal & Langford (2021), "A contextual bandit bake-off".
+    """
+    name = validate.one_of("name", name, CLASSIFICATION)
+    p = validate.integer("components", _COMPONENTS[name] if components is None else components, at_least=1)
+    data = getattr(require("sklearn.datasets"), f"load_{name}")()
+    if p > data.data.shape[1]:
+        raise ValueError(f"components must be <= {data.data.shape[1]}, the columns of {name}, got {p}")
+    standardised = require("sklearn.preprocessing").StandardScaler().fit_transform(data.data)
+    z = require("sklearn.decomposition").PCA(p, svd_solver="full").fit_transform(standardised)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+
+    n, k = len(z), len(data.target_names)
+    features = np.zeros((n, k, k * p + 1), np.float32)
+    for a in range(k):
+        features[:, a, a * p : (a + 1) * p] = z
+    features[:, :, -1] = 1
+    features = features.reshape(n * k, -1) / np.float32(math.sqrt(2))
+    labels = (data.target[:, None] == np.arange(k)).reshape(-1)
+    theta = _into_unit(features, lasso(features, labels, penalty=penalty))
+    if not theta.any():
+        raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
+    return Table(features, np.full(n, k), theta, f"{name} ({p} components)")
+
+
+def _into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Scale theta[:-1] by the largest c, and set theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
+
+    Let u = theta[:-1] and m = <x[:-1], u>; min m < 0, because principal components are centred. The means are
+    in [0, 1] if theta[-1] = -sqrt 2 c min m and c <= 1 / (max m - min m).
+    """
+    u = theta[:-1].astype(np.float64)
+    if not u.any():
+        return np.zeros_like(theta)
+    means = features[:, :-1] @ u
+    low, high = means.min(), means.max()
+    c = min(1 / (high - low), 1 / math.sqrt(u @ u + 2 * low**2))
+    return np.append(c * u, -math.sqrt(2) * c * low).astype(np.float32)

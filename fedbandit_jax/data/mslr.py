@@ -1,0 +1,225 @@
+"""Microsoft Learning to Rank (MSLR-WEB10K): a query is a user, its documents are the arms."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbandit_jax._core import validate
+from fedbandit_jax._core.files import write_atomic
+from fedbandit_jax.data._sklearn import require
+from fedbandit_jax.data.lasso import lasso
+from fedbandit_jax.data.table import Table
+
+PARTS = ("train.txt", "vali.txt", "test.txt")
+N_FEATURES = 136
+RELEVANCE = (0, 1, 2, 3, 4)
+CONSTANT = 0.01  # feature number 0
+LARGEST = float(np.finfo(np.float32).max)
+CACHE = "mslr_parsed.npz"
+
+# Feature numbers 1 ... 125 are 25 quantities for 5 streams each: body, anchor, title, url, whole document.
+_STREAM = {
+    name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))
+}
+TITLE_FEATURES = (0, *sorted([*_STREAM["anchor"], *_STREAM["url"]]), *range(126, 132))
+BODY_FEATURES = (0, *sorted([*_STREAM["body"], *_STREAM["title"], *_STREAM["document"]]), 132, 133)
+FEATURES = {"title": TITLE_FEATURES, "body": BODY_FEATURES}
+
+
+class _Fold(NamedTuple):
+    """The parsed files."""
+
+    values: np.ndarray  # (N, 136) float32
+    relevance: np.ndarray  # (N,) int8
+    query_sizes: np.ndarray  # (Q,) int64
+
+
+def mslr(
+    path: str | Path, *, features: str = "title", fold: int = 1, penalty: float = 1e-3, cache: bool = True
+) -> Table:
+    """A user's copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the set itself may not be redistributed.
+
+    A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold
+    hold every query once; another fold is the same data in another order.
+
+    The paper gives only the sizes of its two halves; their feature numbers are those of its released code, in
+    `TITLE_FEATURES` and `BODY_FEATURES`, where 0 is a constant 0.01 and 1-136 are the data set's own numbers:
+
+    - "title", d = 57: constant; anchor and url streams; slashes and length of the url, in- and outlinks,
+      PageRank and SiteRank, 126-131;
+    - "body", d = 78: constant; body, title and whole-document streams; quality scores 132 and 133.
+
+    So the title stream is in "body", despite the names. The click features 134-136 are in neither.
+
+    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate; a
+    document without any other value than the constant becomes (1, 0, ..., 0). theta is the lasso regression
+    of the relevance 0, ..., 4 on these rows, divided by max(1, ||theta||): positive scaling keeps the best
+    document of every query and changes the unit of regret, but not the noise. Means lie in [-1, 1]; no
+    coordinate of x is constant, so they cannot be moved into [0, 1], and `replay` refuses rewards="bernoulli"
+    if one is negative.
+
+    Args:
+        path: folder that holds Fold1, ..., Fold5, or one fold's train.txt, vali.txt and test.txt.
+        features: "title" or "body".
+        fold: 1, ..., 5; not used if `path` itself holds the files.
+        penalty: of the lasso, > 0.
+        cache: keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, and use that as
+            long as their sizes and modification times are the same.
+
+    Returns:
+        `fb.data.Table`, one row per document.
+
+    Raises:
+        FileNotFoundError: no such folder or files.
+        ValueError, TypeError: an argument is out of range, or a file is damaged; names file, line and column,
+            where column 1 is the relevance, 2 the query and f + 2 feature f.
+        ImportError: scikit-learn is missing.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> len(fb.data.TITLE_FEATURES), len(fb.data.BODY_FEATURES)
+        (57, 78)
+        >>> table = fb.data.mslr("MSLR-WEB10K", features="title")  # doctest: +SKIP
+        >>> env = fb.envs.replay(**table.replay_arguments(), n_agents=10)  # doctest: +SKIP
+
+    Reference: Qin & Liu (2013); Zhou & Chowdhury (2024), Section 6 and Appendix H; the halves go back to the
+    code of Swaminathan et al. (2017), "Off-policy evaluation for slate recommendation".
+    """
+    numbers = np.array(FEATURES[validate.one_of("features", features, tuple(FEATURES))])
+    if validate.integer("fold", fold, at_least=1) > 5:
+        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
+    penalty = validate.positive("penalty", penalty)
+    folder = _folder(Path(path), fold)
+    data = _read(folder, cache)
+    rows = np.empty((len(data.values), len(numbers)), np.float32)
+    rows[:, 0] = CONSTANT
+    rows[:, 1:] = data.values[:, numbers[1:] - 1]
+    rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
+    # DEVIATION zhou2024 code: it fits theta on raw values, penalty 1, and pays <raw values, theta> without
+    # noise, while its agents see normalised rows. Here theta is fitted on those: the bandit is linear.
+    theta = lasso(rows, data.relevance, penalty=penalty)
+    if not theta.any():
+        raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
+    theta /= max(1.0, float(np.linalg.norm(theta)))
+    return Table(rows, data.query_sizes, theta, f"MSLR ({features} features)")
+
+
+def _folder(path: Path, fold: int) -> Path:
+    """Where the three files are."""
+    folder = path / f"Fold{fold}"
+    if not folder.is_dir() and any((path / part).exists() for part in PARTS):
+        folder = path
+    missing = [part for part in PARTS if not (folder / part).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"path must hold Fold{fold} with {', '.join(PARTS)}, got {str(path)!r}: no {folder / missing[0]}"
+        )
+    return folder
+
+
+def _read(folder: Path, cache: bool) -> _Fold:
+    """Parse the files of a fold, or take what was parsed before."""
+    stats = [(folder / part).stat() for part in PARTS]
+    sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
+    if cache:
+        try:
+            with np.load(folder / CACHE) as saved:
+                if np.array_equal(saved["sources"], sources):
+                    return _Fold(**{name: saved[name] for name in _Fold._fields})
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            pass  # absent or damaged: parse again
+    values, relevance, queries = zip(*(_parse(folder / part) for part in PARTS))
+    for i, part in enumerate(PARTS):
+        for j in range(i):
+            both = np.intersect1d(queries[i], queries[j])
+            if len(both):
+                raise ValueError(
+                    f"a query must be in one file, got qid:{both[0]} in {folder / PARTS[j]} and in {part}"
+                )
+    ids = np.concatenate(queries)
+    starts = np.append(np.flatnonzero(np.diff(ids, prepend=ids[0] - 1)), len(ids))
+    fold = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))
+    if cache:
+        try:
+            write_atomic(folder / CACHE, lambda file: np.savez(file, sources=sources, **fold._asdict()))
+        except OSError as error:
+            warnings.warn(
+                f"{folder / CACHE} could not be written ({error}): the next call parses the files again",
+                stacklevel=3,
+            )
+    return fold
+
+
+def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values (n, 136), relevances (n,) and query numbers (n,) of one file."""
+    load = require("sklearn.datasets").load_svmlight_file
+    try:
+        rows, relevance, queries = load(
+            str(file), n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True
+        )
+    except (ValueError, OverflowError, IndexError, TypeError) as error:
+        raise ValueError(_fault(file) or f"{file} must be in svmlight format, got: {error}") from error
+    n = len(relevance)
+    sound = (
+        n > 0
+        and len(queries) == n
+        and (np.diff(rows.indptr) == N_FEATURES).all()
+        and np.isfinite(rows.data).all()
+        and np.isin(relevance, RELEVANCE).all()
+        and np.count_nonzero(np.diff(queries)) + 1 == len(np.unique(queries))
+    )
+    if not sound:
+        raise ValueError(_fault(file) or f"{file} must be in the format of MSLR-WEB10K")
+    return rows.data.reshape(n, N_FEATURES), relevance.astype(np.int8), queries
+
+
+def _fault(file: Path) -> str | None:
+    """The first thing that is wrong in a file, in one sentence. Slow: only for files known to be bad."""
+    ended, query, number = set(), None, 0
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.split("#")[0].split()
+            if not fields:
+                continue
+            fault = _field_fault(fields)
+            if fault is None and fields[1] != query:
+                if fields[1] in ended:
+                    fault = 2, f"rows of a query must be together, got {fields[1]!r} again"
+                ended.add(query)
+                query = fields[1]
+            if fault is not None:
+                return f"{file}, line {number}, column {fault[0]}: {fault[1]}"
+    return None if number else f"{file} must have at least one line, got an empty file"
+
+
+def _field_fault(fields: list[str]) -> tuple[int, str] | None:
+    """Column and complaint of the first bad field of a line."""
+    if _number(fields[0]) not in RELEVANCE:
+        return 1, f"relevance must be 0, 1, 2, 3 or 4, got {fields[0]!r}"
+    if len(fields) < 2 or not re.fullmatch(r"qid:-?\d{1,18}", fields[1]):
+        return 2, f"must be qid:<integer>, got {fields[1]!r}" if len(fields) > 1 else "qid is missing"
+    for column, field in enumerate(fields[2:], 3):
+        name, _, value = field.partition(":")
+        if not (name.isdecimal() and 1 <= int(name) <= N_FEATURES):
+            return column, f"feature number must be in 1, ..., {N_FEATURES}, got {field!r}"
+        if int(name) != column - 2:
+            return column, f"features must be 1, ..., {N_FEATURES} in this order, got {field!r}"
+        if not abs(_number(value)) <= LARGEST:
+            return column, f"feature {name} must be a finite number, got {value!r}"
+    if len(fields) < N_FEATURES + 2:
+        return len(fields) + 1, f"feature {len(fields) - 1} is missing"
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,75 @@
+"""The widths are valid: noise bounds and confidence sets cover as often as they promise."""
+
+import numpy as np
+import pytest
+
+from fedbandit_jax.algos import _confidence
+
+D, S, STD = 6, 20, 30.0
+
+
+def symmetric(rng, n):
+    g = rng.standard_normal((n, D, D)) * STD
+    return (g + np.swapaxes(g, 1, 2)) / 2
+
+
+def test_noise_bounds_hold_and_are_not_vacuous():
+    rng = np.random.default_rng(0)
+    cov, bias = _confidence.noise_bounds(STD, D, S, 0.05)
+    norms = np.abs(np.linalg.eigvalsh(symmetric(rng, 4000 * S))).max(1).reshape(4000, S).max(1)
+    lengths = np.linalg.norm(rng.standard_normal((4000, S, D)) * STD, axis=2).max(1)
+    assert (norms > cov).mean() <= 0.05
+    assert (lengths > bias).mean() <= 0.025
+    assert np.quantile(norms, 0.999) > cov / 2  # within a factor of two of the truth
+    assert np.quantile(lengths, 0.999) > bias / 2
+
+
+@pytest.mark.parametrize("regularizer", ["shift", "project"])
+@pytest.mark.parametrize("n", [50, 20_000])
+@pytest.mark.parametrize("rank", [1, D])
+def test_coverage(regularizer, n, rank):
+    """||theta_hat - theta*||_V <= beta in at least 1 - 2.5 alpha of 2,000 runs, few rows or many, thin or full rank."""
+    rng = np.random.default_rng(1)
+    alpha, runs, agents = 0.05, 2000, 10
+    lam, width = _confidence.theory(
+        n_agents=agents, dim=D, n_syncs=1, server_std=STD, alpha=alpha, subgaussian=0.5, theta_norm=1.0,
+        exploration_scale=1.0, regularizer=regularizer,
+    )  # fmt: skip
+    theta = np.zeros(D)
+    theta[0] = 1.0
+    rows = rng.standard_normal((64, D)) * (np.arange(D) < rank)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    gram = rows.T @ rows * n / 64
+    eta = rng.multivariate_normal(np.zeros(D), 0.25 * gram, size=runs, check_valid="ignore")
+    statistic = gram + symmetric(rng, runs)
+    if regularizer == "project":
+        values, vectors = np.linalg.eigh(statistic)
+        statistic = np.einsum("nik,nk,njk->nij", vectors, values.clip(0), vectors)
+    v = lam * np.eye(D) + statistic
+    bias = gram @ theta + eta + STD * rng.standard_normal((runs, D))
+    definite = np.linalg.eigvalsh(v)[:, 0] > 0
+    error = np.linalg.solve(v, bias[..., None])[..., 0] - theta
+    distance = np.sqrt(np.einsum("ni,nij,nj->n", error, v, error).clip(0))
+    missed = ~definite | (distance > float(width(np.float32(n / agents))))
+    assert missed.mean() <= 2.5 * alpha
+
+
+def test_width_grows_and_scales():
+    common = dict(
+        n_agents=3, dim=4, n_syncs=5, server_std=2.0, alpha=0.1, subgaussian=0.5, theta_norm=1.0, regularizer="shift"
+    )
+    lam, width = _confidence.theory(**common, exploration_scale=1.0)
+    _, half = _confidence.theory(**common, exploration_scale=0.5)
+    t = np.arange(0, 1000, 100, dtype=np.float32)
+    assert (np.diff(width(t)) > 0).all()
+    np.testing.assert_allclose(half(t), width(t) / 2, rtol=1e-6)
+    assert lam > 1
+
+
+def test_lambda_without_noise_is_one():
+    for regularizer in ("shift", "project"):
+        lam, _ = _confidence.theory(
+            n_agents=3, dim=4, n_syncs=5, server_std=0.0, alpha=0.1, subgaussian=0.5, theta_norm=1.0,
+            exploration_scale=1.0, regularizer=regularizer,
+        )  # fmt: skip
+        assert lam == 1.0

@@ -1,0 +1,112 @@
+"""Limits and orderings: zero noise, one agent, batch of one, and what the paper reports."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.process import RoundProcess
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+
+
+def regrets(env, bound, horizon, key):
+    """Regret per round of a bound algorithm."""
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+
+    def body(carry, k):
+        world, state, metrics = process.step(key, *carry, k)
+        return (world, state), metrics.regret
+
+    per_step = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(process.n_steps))[1])(process.init(key))
+    return np.asarray(per_step).ravel()[:horizon]
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("contexts", ["fresh", "fixed"])
+def test_zero_noise_is_the_non_private_run_exactly(key, lazy, contexts):
+    env = fb.envs.sphere(4, 6, 5, contexts=contexts, rewards="bernoulli")
+    plain = fb.algos.fed_lin_ucb(batch=10, lazy=lazy).bind(env.spec, 100)
+    private = fb.algos.private_fed_lin_ucb(BUDGET, batch=10, lazy=lazy).bind(env.spec, 100)
+    silent = private.replace(
+        noise_std=np.float32(0), regularization=plain.regularization, width=plain.width
+    )
+    assert private.release is not None
+    np.testing.assert_array_equal(regrets(env, silent, 100, key), regrets(env, plain, 100, key))
+    assert not np.array_equal(regrets(env, private, 100, key), regrets(env, plain, 100, key))
+
+
+def test_one_agent_is_lin_ucb(key):
+    env = fb.envs.sphere(1, 8, 5)
+    one = regrets(env, fb.algos.fed_lin_ucb(batch=20).bind(env.spec, 200), 200, key)
+    alone = regrets(env, fb.algos.lin_ucb().bind(env.spec, 200), 200, key)
+    np.testing.assert_allclose(one, alone, atol=1e-4)
+
+
+def test_one_agent_one_long_batch_equals_any_batch(key):
+    """Without noise and with one agent nothing depends on when it synchronises."""
+    env = fb.envs.sphere(1, 8, 5)
+    curves = [regrets(env, fb.algos.fed_lin_ucb(batch=b).bind(env.spec, 120), 120, key) for b in (1, 30, 120)]
+    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
+    np.testing.assert_allclose(curves[0], curves[2], atol=1e-4)
+
+
+def test_fixed_contexts_table_equals_scoring_afresh(key):
+    """The incremental table of scores is an optimisation, not another algorithm."""
+    env = fb.envs.sphere(5, 9, 6, contexts="fixed")
+    fresh_spec = dataclasses.replace(env.spec, fixed_contexts=False)
+    algo = fb.algos.fed_lin_ucb(batch=20)
+    with_table = regrets(env, algo.bind(env.spec, 100), 100, key)
+    without = regrets(env, algo.bind(env.spec, 100).replace(spec=fresh_spec), 100, key)
+    np.testing.assert_allclose(with_table, without, atol=1e-4)
+
+
+def test_many_features_equal_few(key):
+    """Zero padding beyond UNROLL_DIM takes the matrix-product path and must change nothing."""
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((60, 6)).astype(np.float32)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    theta = np.array([0.5, 0.2, 0.1, 0.1, 0.3, -0.2], np.float32)
+    padded = np.pad(table, ((0, 0), (0, 14)))
+    algo = fb.algos.fed_lin_ucb(batch=10, theta_norm=0.0)
+    results = []
+    for features, parameter in ((table, theta), (padded, np.pad(theta, (0, 14)))):
+        env = fb.envs.replay(features, np.full(12, 5), parameter, n_agents=3)
+        bound = algo.bind(env.spec, 80)
+        width = dataclasses.replace(bound.width, dim=np.float32(6), growth=np.float32(0.5))
+        results.append(regrets(env, bound.replace(width=width), 80, key))
+    np.testing.assert_allclose(*results, atol=1e-4)
+
+
+def final(result, label):
+    return result[label].regret[:, -1]
+
+
+def test_orderings_of_the_paper(key):
+    """Non-private < private; regret falls with epsilon and with delta; cooperation helps: 99.9 % over paired seeds."""
+    env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")
+    private = fb.algos.private_fed_lin_ucb(BUDGET)
+    algos = [fb.algos.fed_lin_ucb(), fb.algos.lin_ucb(), private]
+    grid = {"epsilon": [0.2, 1.0, 5.0], "delta": [0.1, 1e-4]}
+    result = fb.sweep(env, algos, grid=grid, horizon=1000, key=key, n_seeds=12, stride=100)
+
+    def name(epsilon, delta):
+        return f"Private-FedLinUCB(epsilon={epsilon}, delta={delta})"
+
+    pairs = [("FedLinUCB", "LinUCB"), ("FedLinUCB", name(5.0, 0.1))]
+    pairs += [(name(5.0, d), name(1.0, d)) for d in (0.1, 1e-4)] + [(name(1.0, 0.1), name(0.2, 0.1))]
+    pairs += [(name(e, 0.1), name(e, 1e-4)) for e in (1.0, 5.0)]
+    for better, worse in pairs:
+        difference = final(result, worse) - final(result, better)
+        error = difference.std(ddof=1) / np.sqrt(len(difference))
+        assert difference.mean() > 4.44 * error, (better, worse)  # t quantile 0.9995 with 11 degrees of freedom
+
+
+def test_tight_beats_theorem_and_both_are_certified(key):
+    env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")
+    algos = {c: fb.algos.private_fed_lin_ucb(BUDGET, calibration=c) for c in ("tight", "theorem")}
+    result = fb.sweep(env, algos, horizon=1000, key=key, n_seeds=8, stride=100)
+    assert {c.claim for c in result.certificates.values()} == {"certified"}
+    assert (final(result, "tight") < final(result, "theorem")).all()

@@ -1,0 +1,230 @@
+import os
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+
+module = import_module("fedbandit_jax.data.mslr")  # the package attribute is the function
+PARTS = ("train.txt", "vali.txt", "test.txt")
+
+
+def lines(sizes, *, first_query=1, seed=0):
+    """Rows in the exact format: relevance, qid, all 136 features, columns of very different sizes."""
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** np.linspace(-3, 6, 136)
+    rows = []
+    for query, size in enumerate(sizes, first_query):
+        for _ in range(size):
+            values = np.where(rng.random(136) < 0.3, 0, rng.lognormal(size=136) * scales)
+            relevance = min(4, int(6 * values[130] / (1 + values[126:131].sum())))
+            features = " ".join(f"{f}:{value:.6g}" for f, value in enumerate(values, 1))
+            rows.append(f"{relevance} qid:{query} {features} \n")
+    return rows
+
+
+def write(folder, parts):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in zip(PARTS, parts):
+        (folder / name).write_text("".join(rows))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two folds; fold 1 has one-document queries at the ends of its files and twelve queries."""
+    write(
+        tmp_path / "Fold1",
+        [lines([1, 7, 30, 1]), lines([20, 1], first_query=5), lines([9] * 6, first_query=7)],
+    )
+    write(tmp_path / "Fold2", [lines([2]), lines([3], first_query=2), lines([4], first_query=3)])
+    return tmp_path
+
+
+def edit(file, number, change):
+    rows = file.read_text().splitlines(keepends=True)
+    rows[number - 1] = change(rows[number - 1])
+    file.write_text("".join(rows))
+
+
+def test_feature_numbers():
+    title, body = fb.data.TITLE_FEATURES, fb.data.BODY_FEATURES
+    assert (len(title), len(body)) == (57, 78)
+    assert set(title) & set(body) == {0}
+    assert set(range(137)) - set(title) - set(body) == {134, 135, 136}
+    assert {2, 4, 7, 9, 122, 124, 126, 131} <= set(title)
+    assert {1, 3, 5, 121, 123, 125, 132, 133} <= set(body)
+
+
+@pytest.mark.parametrize(("features", "dim"), [("title", 57), ("body", 78)])
+def test_rows_sizes_and_theta(root, features, dim):
+    table = fb.data.mslr(root, features=features, penalty=1e-4)
+    assert table.features.shape == (114, dim)
+    assert table.query_sizes.tolist() == [1, 7, 30, 1, 20, 1, 9, 9, 9, 9, 9, 9]
+    np.testing.assert_allclose(np.linalg.norm(table.features, axis=1), 1, atol=1e-6)
+    assert 0 < np.linalg.norm(table.theta) <= 1 + 1e-6
+    fields = (root / "Fold1" / "vali.txt").read_text().splitlines()[0].split()
+    numbers = fb.data.TITLE_FEATURES if features == "title" else fb.data.BODY_FEATURES
+    row = np.array([0.01] + [float(fields[f + 1].split(":")[1]) for f in numbers[1:]])
+    np.testing.assert_allclose(table.features[39], row / np.linalg.norm(row), rtol=1e-5, atol=1e-9)
+    env = fb.envs.replay(**table.replay_arguments(), n_agents=3)
+    assert (env.spec.n_arms, env.spec.dim, env.spec.max_norm) == (30, dim, 1.0)
+
+
+def test_theta_ranks_documents_by_relevance(root):
+    table = fb.data.mslr(root, penalty=1e-4)
+    relevance = [int(line[0]) for part in PARTS for line in (root / "Fold1" / part).read_text().splitlines()]
+    assert np.corrcoef(table.features @ table.theta, relevance)[0, 1] > 0.5
+
+
+def test_folds_and_a_folder_that_is_one_fold(root):
+    assert fb.data.mslr(root, fold=2, penalty=1e-4).query_sizes.tolist() == [2, 3, 4]
+    assert fb.data.mslr(root / "Fold2", penalty=1e-4).query_sizes.tolist() == [2, 3, 4]
+
+
+def test_a_query_of_908_documents(tmp_path):
+    write(tmp_path, [lines([3, 908]), lines([1], first_query=3), lines([2], first_query=4)])
+    table = fb.data.mslr(str(tmp_path), penalty=1e-4)
+    assert table.query_sizes.tolist() == [3, 908, 1, 2]
+    assert fb.envs.replay(**table.replay_arguments(), n_agents=2).spec.n_arms == 908
+
+
+def test_a_document_without_any_value(root):
+    zeros = " ".join(f"{f}:0" for f in range(1, 137))
+    edit(root / "Fold1" / "train.txt", 1, lambda line: f"0 qid:1 {zeros}\n")
+    row = fb.data.mslr(root, penalty=1e-4).features[0]
+    assert row[0] == 1
+    assert not row[1:].any()
+
+
+BROKEN = {
+    "missing qid": (lambda s: s.replace("qid:2 ", ""), 2, "must be qid:<integer>, got '1:"),
+    "qid not a number": (lambda s: s.replace("qid:2", "qid:x"), 2, "must be qid:<integer>, got 'qid:x'"),
+    "relevance": (lambda s: "5" + s[1:], 1, "relevance must be 0, 1, 2, 3 or 4, got '5'"),
+    "relevance not a number": (lambda s: "good" + s[1:], 1, "relevance must be .* got 'good'"),
+    "value": (lambda s: s.replace(" 7:", " 7:abc"), 9, "feature 7 must be a finite number, got 'abc"),
+    "nan": (
+        lambda s: s.replace(" 136:", " 136:nan #"),
+        138,
+        "feature 136 must be a finite number, got 'nan'",
+    ),
+    "too large": (
+        lambda s: s.replace(" 1:", " 1:1e99 #"),
+        3,
+        "feature 1 must be a finite number, got '1e99'",
+    ),
+    "feature 137": (
+        lambda s: s.replace(" 136:", " 137:"),
+        138,
+        "feature number must be in 1, ..., 136, got '137:",
+    ),
+    "feature 0": (lambda s: s.replace(" 1:", " 0:"), 3, "feature number must be in 1, ..., 136, got '0:"),
+    "order": (lambda s: s.replace(" 5:", " 6:"), 7, "features must be 1, ..., 136 in this order, got '6:"),
+    "cut short": (lambda s: s[: s.index(" 100:")] + "\n", 102, "feature 100 is missing"),
+    "only a label": (lambda s: "1\n", 2, "qid is missing"),
+    "torn query": (
+        lambda s: s.replace("qid:2", "qid:1"),
+        2,
+        "rows of a query must be together, got 'qid:1' again",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_line_is_named(root, name):
+    change, column, message = BROKEN[name]
+    file = root / "Fold1" / "train.txt"
+    edit(file, 3, change)
+    with pytest.raises(ValueError, match=f"Fold1.train.txt, line 3, column {column}: {message}"):
+        fb.data.mslr(root)
+    assert sorted(path.name for path in (root / "Fold1").iterdir()) == sorted(PARTS)
+
+
+def test_blank_lines_and_comments_are_counted(root):
+    file = root / "Fold1" / "vali.txt"
+    file.write_text("# a comment\n\n" + file.read_text())
+    assert fb.data.mslr(root, penalty=1e-4).query_sizes.sum() == 114
+    edit(file, 4, lambda line: "x" + line)
+    with pytest.raises(ValueError, match=r"vali.txt, line 4, column 1: relevance"):
+        fb.data.mslr(root)
+
+
+def test_an_empty_file_and_a_query_in_two_files(root):
+    (root / "Fold1" / "test.txt").write_text("")
+    with pytest.raises(ValueError, match=r"test.txt must have at least one line"):
+        fb.data.mslr(root)
+    (root / "Fold1" / "test.txt").write_text((root / "Fold1" / "vali.txt").read_text())
+    with pytest.raises(
+        ValueError, match=r"a query must be in one file, got qid:5 in .*vali.txt and in test.txt"
+    ):
+        fb.data.mslr(root)
+
+
+def test_bad_arguments(root):
+    with pytest.raises(FileNotFoundError, match=r"got '.*nowhere': no .*train.txt"):
+        fb.data.mslr(root / "nowhere")
+    (root / "Fold1" / "vali.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no .*Fold1.vali.txt"):
+        fb.data.mslr(root)
+    with pytest.raises(ValueError, match="features must be one of 'title', 'body', got 'url'"):
+        fb.data.mslr(root, features="url")
+    with pytest.raises(ValueError, match=r"fold must be in 1, \.\.\., 5, got 6"):
+        fb.data.mslr(root, fold=6)
+    with pytest.raises(ValueError, match="penalty must be small enough for a non-zero theta, got 100"):
+        fb.data.mslr(root, fold=2, penalty=100)
+
+
+def count_parses(monkeypatch):
+    calls = []
+    parse = module._parse
+    monkeypatch.setattr(module, "_parse", lambda file: calls.append(file.name) or parse(file))
+    return calls
+
+
+def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
+    calls = count_parses(monkeypatch)
+    first = fb.data.mslr(root, penalty=1e-4)
+    again = fb.data.mslr(root, penalty=1e-4)
+    fb.data.mslr(root, features="body", penalty=1e-4)
+    assert calls == list(PARTS)
+    np.testing.assert_array_equal(first.features, again.features)
+    np.testing.assert_array_equal(first.query_sizes, again.query_sizes)
+    np.testing.assert_array_equal(first.theta, again.theta)
+
+    os.utime(root / "Fold1" / "test.txt", ns=(1, 1))
+    fb.data.mslr(root, penalty=1e-4)
+    assert len(calls) == 6
+    with (root / "Fold1" / "test.txt").open("a") as file:
+        file.writelines(lines([2], first_query=99))
+    assert fb.data.mslr(root, penalty=1e-4).query_sizes[-1] == 2
+    assert len(calls) == 9
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"junk"]
+)
+def test_a_damaged_cache_is_not_trusted(root, monkeypatch, damage):
+    calls = count_parses(monkeypatch)
+    first = fb.data.mslr(root, penalty=1e-4)
+    cache = root / "Fold1" / module.CACHE
+    cache.write_bytes(damage(cache.read_bytes()))
+    np.testing.assert_array_equal(fb.data.mslr(root, penalty=1e-4).features, first.features)
+    assert len(calls) == 6
+
+
+def test_no_cache(root, monkeypatch):
+    calls = count_parses(monkeypatch)
+    for _ in range(2):
+        fb.data.mslr(root, penalty=1e-4, cache=False)
+    assert len(calls) == 6
+    assert not (root / "Fold1" / module.CACHE).exists()
+
+
+def test_a_folder_that_cannot_be_written_to(root, monkeypatch):
+    def refuse(path, write):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(module, "write_atomic", refuse)
+    with pytest.warns(UserWarning, match=r"mslr_parsed.npz could not be written .*Permission denied"):
+        table = fb.data.mslr(root, penalty=1e-4)
+    assert len(table.query_sizes) == 12

@@ -1,0 +1,20 @@
+import subprocess
+import sys
+
+import numpy as np
+
+import fedbandit_jax as fb
+
+
+def test_is_what_replay_takes():
+    table = fb.data.Table(np.eye(4, dtype=np.float32), np.array([1, 3]), np.full(4, 0.5, np.float32), "toy")
+    assert fb.envs.replay(**table.replay_arguments(), n_agents=2).spec.n_arms == 3
+    assert repr(table) == "Table('toy', 4 rows, 2 queries, dim 4)"
+
+
+def test_importing_data_needs_neither_scikit_learn_nor_envs():
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import fedbandit_jax.data;"
+        "sys.exit(any(m.startswith(('sklearn.', 'fedbandit_jax.envs')) for m in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,70 @@
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+
+SIZES = np.array([2, 1, 3, 1, 2])
+
+
+def table():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.1, 1, (9, 3)).astype(np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True), np.array([0.5, 0.2, 0.1], np.float32)
+
+
+def test_agents_draw_their_own_queries(key):
+    features, theta = table()
+    env = fb.envs.replay(features, SIZES, theta, n_agents=2)
+    assert (env.spec.n_arms, env.spec.dim) == (3, 3)
+    world = env.init(key)
+    offers, _ = jax.vmap(lambda k: env.observe(k, world, 0))(jax.random.split(key, 500))
+    starts = np.cumsum(SIZES) - SIZES
+    seen = [set(), set()]
+    for contexts, mask in zip(np.asarray(offers.contexts), np.asarray(offers.mask)):
+        for agent in range(2):
+            (query,) = [q for q, s in enumerate(starts) if np.array_equal(features[s], contexts[agent, 0])]
+            assert mask[agent].sum() == SIZES[query]
+            np.testing.assert_array_equal(contexts[agent][mask[agent]], features[starts[query] :][: SIZES[query]])
+            seen[agent].add(query)
+    assert seen == [{0, 1}, {2, 3, 4}]  # contiguous blocks, every query turns up
+
+
+def test_masked_arms_are_neither_played_nor_the_benchmark(key):
+    """Rows beyond a query's own belong to other queries and have larger means: they must not count."""
+    features = np.array([[0.1, 0], [0.2, 0], [0, 1.0]], np.float32)
+    env = fb.envs.replay(features, np.array([1, 1, 1]), np.array([1.0, 1.0]), n_agents=3, noise_std=0.0)
+    result = fb.simulate(env, fb.algos.fed_lin_ucb(batch=5), horizon=20, key=key, n_seeds=2)
+    np.testing.assert_array_equal(result.regret, 0)
+    wide = fb.envs.replay(features, np.array([2, 1]), np.array([1.0, 1.0]), n_agents=2)
+    offered, world = wide.observe(key, wide.init(key), 0)
+    feedback = wide.pull(key, world, offered, np.array([0, 0]))
+    np.testing.assert_allclose(feedback.regret, [0.1, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"features": np.full((9, 3), np.nan)}, r"features must be finite, got nan at index \(0, 0\)"),
+        ({"features": np.zeros((0, 3)), "query_sizes": np.array([1])}, "features must have at least one row"),
+        ({"theta": np.ones(4)}, r"theta must have shape \(3,\) like a row of features, got \(4,\)"),
+        ({"query_sizes": np.array([4, 4])}, "query_sizes must sum to the 9 rows of features, got 8"),
+        ({"query_sizes": np.array([9, 0])}, "query_sizes must be a vector of integers >= 1"),
+        ({"query_sizes": np.array([4.5, 4.5])}, "query_sizes must be a vector of integers >= 1"),
+        ({"n_agents": 6}, "n_agents must be <= the number of queries 5, got 6"),
+        ({"theta": 9 * np.ones(3), "rewards": "bernoulli"}, r"rewards='bernoulli' needs every mean .* in \[0, 1\], got"),
+    ],
+)
+def test_bad_input(change, words):
+    features, theta = table()
+    arguments = {"features": features, "query_sizes": SIZES, "theta": theta, "n_agents": 2, **change}
+    with pytest.raises(ValueError, match=words):
+        fb.envs.replay(**arguments)
+
+
+def test_private_algorithms_refuse_long_features(key):
+    features, theta = table()
+    env = fb.envs.replay(3.2 * features, SIZES, theta, n_agents=2)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
+    with pytest.raises(ValueError, match=r"needs feature vectors of norm <= 1, the environment's largest has norm 3.2"):
+        fb.simulate(env, algo, horizon=50, key=key, n_seeds=1)

@@ -1,0 +1,78 @@
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+
+
+def offered(env, key, t=0):
+    world = env.init(key)
+    return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10, 20])
+def test_geometry(key, dim):
+    env = fb.envs.sphere(n_agents=4, n_arms=50, dim=dim)
+    contexts, world = offered(env, key)
+    assert contexts.shape == (4, 50, dim)
+    np.testing.assert_allclose(np.linalg.norm(contexts, axis=-1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(world.theta), 1, atol=1e-5)
+    means = np.asarray(contexts @ world.theta)
+    assert means.min() >= -1e-6
+    assert means.max() <= 1 + 1e-6
+
+
+def test_direction_is_uniform(key):
+    """u_1 of a uniform direction in R^9: (u_1 + 1)/2 is Beta(4, 4)."""
+    contexts, _ = offered(fb.envs.sphere(n_agents=100, n_arms=500, dim=10), key)
+    u = np.asarray(contexts, float)[..., :-1].reshape(-1, 9) * np.sqrt(2)
+    for axis in (0, 8):
+        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(4, 4).cdf).pvalue > 1e-4
+    assert np.abs(9 * np.cov(u.T) - np.eye(9)).max() < 6 * np.sqrt(2 / len(u))
+
+
+def test_fresh_and_fixed(key):
+    fresh = fb.envs.sphere(2, 3, 4)
+    assert not np.array_equal(offered(fresh, key, 0)[0], offered(fresh, key, 1)[0])
+    fixed = fb.envs.sphere(2, 3, 4, contexts="fixed")
+    np.testing.assert_array_equal(offered(fixed, key, 0)[0], offered(fixed, key, 1)[0])
+    assert not np.array_equal(offered(fixed, key)[0], offered(fixed, jax.random.key(1))[0])
+
+
+@pytest.mark.parametrize("law", ["gaussian", "bernoulli", "clipped_gaussian"])
+def test_rewards(key, law):
+    env = fb.envs.sphere(20_000, 2, 4, rewards=law, noise_std=0.5)
+    contexts, world = offered(env, key)
+    arms = np.zeros(20_000, np.int32)
+    feedback = env.pull(key, world, fb.Round(contexts), arms)
+    means = np.asarray(contexts @ world.theta)
+    np.testing.assert_allclose(feedback.regret, means.max(1) - means[:, 0], atol=1e-6)
+    noise = np.asarray(feedback.reward - means[:, 0], float)
+    if law == "gaussian":
+        assert stats.kstest(noise / 0.5, "norm").pvalue > 1e-4
+        assert not env.spec.rewards_in_unit
+    else:
+        assert 0 <= feedback.reward.min() <= feedback.reward.max() <= 1
+        assert env.spec.rewards_in_unit
+    if law == "bernoulli":
+        assert set(np.unique(feedback.reward)) == {0, 1}
+        assert abs(noise.mean()) < 4 * 0.5 / np.sqrt(20_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"n_agents": 0}, ValueError, "n_agents must be >= 1, got 0"),
+        ({"n_arms": 0}, ValueError, "n_arms must be >= 1, got 0"),
+        ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
+        ({"dim": 2.5}, TypeError, "dim must be an integer >= 2, got 2.5"),
+        ({"contexts": "stale"}, ValueError, "contexts must be one of 'fresh', 'fixed', got 'stale'"),
+        ({"rewards": "cauchy"}, ValueError, "rewards must be one of .* got 'cauchy'"),
+        ({"noise_std": -1}, ValueError, "noise_std must be finite and >= 0, got -1"),
+        ({"noise_std": float("nan")}, ValueError, "noise_std must be finite and >= 0, got nan"),
+    ],
+)
+def test_bad_input(change, error, words):
+    with pytest.raises(error, match=words):
+        fb.envs.sphere(**{"n_agents": 2, "n_arms": 3, "dim": 4, **change})

@@ -1,0 +1,99 @@
+"""The batch cascade: replacing one user changes later actions of the batch, unless agents are lazy (spec 1)."""
+
+import jax
+import numpy as np
+import pytest
+from conftest import scripted
+
+import fedbandit_jax as fb
+from fedbandit_jax.process import RoundProcess
+
+B, K, D = 25, 100, 10
+JOINT = np.sqrt(4.5)
+
+
+def batch_sum(algo, contexts, answers, key):
+    """W | U of the first batch of a one-silo run, before noise."""
+    env = scripted(contexts[:, None], answers[:, None])
+    plain = fb.algos.fed_lin_ucb(exploration_scale=algo.exploration_scale).bind(env.spec, B)
+    bound = algo.bind(env.spec, B).replace(
+        noise_std=np.float32(0), regularization=plain.regularization, width=plain.width
+    )
+    process = RoundProcess(env=env, algo=bound, horizon=B)
+    state = process.step(key, *process.init(key), 0)[1]
+    return np.asarray(state.sums, float)
+
+
+def neighbours(rng):
+    """Two data sets that differ in the first user's context and answers."""
+    u = rng.standard_normal((B + 1, K, D - 1))
+    u /= np.linalg.norm(u, axis=-1, keepdims=True)
+    contexts = np.concatenate([u, np.ones((B + 1, K, 1))], -1) / np.sqrt(2) * (1 - 1e-6)
+    answers = rng.integers(0, 2, (B + 1, K)).astype(float)
+    first = np.arange(1, B + 1)
+    return (contexts[:B], answers[:B]), (np.r_[contexts[[B]], contexts[first[:-1]]], np.r_[answers[[B]], answers[first[:-1]]])
+
+
+def distance(lazy, data, key):
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B, lazy=lazy)
+    one, other = (batch_sum(algo, *d, key) for d in data)
+    return np.linalg.norm(one - other)
+
+
+def test_random_neighbours(key):
+    rng = np.random.default_rng(5)
+    moved = {lazy: [distance(lazy, neighbours(rng), key) for _ in range(8)] for lazy in (True, False)}
+    assert max(moved[True]) <= JOINT + 1e-4
+    assert min(moved[False]) > 3 * JOINT  # the theorem's sensitivity, exceeded every time
+    assert max(moved[False]) > 10
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_worst_case(key, lazy):
+    """Two arms e1, e2 for everyone; the first user has only one of them and everyone follows: sqrt 2 B in W."""
+    contexts = np.zeros((B, 2, 2))
+    contexts[:, 0, 0] = contexts[:, 1, 1] = 1
+    only_e1, only_e2 = contexts.copy(), contexts.copy()
+    only_e1[0, 1] = [1, 0]
+    only_e2[0, 0] = [0, 1]
+    answers = np.ones((B, 2))
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B, lazy=lazy, exploration_scale=0.0)
+    w1, w2 = (batch_sum(algo, c, answers, key)[:, :2] for c in (only_e1, only_e2))
+    moved = np.linalg.norm(w1 - w2)
+    assert moved == pytest.approx(np.sqrt(2) * (1 if lazy else B), rel=1e-5)
+
+
+def test_joint_sensitivity_is_attained():
+    """x = (1, 0), x' = (-1/2, sqrt 3/2), y = y' = 1 moves (x y, x x') by sqrt 4.5, and nothing moves it further."""
+    x, other = np.array([1, 0]), np.array([-0.5, np.sqrt(3) / 2])
+    worst = np.sum((x - other) ** 2) + np.sum((np.outer(x, x) - np.outer(other, other)) ** 2)
+    assert worst == pytest.approx(4.5)
+    rng = np.random.default_rng(0)
+    for d in (1, 2, 3, 6):
+        a, b = rng.standard_normal((2, 50_000, d))
+        a, b = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1) for v in (a, b))
+        ya, yb = rng.choice([0.0, 0.5, 1.0], (2, 50_000, 1))
+        bias = ((a * ya - b * yb) ** 2).sum(1)
+        inner = (a * b).sum(1)
+        covariance = (a**2).sum(1) ** 2 + (b**2).sum(1) ** 2 - 2 * inner**2
+        assert (bias + covariance).max() <= 4.5 + 1e-9
+        assert ((a * ya) ** 2).sum(1).max() + ((a**2).sum(1) ** 2).max() <= 2 + 1e-9
+
+
+def test_unclipped_rewards_break_the_bound(key):
+    """A reward of 50 moves the statistic by far more than sqrt 4.5 unless it is clipped."""
+    contexts = np.ones((B, 2, 2)) / np.sqrt(2)
+    calm, loud = np.full((B, 2), 0.5), np.full((B, 2), 0.5)
+    loud[0] = 50
+    for clip, bound in ((True, 1.0), (False, 49.5)):
+        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B, clip_rewards=clip)
+        moved = np.linalg.norm(batch_sum(algo, contexts, calm, key) - batch_sum(algo, contexts, loud, key))
+        assert moved == pytest.approx(bound if not clip else 0.5, rel=1e-4)
+
+
+def test_replay_is_deterministic(key):
+    """Same key, same data: the declared sensitivity is measured against nothing but the data."""
+    data = neighbours(np.random.default_rng(1))[0]
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B)
+    np.testing.assert_array_equal(batch_sum(algo, *data, key), batch_sum(algo, *data, key))
+    assert jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)

@@ -1,0 +1,74 @@
+import math
+
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.certificate import Certificate
+
+UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
+UNBOUNDED = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=False)
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+
+
+def certificate(spec=UNIT, horizon=1000, **options):
+    return fb.algos.private_fed_lin_ucb(BUDGET, **options).certificate(spec, horizon)
+
+
+@pytest.mark.parametrize(
+    ("options", "spec", "claim", "words"),
+    [
+        ({}, UNIT, "certified", "every release is a Gaussian mechanism"),
+        ({"release": "prefix_tree"}, UNIT, "certified", "Gaussian"),
+        ({"calibration": "theorem"}, UNIT, "certified", "Gaussian"),
+        ({}, UNBOUNDED, "certified", "Gaussian"),  # rewards are clipped inside the statistic
+        ({"clip_rewards": False}, UNIT, "certified", "Gaussian"),
+        ({"clip_rewards": False}, UNBOUNDED, "none", "rewards unbounded"),
+        ({"lazy": False}, UNIT, "as_printed", "batch cascade"),
+        ({"lazy": False, "calibration": "theorem"}, UNIT, "as_printed", "actions of all other users being fixed"),
+        ({"calibration": "released"}, UNIT, "none", "gives epsilon = 1.5"),
+        ({"calibration": "released", "lazy": False}, UNIT, "none", "only if the actions stay fixed"),
+    ],
+)
+def test_claims(options, spec, claim, words):
+    c = certificate(spec, 1000, **options)
+    assert c.claim == claim
+    assert words in c.reason
+    assert (c.epsilon, c.delta) == (1.0, 0.1)
+    assert c.releases == 40
+    assert c.releases_per_user == 6
+    if claim == "certified":
+        assert c.epsilon_exact <= 1.0
+
+
+def test_unbounded_rewards_have_no_epsilon():
+    assert certificate(UNBOUNDED, clip_rewards=False).epsilon_exact == math.inf
+
+
+def test_numbers():
+    c = certificate()
+    assert c.noise_std == pytest.approx(math.sqrt(6 * 4.5) / fb.privacy.gaussian_mu(1.0, 0.1))
+    assert c.server_noise_std == pytest.approx(c.noise_std * math.sqrt(10 * 5))  # popcount(31) = 5 of 40 releases
+
+
+def test_nothing_released():
+    c = certificate(horizon=24)
+    assert c.claim == "certified"
+    assert "nothing is released" in c.reason
+
+
+def test_not_private():
+    for algo in (fb.algos.lin_ucb(), fb.algos.fed_lin_ucb()):
+        c = algo.certificate(UNIT, 100)
+        assert c.claim == "none"
+        assert c.epsilon is None
+
+
+def test_round_trip_and_one_screen():
+    for c in (certificate(), certificate(lazy=False), fb.algos.lin_ucb().certificate(UNIT, 10)):
+        assert Certificate.from_json(c.to_json()) == c
+        lines = str(c).splitlines()
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= 100
+    text = str(certificate())
+    for words in ("claim", "trust model", "adjacency", "privacy unit", "accountant", "not covered", "floating-point"):
+        assert words in text

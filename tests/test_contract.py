@@ -1,0 +1,73 @@
+"""One suite for every registered environment and algorithm."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos import ALGORITHMS
+from fedbandit_jax.envs import ENVIRONMENTS
+
+BUDGET = fb.privacy.Budget(2.0, 0.05)
+EYE = np.eye(3, dtype=np.float32)
+ENVS = {
+    "sphere": [
+        fb.envs.sphere(3, 4, 5, contexts=contexts, rewards=rewards)
+        for contexts, rewards in itertools.product(("fresh", "fixed"), ("gaussian", "bernoulli", "clipped_gaussian"))
+    ],
+    "replay": [fb.envs.replay(EYE, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), n_agents=2)],
+}
+ALGOS = {
+    "lin_ucb": [fb.algos.lin_ucb(), fb.algos.lin_ucb(confidence="released")],
+    "fed_lin_ucb": [fb.algos.fed_lin_ucb(batch=4), fb.algos.fed_lin_ucb(batch=4, lazy=True, confidence="released")],
+    "private_fed_lin_ucb": [
+        fb.algos.private_fed_lin_ucb(BUDGET, batch=4, release=release, lazy=lazy, regularizer=regularizer)
+        for release, lazy, regularizer in itertools.product(
+            ("tree", "prefix_tree"), (True, False), ("shift", "project")
+        )
+    ],
+}
+
+
+def test_every_registered_component_is_here():
+    assert set(ENVS) == set(ENVIRONMENTS)
+    assert set(ALGOS) == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("env", list(itertools.chain(*ENVS.values())), ids=lambda e: f"{type(e).__name__}")
+def test_environment(env, key):
+    spec = env.spec
+    world = env.init(key)
+    offered, world = env.observe(key, world, 0)
+    assert offered.contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
+    assert float(jnp.linalg.norm(offered.contexts, axis=-1).max()) <= spec.max_norm + 1e-5
+    means = np.asarray(offered.contexts @ world.theta)
+    if offered.mask is not None:
+        assert offered.mask.shape == means.shape
+        means = np.where(offered.mask, means, -np.inf)
+    best = means.argmax(1).astype(np.int32)
+    feedback = env.pull(key, world, offered, best)
+    np.testing.assert_allclose(feedback.regret, 0, atol=1e-6)
+    assert feedback.reward.shape == (spec.n_agents,)
+    if spec.rewards_in_unit:
+        assert 0 <= feedback.reward.min() <= feedback.reward.max() <= 1
+    for a, b in zip(jax.tree.leaves(env.observe(key, world, 3)), jax.tree.leaves(env.observe(key, world, 3))):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("algo", list(itertools.chain(*ALGOS.values())), ids=lambda a: a.name)
+@pytest.mark.parametrize("env", [ENVS["sphere"][1], ENVS["replay"][0]], ids=["sphere", "replay"])
+def test_algorithm(env, algo, key):
+    result = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
+    assert result.regret.shape == (3, 10)
+    assert np.isfinite(result.regret).all()
+    assert (np.diff(result.regret, axis=1) >= -1e-6).all()  # cumulative
+    for curve in result.communication.values():
+        assert curve.shape == (3, 10)
+        assert (np.diff(curve, axis=1) >= 0).all()
+    assert result.certificate.claim in ("certified", "as_printed", "none")
+    again = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
+    np.testing.assert_array_equal(result.regret, again.regret)

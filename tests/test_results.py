@@ -1,0 +1,127 @@
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax import results as results_module
+
+ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+ALGOS = {
+    "plain": fb.algos.fed_lin_ucb(batch=5),
+    "private": fb.algos.private_fed_lin_ucb(BUDGET, batch=5),
+    "void": fb.algos.private_fed_lin_ucb(BUDGET, batch=5, clip_rewards=False),  # epsilon_exact = inf
+}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return fb.sweep(ENV, ALGOS, horizon=20, key=jax.random.key(1), n_seeds=4)
+
+
+def equal(a, b):
+    np.testing.assert_array_equal(a.rounds, b.rounds)
+    np.testing.assert_array_equal(a.regret, b.regret)
+    np.testing.assert_array_equal(a.status, b.status)
+    assert dict(a.certificates) == dict(b.certificates)
+    assert set(a.communication) == set(b.communication)
+    for name in a.communication:
+        np.testing.assert_array_equal(a.communication[name], b.communication[name])
+
+
+def test_round_trip(result, tmp_path):
+    path = result.save(tmp_path / "run")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "run.npz"]
+    for name in (path, tmp_path / "run", tmp_path / "run.json"):
+        loaded = fb.Result.load(name)
+        equal(result, loaded)
+        assert loaded.config == result.config
+        assert loaded.provenance == result.provenance
+    assert loaded.summary() == result.summary()
+    json.loads((tmp_path / "run.json").read_text(), parse_constant=lambda c: pytest.fail(f"not JSON: {c}"))
+
+
+def test_loads_without_jax(result, tmp_path):
+    result.save(tmp_path / "run")
+    code = (
+        "import sys; sys.modules['jax'] = None\n"
+        "from fedbandit_jax.results import Result\n"
+        f"r = Result.load({str(tmp_path / 'run')!r}); print(r.summary()); print(r['private'].certificate)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "certified" in done.stdout
+
+
+def test_config_and_provenance_say_what_to_run(result):
+    assert result.config["environment"]["type"] == "Sphere"
+    assert result.config["environment"]["spec"]["n_agents"] == 3
+    assert result.config["algorithms"]["private"]["budget"] == {
+        "type": "Budget", "epsilon": 1.0, "delta": 0.1, "adjacency": "replace",
+    }  # fmt: skip
+    assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (20, 4, [0, 1])
+    assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(result.provenance)
+
+
+def test_summary(result):
+    text = result.summary()
+    for words in ("3 agents, T = 20 rounds, 4 seeds", "plain", "certified", "none", "inf", "paired", "95 % interval"):
+        assert words in text
+    difference = result["private"].regret[:, -1] - result["plain"].regret[:, -1]
+    assert f"{difference.mean():+.1f}" in text
+
+
+def test_summary_of_one_seed_has_no_error_bars():
+    one = fb.simulate(ENV, ALGOS["plain"], horizon=5, key=jax.random.key(0), n_seeds=1)
+    assert "nan" not in one.summary()
+
+
+def test_selection(result):
+    one = result["private"]
+    assert one.regret.shape == (4, 20)
+    assert one.certificate.claim == "certified"
+    assert list(result) == list(ALGOS)
+    with pytest.raises(KeyError, match="no algorithm 'other'"):
+        result["other"]
+    with pytest.raises(ValueError, match="3 certificates"):
+        result.certificate  # noqa: B018
+
+
+def test_concat(result):
+    joined = fb.concat([result["plain"], result["private"], result["void"]])
+    equal(joined, result)
+    longer = fb.simulate(ENV, ALGOS["plain"], horizon=25, key=jax.random.key(1), n_seeds=4)
+    with pytest.raises(ValueError, match=r"results to concat must share horizon, got \[20, 25\]"):
+        fb.concat([result["plain"], longer])
+    with pytest.raises(ValueError, match="labels must be unique"):
+        fb.concat([result["plain"], result["plain"]])
+
+
+def test_xarray(result):
+    pytest.importorskip("xarray")
+    data = result.to_xarray()
+    assert dict(data.sizes) == {"algorithm": 3, "seed": 4, "round": 20}
+    assert float(data.regret.sel(algorithm="private", round=20, seed=2)) == result["private"].regret[2, -1]
+    assert dict(result["plain"].to_xarray().sizes) == {"seed": 4, "round": 20}
+
+
+def test_nothing_half_written(result, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results_module.np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="No space left"):
+        result.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plot(result, tmp_path):
+    figure = fb.plotting.regret(result, title="three algorithms")
+    axes = figure.axes[0]
+    assert [line.get_label() for line in axes.lines] == ["plain", "private (certified)", "void (none)"]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), result["plain"].time_average.mean(0))
+    path = fb.plotting.save_png(figure, tmp_path / "figure.png")
+    assert path.read_bytes().startswith(b"\x89PNG")

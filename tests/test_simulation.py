@@ -1,0 +1,271 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import scripted
+
+import fedbandit_jax as fb
+from fedbandit_jax import driver
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
+PRIVATE = fb.algos.private_fed_lin_ucb(BUDGET, batch=5)
+
+
+def simulate(env=ENV, algo=PRIVATE, **options):
+    return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
+
+
+def sweep(algos, **options):
+    return fb.sweep(ENV, algos, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
+
+
+def test_shape_and_meaning():
+    result = simulate(horizon=1000, n_seeds=4)
+    assert result.regret.shape == (4, 1000)
+    assert result.regret.dtype == np.float64
+    np.testing.assert_array_equal(result.rounds, np.arange(1, 1001))
+    np.testing.assert_array_equal(result.time_average, result.regret / result.rounds)
+
+
+def test_vmapped_seeds_equal_single_seeds():
+    """Seed i is fold_in(key, i) and does not depend on how many run beside it."""
+    many = simulate(n_seeds=5).regret
+    few = simulate(n_seeds=2).regret
+    np.testing.assert_allclose(many[:2], few, atol=1e-5)
+    assert len(np.unique(many[:, -1])) == 5
+
+
+def test_stride_and_chunks_change_nothing(monkeypatch):
+    fine = simulate(horizon=60)
+    np.testing.assert_array_equal(simulate(horizon=60, stride=12).regret, fine.regret[:, 11::12])
+    sent = simulate(horizon=60, stride=12).communication["floats"]
+    np.testing.assert_array_equal(sent, fine.communication["floats"][:, 11::12])
+    for chunks in (1, 3, 5):
+        monkeypatch.setattr(driver, "CHUNKS", chunks)
+        np.testing.assert_array_equal(simulate(horizon=60).regret, fine.regret)
+
+
+def test_horizon_that_the_batch_does_not_divide():
+    """The tail is played and counted; no synchronisation follows it, and it is not released."""
+    whole, cut = simulate(horizon=40), simulate(horizon=43)
+    assert cut.regret.shape == (3, 43)
+    np.testing.assert_allclose(cut.regret[:, :40], whole.regret, atol=1e-5)
+    assert (cut.communication["rounds"][:, -1] == 8).all()
+    assert cut.certificate.releases == 8
+
+
+def test_communication_by_hand():
+    result = simulate(horizon=12)
+    np.testing.assert_array_equal(result.communication["rounds"][0], [0] * 4 + [1] * 5 + [2] * 3)
+    floats = 2 * 3 * (5 * 6 // 2 + 5)  # up and down, M = 3 silos, d(d+1)/2 + d numbers
+    np.testing.assert_array_equal(result.communication["floats"][0, [4, 9]], [floats, 2 * floats])
+    np.testing.assert_array_equal(result.communication["bits"], 32 * result.communication["floats"])
+
+
+def test_sweep_equals_simulate():
+    """Stacked configurations, shared users: the same numbers as one at a time."""
+    algos = [fb.algos.fed_lin_ucb(batch=5), PRIVATE, fb.algos.lin_ucb()]
+    result = sweep(algos, grid={"epsilon": [1.0, 5.0]})
+    assert result.regret.shape == (4, 3, 40)
+    for label, algo in {
+        "FedLinUCB": algos[0],
+        "Private-FedLinUCB(epsilon=1.0)": PRIVATE,
+        "Private-FedLinUCB(epsilon=5.0)": PRIVATE.replace(epsilon=5.0),
+        "LinUCB": algos[2],
+    }.items():
+        np.testing.assert_allclose(result[label].regret, simulate(algo=algo).regret, atol=1e-4)
+        assert result[label].certificate == algo.certificate(ENV.spec, 40)
+
+
+def test_streams_are_shared_between_algorithms():
+    """Two algorithms under one key see the same users: greedy arms at round 0 have the same regret."""
+    a = simulate(algo=fb.algos.fed_lin_ucb(batch=5, exploration_scale=0.0))
+    b = simulate(algo=PRIVATE.replace(exploration_scale=0.0))
+    np.testing.assert_array_equal(a.regret[:, 0], b.regret[:, 0])
+
+
+@fb.pytree
+class Counting:
+    """An environment that counts how often it is traced."""
+
+    inner: fb.envs.Sphere
+    counter: list = fb.static()
+
+    @property
+    def spec(self):
+        return self.inner.spec
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def observe(self, key, world, t):
+        self.counter[0] += 1
+        return self.inner.observe(key, world, t)
+
+    def pull(self, key, world, offered, arms):
+        return self.inner.pull(key, world, offered, arms)
+
+
+class Counter(list):
+    """Hashable by identity, so that it can be a static field."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self is other
+
+
+def test_numbers_do_not_recompile():
+    env = Counting(inner=ENV, counter=Counter([0]))
+    simulate(env, PRIVATE)
+    traced = env.counter[0]
+    assert traced > 0
+    for change in ({"epsilon": 5.0}, {"delta": 0.01}, {"exploration_scale": 0.3}, {"alpha": 0.2}, {"adjacency": "add_remove"}):
+        simulate(env, PRIVATE.replace(**change))
+    simulate(env, PRIVATE, key=jax.random.key(7))
+    assert env.counter[0] == traced
+    simulate(env, PRIVATE.replace(lazy=False))  # a Python branch: compiles again
+    assert env.counter[0] > traced
+
+
+def test_a_sweep_compiles_once():
+    env = Counting(inner=ENV, counter=Counter([0]))
+    simulate(env, PRIVATE)
+    once = env.counter[0]
+    env = Counting(inner=ENV, counter=Counter([0]))
+    fb.sweep(env, [PRIVATE], grid={"epsilon": [0.5, 1, 2, 5]}, horizon=40, key=jax.random.key(0), n_seeds=3)
+    assert env.counter[0] == once
+
+
+def test_not_definite_is_a_status_not_a_nan():
+    """Noise far beyond the regulariser: the run goes on with the last good estimate, flagged, and raises at the end."""
+    broken = PRIVATE.replace(confidence="released", calibration="theorem", epsilon=0.01).bind(ENV.spec, 40)
+    broken = broken.replace(regularization=np.float32(1e-3))
+    with pytest.raises(fb.SimulationError, match="NOT_POSITIVE_DEFINITE in .*seeds 0, 1, 2") as caught:
+        simulate(algo=broken)
+    assert np.isfinite(caught.value.result.regret).all()
+    result = simulate(algo=broken, throw=False)
+    assert (result.status == fb.Status.NOT_POSITIVE_DEFINITE).all()
+    assert "(!)" in result.summary()
+    np.testing.assert_array_equal(result.regret, caught.value.result.regret)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
+    monkeypatch.setattr(driver, "CHUNKS", 4)
+    path = tmp_path / "run.checkpoint"
+    whole = simulate(algo=PRIVATE)
+    add, calls = driver._Record.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > stop_at:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    monkeypatch.setattr(driver._Record, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(checkpoint=path)
+    assert (tmp_path / "run.checkpoint.0").exists()
+    monkeypatch.setattr(driver._Record, "add", add)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        simulate(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
+    resumed = simulate(checkpoint=path)
+    np.testing.assert_array_equal(resumed.regret, whole.regret)
+    for name, curve in whole.communication.items():
+        np.testing.assert_array_equal(resumed.communication[name], curve)
+    again = simulate(checkpoint=path)  # finished: read back
+    np.testing.assert_array_equal(again.regret, whole.regret)
+
+
+def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
+    def full(path, write):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(driver, "write_atomic", full)
+    with pytest.warns(UserWarning, match="could not be written: .*No space left"):
+        result = simulate(checkpoint=tmp_path / "run")
+    assert result.regret.shape == (3, 40)
+    assert list(tmp_path.iterdir()) == []
+
+
+LONG = scripted(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"horizon": 0}, ValueError, "horizon must be >= 1, got 0"),
+        ({"horizon": 10.0}, TypeError, "horizon must be an integer >= 1, got 10.0"),
+        ({"n_seeds": 0}, ValueError, "n_seeds must be >= 1, got 0"),
+        ({"stride": 3}, ValueError, "stride must divide the horizon 40, got 3"),
+        ({"stride": 0}, ValueError, "stride must be >= 1, got 0"),
+        ({"key": jax.random.PRNGKey(0)}, TypeError, "key must be a typed key"),
+        ({"key": 0}, TypeError, "key must be a typed key"),
+        ({"env": "sphere"}, TypeError, "env must be an environment"),
+        ({"algo": "lin_ucb"}, TypeError, "algo must be an fb.Algorithm, got 'lin_ucb'"),
+        ({"env": LONG}, ValueError, "needs feature vectors of norm <= 1, the environment's largest has norm 3.2"),
+        ({"algo": fb.algos.fed_lin_ucb(batch=2000)}, ValueError, "batch must be <= 1000 unless lazy=True, got 2000"),
+        ({"checkpoint": "/proc/none/run"}, ValueError, "checkpoint's folder must be a folder that can be written to"),
+    ],
+)
+def test_bad_input(change, error, words, monkeypatch):
+    monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
+    with pytest.raises(error, match=words):
+        simulate(**change)
+
+
+@pytest.mark.parametrize(
+    ("algos", "grid", "error", "words"),
+    [
+        ([], None, ValueError, "algos must name at least one algorithm"),
+        ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
+        ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
+        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid names 'epsilom', which no algorithm here has"),
+        ([PRIVATE], {"epsilon": []}, ValueError, r"grid\['epsilon'\] must be a sequence of at least one value"),
+        ([PRIVATE], {"epsilon": [1, -1]}, ValueError, "epsilon must be finite and > 0, got -1"),
+    ],
+)
+def test_bad_sweeps(algos, grid, error, words):
+    with pytest.raises(error, match=words):
+        sweep(algos, grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"batch": 0}, ValueError, "batch must be >= 1, got 0"),
+        ({"alpha": 1.0}, ValueError, r"alpha must be in \(0, 1\), got 1.0"),
+        ({"subgaussian": -1}, ValueError, "subgaussian must be finite and >= 0, got -1"),
+        ({"theta_norm": float("nan")}, ValueError, "theta_norm must be finite and >= 0, got nan"),
+        ({"exploration_scale": "big"}, TypeError, "exploration_scale must be a number >= 0, got 'big'"),
+        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'released', got 'none'"),
+        ({"regularizer": "lift"}, ValueError, "regularizer must be one of 'shift', 'project', got 'lift'"),
+        ({"calibration": "loose"}, ValueError, "calibration must be one of"),
+        ({"release": "bush"}, ValueError, "release must be one of 'tree', 'prefix_tree', got 'bush'"),
+        ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', got 'blind'"),
+        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, got \(1, 0.1\)"),
+    ],
+)
+def test_bad_algorithms(options, error, words):
+    with pytest.raises(error, match=words):
+        fb.algos.private_fed_lin_ucb(**{"budget": BUDGET, **options})
+
+
+def test_user_classes_must_be_pytrees():
+    class Plain(fb.Algorithm):
+        def init(self, key, spec):
+            return jnp.zeros(())
+
+    with pytest.raises(TypeError, match="must be a pytree of numbers: decorate its class with @fb.pytree"):
+        simulate(algo=Plain())
+
+
+def test_spec_is_compared_by_value():
+    again = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
+    assert again.spec == ENV.spec
+    assert hash(again.spec) == hash(ENV.spec)
+    assert dataclasses.replace(ENV.spec, dim=6) != ENV.spec
