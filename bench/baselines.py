@@ -1,8 +1,9 @@
-"""What `fedbandit_jax` is compared with: fixed-batch federated LinUCB as one would first write it, three times.
+"""What `fedbandit_jax` is compared with: federated LinUCB with a fixed batch as one would first write it, thrice.
 
-The setting is that of `fb.envs.sphere` with Gaussian rewards under `fb.algos.fed_lin_ucb`: features (u, 1) / sqrt 2 with u
-uniform on a sphere, optimistic scores, argmax, reward, a Sherman-Morrison step per agent, and one inverse every B rounds
-for all agents. Each function returns the group regret of every round, so that laws can be compared as well as speeds.
+The setting is `fb.envs.sphere` with Gaussian rewards under `fb.algos.fed_lin_ucb`: features (u, 1) / sqrt 2 with u
+uniform on a sphere, optimistic scores, argmax, reward, a Sherman-Morrison step per agent, and one inverse every B
+rounds for all agents. Each function returns the group regret of every round, so that laws can be compared as well
+as speeds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import fedbandit_jax as fb
 
 
 class Problem(NamedTuple):
-    """Shapes and constants of one run. Letters as in the library: M agents, K arms, d dim, B rounds in a batch."""
+    """Shapes and constants of one run; M agents, K arms, d dim, B rounds in a batch, T rounds."""
 
     n_agents: int
     n_arms: int
@@ -32,8 +33,13 @@ class Problem(NamedTuple):
 
     def env(self):
         """The same environment from the library."""
-        contexts = "fixed" if self.fixed else "fresh"
-        return fb.envs.sphere(self.n_agents, self.n_arms, self.dim, contexts=contexts, noise_std=self.noise_std)
+        return fb.envs.sphere(
+            self.n_agents,
+            self.n_arms,
+            self.dim,
+            contexts="fixed" if self.fixed else "fresh",
+            noise_std=self.noise_std,
+        )
 
     def algo(self):
         """The same algorithm from the library."""
@@ -46,7 +52,7 @@ def problem(
     """A problem of `horizon` rounds whose regulariser and widths are the library's own."""
     unset = Problem(n_agents, n_arms, dim, batch, fixed, noise_std, 0.0, np.zeros(0))
     bound = unset.algo().bind(unset.env().spec, horizon)
-    beta = np.asarray(bound.width(np.arange(horizon)), np.float32)
+    beta = np.asarray(bound.width(jnp.arange(horizon)), np.float32)
     return unset._replace(regularization=float(bound.regularization), beta=beta)
 
 
@@ -86,7 +92,7 @@ def _features(rng: np.random.Generator, shape: tuple[int, ...], dim: int) -> np.
 
 
 def numpy_vectorised(p: Problem, seed: int) -> np.ndarray:
-    """NumPy over all agents at once, float32, batched matrix products, no avoidable copies. Regret per round, (T,).
+    """NumPy over all agents at once, float32, batched matrix products. Regret per round, (T,).
 
     Fixed contexts are scored afresh every round, as the pseudo-code says.
     """
@@ -142,6 +148,9 @@ def _compiled(m: int, k: int, d: int, batch: int, fixed: bool, noise_std: float,
         u = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
         return jnp.concatenate([u, jnp.ones((*shape, 1))], axis=-1) / jnp.sqrt(2.0)
 
+    def share(array):
+        return jnp.broadcast_to(array, (m, *array.shape))
+
     def run(beta, key):
         key_theta, key_fixed, key_rounds = jax.random.split(key, 3)
         theta_star = features(key_theta, ())
@@ -165,12 +174,12 @@ def _compiled(m: int, k: int, d: int, batch: int, fixed: bool, noise_std: float,
             gram, bias = gram + x.T @ x, bias + x.T @ y
             inverse, biases = lax.cond(
                 (t + 1) % batch == 0,
-                lambda: (jnp.broadcast_to(jnp.linalg.inv(eye + gram), (m, d, d)), jnp.broadcast_to(bias, (m, d))),
+                lambda: (share(jnp.linalg.inv(eye + gram)), share(bias)),
                 lambda: (inverse - step, biases + x * y[:, None]),
             )
             return (gram, bias, inverse, biases), regret
 
-        start = jnp.zeros((d, d)), jnp.zeros(d), jnp.tile(jnp.linalg.inv(eye), (m, 1, 1)), jnp.zeros((m, d))
+        start = jnp.zeros((d, d)), jnp.zeros(d), share(jnp.linalg.inv(eye)), jnp.zeros((m, d))
         return lax.scan(play, start, (jnp.arange(len(beta)), beta))[1]
 
     return jax.jit(jax.vmap(run, (None, 0)))

@@ -44,7 +44,7 @@ _HOME = {
     "simulation": ("SimulationError", "simulate", "sweep"),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted([*_MODULES, *_NAMES])
+__all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

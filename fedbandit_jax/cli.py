@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -85,7 +85,7 @@ def simulate(
         m = 10 if agents is None else agents
         world = fb.envs.replay(**table.replay_arguments(), n_agents=m, rewards=rewards)
         title = f"{table.title}: M={world.spec.n_agents}, K={world.spec.n_arms}, d={world.spec.dim}"
-    common = dict(batch=batch, exploration_scale=exploration_scale)
+    common: dict[str, Any] = dict(batch=batch, exploration_scale=exploration_scale)
     budget = fb.privacy.Budget(epsilon[0], delta, adjacency)
     algos = [
         fb.algos.fed_lin_ucb(**common),
@@ -148,7 +148,9 @@ def calibrate(
     n_syncs = validate.integer("horizon", horizon, at_least=batch) // batch
     worst = make(release, n_syncs).prefix_variance().max()
     print(f"{release}, S = {n_syncs} releases, {adjacency} adjacency, delta = {delta:g}")
-    print(f"{'epsilon':>8} {'method':>9} {'sigma':>11} {'sigma^2':>11} {'server std':>11} {'really epsilon':>15}  sound")
+    print(
+        f"{'epsilon':>8} {'method':>9} {'sigma':>11} {'sigma^2':>11} {'server std':>11} {'really epsilon':>15}  sound"
+    )
     for value in epsilon:
         for method in METHODS:
             c = find(Budget(value, delta, adjacency), n_syncs=n_syncs, release=release, method=method)

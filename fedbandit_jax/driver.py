@@ -27,6 +27,7 @@ from fedbandit_jax.process import Process
 CHUNKS = 50  # progress updates per run ...
 CHUNK_ROUNDS = 5_000  # ... but never more rounds between two of them, so that buffers do not grow with T
 CHECKPOINT_SECONDS = 10.0
+CACHE_BYTES = 2**20  # of a core's second-level cache
 
 
 class Curves(NamedTuple):
@@ -49,9 +50,10 @@ def run(
     """Run processes of one structure (see `signature`) for every key, and record every `stride` rounds."""
     leaves, treedef, axes = _stack(processes)
     leaves = jax.device_put(leaves)
-    static = {"treedef": treedef, "axes": axes, "n_configs": len(processes)}
+    layout = _Layout(treedef, axes, len(processes))
     clock, runs = processes[0], len(processes) * len(keys)
-    progress = _Progress(0, *_init()(leaves, keys, **static), _Record.empty(len(processes), len(keys), stride))
+    worlds, states = _init()(leaves, keys, layout=layout)
+    progress = _Progress(0, worlds, states, _Record.empty(len(processes), len(keys), stride))
     if checkpoint is not None and checkpoint.exists():
         progress = _restore(checkpoint, fingerprint, progress)
         bar.update(runs * progress.record.rounds)
@@ -61,9 +63,10 @@ def run(
         while progress.k < clock.n_steps:
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
             ks = jnp.arange(steps.start, steps.stop)
-            worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, **static)
+            worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, layout=layout)
             lengths = [len(clock.rounds_at(k)) for k in steps]
-            record = progress.record.add(*jax.tree.map(np.asarray, metrics), lengths)
+            metrics = jax.tree.map(np.asarray, metrics)
+            record = progress.record.add(metrics.regret, metrics.report, lengths)
             progress = _Progress(steps.stop, worlds, states, record)  # one assignment: Ctrl-C sees all of it or none
             bar.update(runs * sum(lengths))
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -106,46 +109,57 @@ def _options() -> dict[str, Any] | None:
     return {"xla_cpu_prefer_vector_width": 512} if jax.default_backend() == "cpu" else None
 
 
+class _Layout(NamedTuple):
+    """How configurations and seeds are laid out in one compiled program. Hashable."""
+
+    treedef: Any  # of a process
+    axes: tuple[int | None, ...]  # which of its leaves are stacked over configurations
+    n_configs: int
+
+    def over_configs(self, method: str, keep: bool) -> Any:
+        """A method of all configurations: (leaves, key, ...) -> world, results with a leading axis C."""
+
+        def one(leaves, *args):
+            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*args)
+
+        arguments = (None, None, 0, None) if keep else (None,)
+        results = (None, 0, 0) if keep else (None, 0)
+        return jax.vmap(one, (list(self.axes), *arguments), results, axis_size=self.n_configs)
+
+
 @functools.cache
 def _init():
-    def init(leaves, keys, *, treedef, axes, n_configs):
-        def one(leaves, key):
-            return jax.tree.unflatten(treedef, leaves).init(key)
+    def init(leaves, keys, *, layout):
+        return jax.vmap(layout.over_configs("init", keep=False), (None, 0))(leaves, keys)
 
-        over_seeds = jax.vmap(one, in_axes=(None, 0))
-        return jax.vmap(over_seeds, in_axes=(list(axes), None), out_axes=(None, 0), axis_size=n_configs)(
-            leaves, keys
-        )
-
-    return jax.jit(init, static_argnames=("treedef", "axes", "n_configs"), compiler_options=_options())
+    return jax.jit(init, static_argnames="layout", compiler_options=_options())
 
 
 @functools.cache
 def _advance():
-    def advance(leaves, keys, worlds, states, ks, *, treedef, axes, n_configs):
-        def one(leaves, key, world, state, k):
-            return jax.tree.unflatten(treedef, leaves).step(key, world, state, k)
-
-        over_seeds = jax.vmap(one, in_axes=(None, 0, 0, 0, None))
-        over_configs = jax.vmap(
-            over_seeds,
-            in_axes=(list(axes), None, None, 0, None),
-            out_axes=(None, 0, 0),
-            axis_size=n_configs,
-        )
+    def advance(leaves, keys, worlds, states, ks, *, layout):
+        step = layout.over_configs("step", keep=True)
+        group = _seeds_together(len(keys), worlds, states)
 
         def body(carry, k):
-            worlds, states, metrics = over_configs(leaves, keys, *carry, k)
+            def one(seed):
+                return step(leaves, *seed, k)
+
+            worlds, states, metrics = lax.map(one, (keys, *carry), batch_size=group)
             return (worlds, states), metrics
 
         (worlds, states), metrics = lax.scan(body, (worlds, states), ks)
         return worlds, states, metrics
 
-    return jax.jit(
-        advance,
-        static_argnames=("treedef", "axes", "n_configs"),
-        compiler_options=_options(),
-    )
+    return jax.jit(advance, static_argnames="layout", compiler_options=_options())
+
+
+def _seeds_together(n_seeds: int, worlds: Any, states: Any) -> int:
+    """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache."""
+    if jax.default_backend() != "cpu":
+        return n_seeds
+    bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds
+    return max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,18 +180,16 @@ class _Record:
         shape = (n_configs, n_seeds)
         counts = np.zeros((*shape, 0, 3), np.int64)
         zeros = np.zeros((*shape, 3), np.int64)
-        return cls(
-            stride, 0, np.zeros(shape), zeros, np.zeros(shape, np.int32), (np.zeros((*shape, 0)),), (counts,)
-        )
+        return cls(stride, 0, np.zeros(shape), zeros, np.zeros(shape, np.int32), (np.zeros((*shape, 0)),), (counts,))
 
     def add(self, regret: np.ndarray, report: Report, lengths: list[int]) -> _Record:
-        """Metrics of consecutive steps: regret (steps, C, S, B), report fields (steps, C, S)."""
+        """Metrics of consecutive steps: regret (steps, S, C, B), report fields (steps, S, C)."""
         keep = (np.arange(regret.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
-        steps, configs, seeds, width = regret.shape
-        per_round = np.moveaxis(regret, 0, 2).reshape(configs, seeds, steps * width)[..., keep]
+        steps, seeds, configs, width = regret.shape
+        per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         curve = self.total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
         counts = np.stack([report.rounds, report.floats, report.bits], -1).astype(np.int64)
-        sent = np.cumsum(np.moveaxis(counts, 0, 2), axis=2)  # (C, S, steps, 3)
+        sent = np.cumsum(np.transpose(counts, (2, 1, 0, 3)), axis=2)  # (C, S, steps, 3)
         sent = self.sent[:, :, None] + np.pad(sent, ((0, 0), (0, 0), (1, 0), (0, 0)))
         ends = self.rounds + np.cumsum(lengths)
         at = np.arange(self.rounds // self.stride + 1, ends[-1] // self.stride + 1) * self.stride
@@ -187,14 +199,17 @@ class _Record:
             rounds=int(ends[-1]),
             total=curve[..., -1],
             sent=sent[:, :, -1],
-            status=self.status | np.bitwise_or.reduce(np.asarray(report.status), axis=0),
+            status=self.status | np.bitwise_or.reduce(np.asarray(report.status), axis=0).T,
             regret=(*self.regret, curve[..., at - self.rounds - 1]),
             communication=(*self.communication, sent[:, :, finished]),
         )
 
     def joined(self) -> _Record:
         """The same in one piece."""
-        regret, communication = np.concatenate(self.regret, axis=2), np.concatenate(self.communication, axis=2)
+        regret, communication = (
+            np.concatenate(self.regret, axis=2),
+            np.concatenate(self.communication, axis=2),
+        )
         return dataclasses.replace(self, regret=(regret,), communication=(communication,))
 
     def curves(self) -> Curves:
@@ -215,7 +230,7 @@ class _Progress(NamedTuple):
 
 def _save(path: Path, fingerprint: str, progress: _Progress) -> None:
     leaves = jax.tree.leaves((progress.worlds, progress.states))
-    arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     record = progress.record.joined()
     arrays |= {name: getattr(record, name) for name in ("stride", "rounds", "total", "sent", "status")}
     arrays |= {"regret": record.regret[0], "communication": record.communication[0]}
@@ -232,9 +247,14 @@ def _restore(path: Path, fingerprint: str, fresh: _Progress) -> _Progress:
         raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
     treedef = jax.tree.structure((fresh.worlds, fresh.states))
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
+    worlds, states = jax.tree.unflatten(treedef, leaves)
     record = _Record(
-        **{name: arrays[name] for name in ("total", "sent", "status")},
-        **{name: int(arrays[name]) for name in ("stride", "rounds")},
-        **{name: (arrays[name],) for name in ("regret", "communication")},
+        stride=int(arrays["stride"]),
+        rounds=int(arrays["rounds"]),
+        total=arrays["total"],
+        sent=arrays["sent"],
+        status=arrays["status"],
+        regret=(arrays["regret"],),
+        communication=(arrays["communication"],),
     )
-    return _Progress(int(arrays["k"]), *jax.tree.unflatten(treedef, leaves), record)
+    return _Progress(int(arrays["k"]), worlds, states, record)

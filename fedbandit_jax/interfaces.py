@@ -135,4 +135,3 @@ class Algorithm:
         """End batch k = 0, 1, ...: records have a leading axis B. Returns the state the next batch downloads."""
         del key, k, state, records
         return local, Report()
-

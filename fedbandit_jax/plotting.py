@@ -45,7 +45,13 @@ def regret(result: Result, *, time_average: bool = True, title: str = "", ax: Ax
         private = certificate.epsilon is not None
         style = STYLES[certificate.claim] if private else "-"
         colour = COLOURS[i % len(COLOURS)]
-        ax.plot(one.rounds, mean, style, color=colour, label=f"{label} ({certificate.claim})" if private else label)
+        ax.plot(
+            one.rounds,
+            mean,
+            style,
+            color=colour,
+            label=f"{label} ({certificate.claim})" if private else label,
+        )
         if len(curves) > 1:
             error = curves.std(0, ddof=1) / np.sqrt(len(curves))
             ax.fill_between(one.rounds, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)

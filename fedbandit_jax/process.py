@@ -61,9 +61,7 @@ class RoundProcess:
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """One batch."""
-        users, answers, choices, syncs = (
-            random.stream(key, name) for name in ("users", "answers", "choices", "syncs")
-        )
+        users, answers, choices, syncs = (random.stream(key, name) for name in ("users", "answers", "choices", "syncs"))
         env, algo = self.env, self.algo
 
         def offer(world, t):

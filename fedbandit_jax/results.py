@@ -52,7 +52,9 @@ class Result:
     def certificate(self) -> Certificate:
         """The certificate of a result with one algorithm."""
         if len(self.certificates) != 1:
-            raise ValueError(f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}")
+            raise ValueError(
+                f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
+            )
         return next(iter(self.certificates.values()))
 
     @property
@@ -114,13 +116,16 @@ class Result:
             text += ["", "Final regret, paired (all saw the same users and reward noise):", _table(rows)]
         failed = np.argwhere(self.status != 0)
         if len(failed):
-            text += ["", f"(!) {len(failed)} runs have status bits set (see fb.Status); do not trust their regret."]
+            text += [
+                "",
+                f"(!) {len(failed)} runs have status bits set (see fb.Status); do not trust their regret.",
+            ]
         return "\n".join(text)
 
     def save(self, path: str | Path) -> Path:
         """Write `path`.npz (curves) and `path`.json (everything else); returns the path of the npz file."""
         stem = _stem(path)
-        arrays = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
+        arrays: dict[str, Any] = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
         arrays |= {f"communication_{name}": curve for name, curve in self.communication.items()}
         head = {
             "format": FORMAT,
@@ -191,7 +196,10 @@ def concat(results: Sequence[Result]) -> Result:
         communication={name: stack(lambda r, n=name: r.communication[n]) for name in first.communication},
         status=stack(lambda r: r.status),
         certificates={label: c for result in results for label, c in result.certificates.items()},
-        config={**first.config, "algorithms": {k: v for r in results for k, v in r.config["algorithms"].items()}},
+        config={
+            **first.config,
+            "algorithms": {k: v for r in results for k, v in r.config["algorithms"].items()},
+        },
         provenance=first.provenance,
     )
 

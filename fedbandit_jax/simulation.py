@@ -240,7 +240,9 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
 def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> RoundProcess:
     bound = algo.bind(env.spec, horizon)
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
-        if not all(hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)):
+        if not all(
+            hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)
+        ):
             raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
     return RoundProcess(env=env, algo=bound, horizon=horizon)
 
@@ -269,7 +271,7 @@ def describe(value: Any) -> Any:
         return [describe(v) for v in value]
     if isinstance(value, (np.ndarray, jax.Array)) and value.ndim:
         array = np.asarray(value)
-        digest = hashlib.sha256(np.ascontiguousarray(array)).hexdigest()[:16]
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
         return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
     if isinstance(value, (np.ndarray, jax.Array, np.generic)):
         return value.item()
@@ -301,7 +303,11 @@ def _git_commit() -> str | None:
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
         dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True, check=True
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return None

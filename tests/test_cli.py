@@ -13,7 +13,14 @@ SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--see
 def test_simulate(tmp_path, capsys):
     assert main(["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]) == 0
     text = capsys.readouterr().out
-    for words in ("FedLinUCB", "as printed(epsilon=1.0)", "ours (tight, lazy)(epsilon=5.0)", "claim", "certified", "wrote"):
+    for words in (
+        "FedLinUCB",
+        "as printed(epsilon=1.0)",
+        "ours (tight, lazy)(epsilon=5.0)",
+        "claim",
+        "certified",
+        "wrote",
+    ):
         assert words in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sphere.json", "sphere.npz", "sphere.png"]
     assert fb.Result.load(tmp_path / "sphere").regret.shape == (5, 2, 50)
@@ -65,7 +72,10 @@ def test_calibrate(capsys):
         (["simulate", "--seeds", "0"], "n_seeds must be >= 1, got 0"),
         (["simulate", "--arms", "0"], "n_arms must be >= 1, got 0"),
         (["simulate", "--env", "mslr"], "mslr must be the folder of a copy of MSLR-WEB10K"),
-        (["simulate", "--out", "/proc/none"], "out must be a folder that can be written to, got '/proc/none'"),
+        (
+            ["simulate", "--out", "/proc/none"],
+            "out must be a folder that can be written to, got '/proc/none'",
+        ),
         (["calibrate", "--horizon", "10"], "horizon must be >= 25, got 10"),
         (["show", "nowhere.npz"], "result must be a saved result, got 'nowhere.npz'"),
     ],

@@ -22,7 +22,10 @@ ENVS = {
 }
 ALGOS = {
     "lin_ucb": [fb.algos.lin_ucb(), fb.algos.lin_ucb(confidence="released")],
-    "fed_lin_ucb": [fb.algos.fed_lin_ucb(batch=4), fb.algos.fed_lin_ucb(batch=4, lazy=True, confidence="released")],
+    "fed_lin_ucb": [
+        fb.algos.fed_lin_ucb(batch=4),
+        fb.algos.fed_lin_ucb(batch=4, lazy=True, confidence="released"),
+    ],
     "private_fed_lin_ucb": [
         fb.algos.private_fed_lin_ucb(BUDGET, batch=4, release=release, lazy=lazy, regularizer=regularizer)
         for release, lazy, regularizer in itertools.product(

@@ -63,12 +63,22 @@ def test_config_and_provenance_say_what_to_run(result):
         "type": "Budget", "epsilon": 1.0, "delta": 0.1, "adjacency": "replace",
     }  # fmt: skip
     assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (20, 4, [0, 1])
-    assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(result.provenance)
+    assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(
+        result.provenance
+    )
 
 
 def test_summary(result):
     text = result.summary()
-    for words in ("3 agents, T = 20 rounds, 4 seeds", "plain", "certified", "none", "inf", "paired", "95 % interval"):
+    for words in (
+        "3 agents, T = 20 rounds, 4 seeds",
+        "plain",
+        "certified",
+        "none",
+        "inf",
+        "paired",
+        "95 % interval",
+    ):
         assert words in text
     difference = result["private"].regret[:, -1] - result["plain"].regret[:, -1]
     assert f"{difference.mean():+.1f}" in text

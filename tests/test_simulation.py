@@ -123,7 +123,13 @@ def test_numbers_do_not_recompile():
     simulate(env, PRIVATE)
     traced = env.counter[0]
     assert traced > 0
-    for change in ({"epsilon": 5.0}, {"delta": 0.01}, {"exploration_scale": 0.3}, {"alpha": 0.2}, {"adjacency": "add_remove"}):
+    for change in (
+        {"epsilon": 5.0},
+        {"delta": 0.01},
+        {"exploration_scale": 0.3},
+        {"alpha": 0.2},
+        {"adjacency": "add_remove"},
+    ):
         simulate(env, PRIVATE.replace(**change))
     simulate(env, PRIVATE, key=jax.random.key(7))
     assert env.counter[0] == traced
@@ -207,9 +213,21 @@ LONG = scripted(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
         ({"key": 0}, TypeError, "key must be a typed key"),
         ({"env": "sphere"}, TypeError, "env must be an environment"),
         ({"algo": "lin_ucb"}, TypeError, "algo must be an fb.Algorithm, got 'lin_ucb'"),
-        ({"env": LONG}, ValueError, "needs feature vectors of norm <= 1, the environment's largest has norm 3.2"),
-        ({"algo": fb.algos.fed_lin_ucb(batch=2000)}, ValueError, "batch must be <= 1000 unless lazy=True, got 2000"),
-        ({"checkpoint": "/proc/none/run"}, ValueError, "checkpoint's folder must be a folder that can be written to"),
+        (
+            {"env": LONG},
+            ValueError,
+            "needs feature vectors of norm <= 1, the environment's largest has norm 3.2",
+        ),
+        (
+            {"algo": fb.algos.fed_lin_ucb(batch=2000)},
+            ValueError,
+            "batch must be <= 1000 unless lazy=True, got 2000",
+        ),
+        (
+            {"checkpoint": "/proc/none/run"},
+            ValueError,
+            "checkpoint's folder must be a folder that can be written to",
+        ),
     ],
 )
 def test_bad_input(change, error, words, monkeypatch):
@@ -225,7 +243,12 @@ def test_bad_input(change, error, words, monkeypatch):
         ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
         ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
         ([PRIVATE], {"epsilom": [1]}, ValueError, "grid names 'epsilom', which no algorithm here has"),
-        ([PRIVATE], {"epsilon": []}, ValueError, r"grid\['epsilon'\] must be a sequence of at least one value"),
+        (
+            [PRIVATE],
+            {"epsilon": []},
+            ValueError,
+            r"grid\['epsilon'\] must be a sequence of at least one value",
+        ),
         ([PRIVATE], {"epsilon": [1, -1]}, ValueError, "epsilon must be finite and > 0, got -1"),
     ],
 )

@@ -14,7 +14,9 @@ def check_writable(name: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"{name} must be a folder that can be written to, got {str(folder)!r}: {error.strerror}") from error
+        raise ValueError(
+            f"{name} must be a folder that can be written to, got {str(folder)!r}: {error.strerror}"
+        ) from error
 
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -29,7 +29,7 @@ def check_key(name: str, key: Any) -> Array:
     TypeError: key must be a typed key such as jax.random.key(0), got a legacy uint32 array of shape (2,)
     """
     dtype = getattr(key, "dtype", None)
-    if dtype is None or not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         legacy = dtype == jnp.uint32
         got = f"a legacy uint32 array of shape {key.shape}" if legacy else repr(key)
         raise TypeError(f"{name} must be a typed key such as jax.random.key(0), got {got}")

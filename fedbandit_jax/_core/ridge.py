@@ -64,10 +64,8 @@ def width_sq(contexts: Array, inverse: Array) -> Array:
     """x' V^-1 x of every arm: contexts (M, K, d), inverse (d, d, A) -> (K, M)."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
-        if inverse.shape[-1] == 1:
-            image = contexts @ inverse[..., 0]
-        else:
-            image = jnp.einsum("mkd,dem->mke", contexts, inverse)
+        shared = inverse.shape[-1] == 1
+        image = contexts @ inverse[..., 0] if shared else jnp.einsum("mkd,dem->mke", contexts, inverse)
         return (image * contexts).sum(-1).T
     x = _features_first(contexts)
     total = jnp.zeros((), contexts.dtype)

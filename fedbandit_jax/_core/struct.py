@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 
 T = TypeVar("T", bound=type)
+Number = Any  # a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
 
 
 def static(**kwargs: Any) -> Any:

@@ -10,8 +10,9 @@ lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/alpha) +
 sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
 
 "project" (ours): W is first projected on the positive semidefinite cone, which G is in, so the projection moves W by
-P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <= lambda + 2 Sigma_N,
-and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by Sigma_n / sqrt(lambda).
+P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <= lambda + 2
+Sigma_N, and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by Sigma_n /
+sqrt(lambda).
 For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a - Sigma_N) I): with a = min(1,
 lambda / (2 Sigma_N)) the self-normalised term is R / sqrt(a) times that of a ridge of lambda/a - Sigma_N.
 """
@@ -34,13 +35,13 @@ REGULARIZERS = ("shift", "project")
 class Width:
     """beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t))."""
 
-    offset: Array | np.ndarray
-    slope: Array | np.ndarray
-    log_term: Array | np.ndarray
-    dim: Array | np.ndarray
-    growth: Array | np.ndarray
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    dim: struct.Number
+    growth: struct.Number
 
-    def __call__(self, t: Array) -> Array:
+    def __call__(self, t: struct.Number) -> Array:
         """Width before playing round t = 0, 1, ..., when every agent has played t rounds."""
         return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
 

@@ -9,7 +9,6 @@ from jax import Array
 
 from fedbandit_jax._core import ridge
 from fedbandit_jax._core.ridge import Posterior
-from fedbandit_jax.algos._confidence import Width
 from fedbandit_jax.interfaces import Round
 
 

@@ -18,12 +18,13 @@ from jax import Array
 from fedbandit_jax._core import ridge, struct, validate
 from fedbandit_jax._core.ridge import Posterior
 from fedbandit_jax.algos import _confidence, _local
+from fedbandit_jax.algos._certify import server_std, silo_local
 from fedbandit_jax.algos._confidence import Width
 from fedbandit_jax.algos._local import Local, Record
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 from fedbandit_jax.privacy import calibration, releases
-from fedbandit_jax.privacy.budget import ADJACENCY, Budget
+from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
 from fedbandit_jax.privacy.noise import symmetric_gaussian
 from fedbandit_jax.privacy.releases import Release
@@ -47,9 +48,9 @@ class ServerState(NamedTuple):
 class BoundFedLinUCB(Algorithm):
     """Fixed-batch federated LinUCB for a known environment and horizon; without `release` it is not private."""
 
-    regularization: np.ndarray
+    regularization: struct.Number
     width: Width
-    noise_std: np.ndarray  # of the sum over silos of one release
+    noise_std: struct.Number  # of the sum over silos of one release
     spec: Spec = struct.static()
     batch: int = struct.static()
     n_syncs: int = struct.static()
@@ -98,9 +99,7 @@ class BoundFedLinUCB(Algorithm):
         lost = (sums - state.sums) - batch_sums
         statistics, release_state = sums, state.release
         if self.release is not None:
-            noise, release_state = self.release.step(
-                state.release, k + 1, self.noise_std * symmetric_gaussian(key, d)
-            )
+            noise, release_state = self.release.step(state.release, k + 1, self.noise_std * symmetric_gaussian(key, d))
             statistics = sums + noise
         fresh, ok = self._solve(statistics)
         posterior = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, state.posterior)
@@ -147,7 +146,7 @@ class FedLinUCB(Algorithm):
         """Checked copy; epsilon, delta and adjacency change the budget."""
         fields = {name: getattr(self, name) for name in super().parameters()}
         inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if inner:
+        if inner and self.budget is not None:
             fields["budget"] = dataclasses.replace(self.budget, **inner)
         return _checked(**{**fields, **changes})
 
@@ -170,7 +169,7 @@ class FedLinUCB(Algorithm):
         noise = self.calibrate(horizon)
         sigma = noise.sigma if noise else 0.0
         release = releases.make(self.release, noise.n_syncs) if noise else None
-        common = dict(
+        common: dict[str, Any] = dict(
             n_agents=spec.n_agents,
             dim=spec.dim,
             alpha=self.alpha,
@@ -181,7 +180,7 @@ class FedLinUCB(Algorithm):
             lam, width = _confidence.theory(
                 **common,
                 n_syncs=horizon // self.batch,
-                server_std=_server_std(sigma, spec, release),
+                server_std=server_std(sigma, spec, release),
                 theta_norm=self.theta_norm,
                 regularizer=self.regularizer,
             )
@@ -204,58 +203,12 @@ class FedLinUCB(Algorithm):
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """What this run proves: exact Gaussian accounting of the releases one user touches."""
         if self.budget is None:
-            return Certificate(claim="none", reason="not a private algorithm: no noise is added")
+            return no_privacy("not a private algorithm: no noise is added")
         noise = self.calibrate(horizon)
         if noise is None:
-            return Certificate(
-                claim="certified", reason=f"nothing is released: {horizon} rounds are less than one batch"
-            )
-        claim, reason = _claim(self, noise, spec)
-        return Certificate(
-            claim=claim,
-            reason=reason,
-            trust="silo-local: each silo adds its own noise, server and other silos are not trusted",
-            adjacency=f"{self.budget.adjacency} ({ADJACENCY[self.budget.adjacency]})",
-            unit="one user (one round at one silo); users do not return",
-            epsilon=self.budget.epsilon,
-            delta=self.budget.delta,
-            epsilon_exact=noise.epsilon_exact if spec.rewards_in_unit or self.clip_rewards else math.inf,
-            accountant="exact Gaussian differential privacy, joint over bias and covariance, adaptive",
-            noise_std=noise.sigma,
-            server_noise_std=_server_std(noise.sigma, spec, releases.make(self.release, noise.n_syncs)),
-            releases=noise.n_syncs,
-            releases_per_user=round(noise.releases_per_user),
-            not_covered=(
-                "the synchronisation schedule and the number of users (fixed in advance, not private)",
-                "a user's own recommendation, seen by that user alone",
-                *(() if self.lazy else ("actions inside a batch, which use raw statistics",)),
-                "floating-point attacks: this is a simulator with pseudo-random float32 noise",
-            ),
-        )
-
-
-def _server_std(sigma: float, spec: Spec, release: Release | None) -> float:
-    """Largest standard deviation of an entry of the server's sums over all synchronisations."""
-    return 0.0 if release is None else sigma * math.sqrt(spec.n_agents * release.prefix_variance().max())
-
-
-def _claim(algo: FedLinUCB, noise: Calibration, spec: Spec):
-    """The strongest statement that is true of what runs."""
-    if not (spec.rewards_in_unit or algo.clip_rewards):
-        return "none", "rewards unbounded: they enter the statistics unclipped, so no sensitivity bound holds"
-    if not noise.sound:
-        return "none", (
-            f"{algo.calibration!r} noise gives epsilon = {noise.epsilon_exact:.4g} at delta = "
-            f"{noise.budget.delta:g}, not {noise.budget.epsilon:g}"
-            + ("" if algo.lazy else ", and that only if the actions stay fixed")
-        )
-    if not algo.lazy:
-        return "as_printed", (
-            "holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
-            "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered; "
-            "lazy=True is"
-        )
-    return "certified", "every release is a Gaussian mechanism on statistics that only earlier releases steer"
+            reason = f"nothing is released: {horizon} rounds are less than one batch"
+            return Certificate(claim="certified", reason=reason)
+        return silo_local(noise, spec, lazy=self.lazy, clip_rewards=self.clip_rewards)
 
 
 def fed_lin_ucb(
@@ -341,10 +294,11 @@ def private_fed_lin_ucb(
         calibration: "tight" (exact, the default), "theorem" or "released", see `fb.privacy.calibrate`.
         release: "tree" (Algorithm 2) or "prefix_tree" (Algorithm 4; the same law).
         trust: "silo_local".
-        lazy: True (default), act on synchronised statistics only (Algorithm 8): certified. False, learn inside the batch
-            (Algorithm 1 as printed): replacing one user changes later actions of the batch, and its sum, by far more
-            than the theorem assumes; the certificate then claims only `as_printed`.
-        clip_rewards: clip rewards to [0, 1] before they enter a statistic; without it, unbounded rewards void every claim.
+        lazy: True (default), act on synchronised statistics only (Algorithm 8): certified. False, learn inside the
+            batch (Algorithm 1 as printed): replacing one user changes later actions of the batch, and its sum, by far
+            more than the theorem assumes; the certificate then claims only `as_printed`.
+        clip_rewards: clip rewards to [0, 1] before they enter a statistic; without it, unbounded rewards void every
+            claim.
         confidence: "theory" or "released" (the authors' constants, with theta_norm = sqrt d).
         regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
             matrix is projected on the positive semidefinite cone, free in privacy, and half of lambda is enough.
@@ -360,7 +314,7 @@ def private_fed_lin_ucb(
         >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
         >>> certificate = algo.certificate(env.spec, horizon=10_000)
         >>> certificate.claim, round(certificate.noise_std, 3)
-        ('certified', 6.912)
+        ('certified', 6.91)
 
     Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4, 8 and Theorem 5.1.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +30,7 @@ class LinUCBState(NamedTuple):
 class BoundLinUCB(Algorithm):
     """LinUCB for a known environment and horizon."""
 
-    regularization: np.ndarray
+    regularization: struct.Number
     width: Width
     spec: Spec = struct.static()
     batch: int = struct.static()
@@ -81,7 +81,7 @@ class LinUCB(Algorithm):
 
     def bind(self, spec: Spec, horizon: int) -> BoundLinUCB:
         """Regulariser and width for one agent."""
-        common = dict(
+        common: dict[str, Any] = dict(
             n_agents=1,
             dim=spec.dim,
             alpha=self.alpha,
@@ -94,9 +94,7 @@ class LinUCB(Algorithm):
             )
         else:
             lam, width = _confidence.released(**common, levels=0, sigma=0.0)
-        return BoundLinUCB(
-            regularization=np.float32(lam), width=width, spec=spec, batch=min(REFRESH, horizon)
-        )
+        return BoundLinUCB(regularization=np.float32(lam), width=width, spec=spec, batch=min(REFRESH, horizon))
 
 
 def lin_ucb(

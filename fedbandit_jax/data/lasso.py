@@ -64,9 +64,7 @@ def lasso(
     features = validate.finite_array("features", features, ndim=2)
     labels = validate.finite_array("labels", labels, ndim=1)
     if len(features) == 0 or len(labels) != len(features):
-        raise ValueError(
-            f"labels must have one entry per row of features {features.shape}, got {len(labels)}"
-        )
+        raise ValueError(f"labels must have one entry per row of features {features.shape}, got {len(labels)}")
     penalty = validate.positive("penalty", penalty)
     tolerance = validate.positive("tolerance", tolerance)
     max_steps = validate.integer("max_steps", max_steps, at_least=1)

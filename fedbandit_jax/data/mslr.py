@@ -25,9 +25,7 @@ LARGEST = float(np.finfo(np.float32).max)
 CACHE = "mslr_parsed.npz"
 
 # Feature numbers 1 ... 125 are 25 quantities for 5 streams each: body, anchor, title, url, whole document.
-_STREAM = {
-    name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))
-}
+_STREAM = {name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))}
 TITLE_FEATURES = (0, *sorted([*_STREAM["anchor"], *_STREAM["url"]]), *range(126, 132))
 BODY_FEATURES = (0, *sorted([*_STREAM["body"], *_STREAM["title"], *_STREAM["document"]]), 132, 133)
 FEATURES = {"title": TITLE_FEATURES, "body": BODY_FEATURES}
@@ -140,9 +138,7 @@ def _read(folder: Path, cache: bool) -> _Fold:
         for j in range(i):
             both = np.intersect1d(queries[i], queries[j])
             if len(both):
-                raise ValueError(
-                    f"a query must be in one file, got qid:{both[0]} in {folder / PARTS[j]} and in {part}"
-                )
+                raise ValueError(f"a query must be in one file, got qid:{both[0]} in {folder / PARTS[j]} and in {part}")
     ids = np.concatenate(queries)
     starts = np.append(np.flatnonzero(np.diff(ids, prepend=ids[0] - 1)), len(ids))
     fold = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))

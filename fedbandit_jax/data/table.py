@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Table:
     theta: np.ndarray  # (d,) float32: the mean reward of a row x is <x, theta>
     title: str
 
-    def replay_arguments(self) -> dict[str, np.ndarray]:
+    def replay_arguments(self) -> dict[str, Any]:
         """The arguments of `fb.envs.replay` that describe the data."""
         return {"features": self.features, "query_sizes": self.query_sizes, "theta": self.theta}
 

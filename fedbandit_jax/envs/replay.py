@@ -108,7 +108,7 @@ def replay(
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
     law = reward_law(rewards, noise_std)
     means = features @ theta
-    if law.law == "bernoulli" and not (-1e-6 <= means.min() and means.max() <= 1 + 1e-6):
+    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
         raise ValueError(
             f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
         )

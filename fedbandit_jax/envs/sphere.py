@@ -14,10 +14,11 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 class World(NamedTuple):
-    """One seed's instance."""
+    """One seed's instance; contexts and their means only when they are fixed."""
 
     theta: Array  # (d,)
-    contexts: Array | None  # (M, K, d) when contexts are fixed
+    features: Array | None  # (d, K, M): agents last, as the hot loop wants them
+    means: Array | None  # (K, M)
 
 
 @struct.pytree
@@ -32,29 +33,32 @@ class Sphere:
         d = self.spec.dim
         u = random.normal(random.stream(key, "theta"), (d - 1,))
         theta = jnp.append(u * lax.rsqrt(2 * (u * u).sum()), jnp.float32(math.sqrt(0.5)))
-        fixed = self._contexts(random.stream(key, "contexts")) if self.spec.fixed_contexts else None
-        return World(theta, fixed)
+        if not self.spec.fixed_contexts:
+            return World(theta, None, None)
+        features = self._features(random.stream(key, "contexts"))
+        return World(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
 
     def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
         """K feature vectors for each of the M users of round t."""
         del t
-        return Round(self._contexts(key) if world.contexts is None else world.contexts), world
+        features = self._features(key) if world.features is None else world.features
+        return Round(ridge.from_features_first(features)), world
 
     def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
         """Rewards of the arms played."""
-        means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
+        means = ridge.inner(offered.contexts, world.theta[:, None]) if world.means is None else world.means
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
         return self.rewards.feedback(key, means.max(0), played)
 
-    def _contexts(self, key: Array) -> Array:
-        """(M, K, d), each row (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1)."""
+    def _features(self, key: Array) -> Array:
+        """(d, K, M), each vector (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1)."""
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
         u = random.normal(key, (d - 1, k, m))
         squares = u[0] * u[0]
         for row in u[1:]:
             squares = squares + row * row
         ones = jnp.full((1, k, m), math.sqrt(0.5), u.dtype)
-        return ridge.from_features_first(jnp.concatenate([u * lax.rsqrt(2 * squares), ones]))
+        return jnp.concatenate([u * lax.rsqrt(2 * squares), ones])
 
 
 def sphere(

@@ -12,6 +12,7 @@ which loses nothing when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancel
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -43,6 +44,10 @@ def log_delta(epsilon: float, mu: float) -> float:
     return -a * a / 2 - math.log(2 * math.pi) / 2 + log_difference
 
 
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))  # pyright: ignore[reportArgumentType]
+
+
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
 
@@ -57,7 +62,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return log_delta(epsilon, math.exp(log_mu)) - target
 
     low, high = map(math.log, _MU_RANGE)
-    return math.exp(float(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))) * (1 - 1e-10)
+    return math.exp(_root(excess, low, high)) * (1 - 1e-10)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -73,7 +78,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while log_delta(high, mu) > target:
         high *= 2
-    return float(brentq(lambda e: log_delta(e, mu) - target, 0.0, high, xtol=1e-14, rtol=1e-14)) * (1 + 1e-10)
+    return _root(lambda e: log_delta(e, mu) - target, 0.0, high) * (1 + 1e-10)
 
 
 def compose(*mus: float) -> float:

@@ -41,9 +41,7 @@ class Calibration:
         return self.epsilon_exact <= self.budget.epsilon
 
 
-def calibrate(
-    budget: Budget, *, n_syncs: int, release: str = "tree", method: str = "tight"
-) -> Calibration:
+def calibrate(budget: Budget, *, n_syncs: int, release: str = "tree", method: str = "tight") -> Calibration:
     """Noise of one silo for a continual release of (bias, covariance) sums under silo-level local DP.
 
     A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by Delta_J in joint l2 norm,

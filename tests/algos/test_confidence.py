@@ -56,7 +56,14 @@ def test_coverage(regularizer, n, rank):
 
 def test_width_grows_and_scales():
     common = dict(
-        n_agents=3, dim=4, n_syncs=5, server_std=2.0, alpha=0.1, subgaussian=0.5, theta_norm=1.0, regularizer="shift"
+        n_agents=3,
+        dim=4,
+        n_syncs=5,
+        server_std=2.0,
+        alpha=0.1,
+        subgaussian=0.5,
+        theta_norm=1.0,
+        regularizer="shift",
     )
     lam, width = _confidence.theory(**common, exploration_scale=1.0)
     _, half = _confidence.theory(**common, exploration_scale=0.5)

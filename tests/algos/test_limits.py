@@ -30,9 +30,7 @@ def test_zero_noise_is_the_non_private_run_exactly(key, lazy, contexts):
     env = fb.envs.sphere(4, 6, 5, contexts=contexts, rewards="bernoulli")
     plain = fb.algos.fed_lin_ucb(batch=10, lazy=lazy).bind(env.spec, 100)
     private = fb.algos.private_fed_lin_ucb(BUDGET, batch=10, lazy=lazy).bind(env.spec, 100)
-    silent = private.replace(
-        noise_std=np.float32(0), regularization=plain.regularization, width=plain.width
-    )
+    silent = private.replace(noise_std=np.float32(0), regularization=plain.regularization, width=plain.width)
     assert private.release is not None
     np.testing.assert_array_equal(regrets(env, silent, 100, key), regrets(env, plain, 100, key))
     assert not np.array_equal(regrets(env, private, 100, key), regrets(env, plain, 100, key))
@@ -101,7 +99,10 @@ def test_orderings_of_the_paper(key):
     for better, worse in pairs:
         difference = final(result, worse) - final(result, better)
         error = difference.std(ddof=1) / np.sqrt(len(difference))
-        assert difference.mean() > 4.44 * error, (better, worse)  # t quantile 0.9995 with 11 degrees of freedom
+        assert difference.mean() > 4.44 * error, (
+            better,
+            worse,
+        )  # t quantile 0.9995 with 11 degrees of freedom
 
 
 def test_tight_beats_theorem_and_both_are_certified(key):

@@ -2,11 +2,11 @@
 
 import jax
 import numpy as np
+import oracles
 import pytest
 from conftest import scripted
 
 import fedbandit_jax as fb
-import oracles
 from fedbandit_jax._core import random
 from fedbandit_jax.privacy.noise import symmetric_gaussian
 from fedbandit_jax.process import RoundProcess
@@ -59,19 +59,35 @@ def test_fed_lin_ucb(script, key, lazy, horizon, batch):
 def test_private_fed_lin_ucb(script, key, lazy, release, fixed):
     if fixed:
         once = np.broadcast_to(script.contexts[0], script.contexts.shape)
-        script = scripted(once, script.answers, np.broadcast_to(script.means[0], script.means.shape), fixed_contexts=True)
+        script = scripted(
+            once, script.answers, np.broadcast_to(script.means[0], script.means.shape), fixed_contexts=True
+        )
     algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=5, lazy=lazy, release=release)
     regret, bound, state, noise = run(script, algo, 58, key)
     lam = float(bound.regularization)
     expected, synced = oracles.fed_lin_ucb(
-        script, 58, 5, lam, lambda t: float(bound.width(t)), lazy=lazy, noise=noise, prefix=release == "prefix_tree"
+        script,
+        58,
+        5,
+        lam,
+        lambda t: float(bound.width(t)),
+        lazy=lazy,
+        noise=noise,
+        prefix=release == "prefix_tree",
     )
     assert bound.noise_std > 0
     np.testing.assert_allclose(regret, expected, atol=2e-5)
     # One more (unused) synchronisation runs after the horizon's last, incomplete batch: compare the one before it.
     regret, bound, state, noise = run(script, algo, 55, key)
     _, synced = oracles.fed_lin_ucb(
-        script, 55, 5, lam, lambda t: float(bound.width(t)), lazy=lazy, noise=noise, prefix=release == "prefix_tree"
+        script,
+        55,
+        5,
+        lam,
+        lambda t: float(bound.width(t)),
+        lazy=lazy,
+        noise=noise,
+        prefix=release == "prefix_tree",
     )
     inverse = np.linalg.inv(lam * np.eye(4) + synced[:, :4])
     np.testing.assert_allclose(state.posterior.inverse[..., 0], inverse, rtol=2e-4, atol=1e-6)

@@ -49,7 +49,11 @@ def test_streams_are_independent(key):
 @pytest.mark.parametrize(
     ("bad", "error", "words"),
     [
-        (jax.random.PRNGKey(0), TypeError, r"key must be a typed key such as jax.random.key\(0\), got a legacy uint32"),
+        (
+            jax.random.PRNGKey(0),
+            TypeError,
+            r"key must be a typed key such as jax.random.key\(0\), got a legacy uint32",
+        ),
         (0, TypeError, "key must be a typed key .* got 0"),
         (jax.random.key(0, impl="rbg"), ValueError, "key must use the threefry2x32 generator .* got rbg"),
         (jax.random.split(jax.random.key(0), 3), ValueError, r"key must be one key, got .* shape \(3,\)"),

@@ -32,10 +32,14 @@ def test_scores_and_update(d, agents):
     x = jnp.asarray(contexts, jnp.float32)
     wide = np.broadcast_to(inverse, (M, d, d))
     np.testing.assert_allclose(
-        ridge.width_sq(x, posterior.inverse), np.einsum("mki,mij,mkj->km", contexts, wide, contexts), rtol=1e-3
+        ridge.width_sq(x, posterior.inverse),
+        np.einsum("mki,mij,mkj->km", contexts, wide, contexts),
+        rtol=1e-3,
     )
     np.testing.assert_allclose(
-        ridge.inner(x, posterior.theta), np.einsum("mki,mi->km", contexts, np.broadcast_to(theta, (M, d))), atol=1e-4
+        ridge.inner(x, posterior.theta),
+        np.einsum("mki,mi->km", contexts, np.broadcast_to(theta, (M, d))),
+        atol=1e-4,
     )
     arms = np.array([0, 5, 2, 2, 1])
     taken = np.asarray(ridge.take(x, jnp.asarray(arms)))

@@ -154,9 +154,7 @@ def test_an_empty_file_and_a_query_in_two_files(root):
     with pytest.raises(ValueError, match=r"test.txt must have at least one line"):
         fb.data.mslr(root)
     (root / "Fold1" / "test.txt").write_text((root / "Fold1" / "vali.txt").read_text())
-    with pytest.raises(
-        ValueError, match=r"a query must be in one file, got qid:5 in .*vali.txt and in test.txt"
-    ):
+    with pytest.raises(ValueError, match=r"a query must be in one file, got qid:5 in .*vali.txt and in test.txt"):
         fb.data.mslr(root)
 
 
@@ -200,9 +198,7 @@ def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
     assert len(calls) == 9
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"junk"]
-)
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"junk"])
 def test_a_damaged_cache_is_not_trusted(root, monkeypatch, damage):
     calls = count_parses(monkeypatch)
     first = fb.data.mslr(root, penalty=1e-4)

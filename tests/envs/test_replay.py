@@ -52,7 +52,10 @@ def test_masked_arms_are_neither_played_nor_the_benchmark(key):
         ({"query_sizes": np.array([9, 0])}, "query_sizes must be a vector of integers >= 1"),
         ({"query_sizes": np.array([4.5, 4.5])}, "query_sizes must be a vector of integers >= 1"),
         ({"n_agents": 6}, "n_agents must be <= the number of queries 5, got 6"),
-        ({"theta": 9 * np.ones(3), "rewards": "bernoulli"}, r"rewards='bernoulli' needs every mean .* in \[0, 1\], got"),
+        (
+            {"theta": 9 * np.ones(3), "rewards": "bernoulli"},
+            r"rewards='bernoulli' needs every mean .* in \[0, 1\], got",
+        ),
     ],
 )
 def test_bad_input(change, words):

@@ -130,7 +130,11 @@ def test_bad_budgets(arguments, words):
     [
         ({"n_syncs": 0}, ValueError, "n_syncs must be >= 1, got 0"),
         ({"n_syncs": 2.5}, TypeError, "n_syncs must be an integer >= 1, got 2.5"),
-        ({"method": "guess"}, ValueError, "method must be one of 'tight', 'theorem', 'released', got 'guess'"),
+        (
+            {"method": "guess"},
+            ValueError,
+            "method must be one of 'tight', 'theorem', 'released', got 'guess'",
+        ),
         ({"release": "bush"}, ValueError, "release must be one of .* got 'bush'"),
         ({"budget": 1.0}, TypeError, "budget must be a fb.privacy.Budget, got 1.0"),
     ],

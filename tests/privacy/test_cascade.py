@@ -31,7 +31,10 @@ def neighbours(rng):
     contexts = np.concatenate([u, np.ones((B + 1, K, 1))], -1) / np.sqrt(2) * (1 - 1e-6)
     answers = rng.integers(0, 2, (B + 1, K)).astype(float)
     first = np.arange(1, B + 1)
-    return (contexts[:B], answers[:B]), (np.r_[contexts[[B]], contexts[first[:-1]]], np.r_[answers[[B]], answers[first[:-1]]])
+    return (contexts[:B], answers[:B]), (
+        np.r_[contexts[[B]], contexts[first[:-1]]],
+        np.r_[answers[[B]], answers[first[:-1]]],
+    )
 
 
 def distance(lazy, data, key):

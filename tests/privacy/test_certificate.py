@@ -24,7 +24,12 @@ def certificate(spec=UNIT, horizon=1000, **options):
         ({"clip_rewards": False}, UNIT, "certified", "Gaussian"),
         ({"clip_rewards": False}, UNBOUNDED, "none", "rewards unbounded"),
         ({"lazy": False}, UNIT, "as_printed", "batch cascade"),
-        ({"lazy": False, "calibration": "theorem"}, UNIT, "as_printed", "actions of all other users being fixed"),
+        (
+            {"lazy": False, "calibration": "theorem"},
+            UNIT,
+            "as_printed",
+            "actions of all other users being fixed",
+        ),
         ({"calibration": "released"}, UNIT, "none", "gives epsilon = 1.5"),
         ({"calibration": "released", "lazy": False}, UNIT, "none", "only if the actions stay fixed"),
     ],
@@ -70,5 +75,13 @@ def test_round_trip_and_one_screen():
         assert len(lines) <= 24
         assert max(map(len, lines)) <= 100
     text = str(certificate())
-    for words in ("claim", "trust model", "adjacency", "privacy unit", "accountant", "not covered", "floating-point"):
+    for words in (
+        "claim",
+        "trust model",
+        "adjacency",
+        "privacy unit",
+        "accountant",
+        "not covered",
+        "floating-point",
+    ):
         assert words in text

@@ -43,7 +43,11 @@ def test_tree_by_definition():
     release = make("tree", 13)
     c, b = release.encoder(), materialise(release)
     assert [int(row.sum()) for row in c] == [1, 2, 1, 4, 1, 2, 1, 8, 1, 2, 1, 4, 1]
-    assert [sorted(np.flatnonzero(row) + 1) for row in b[[6, 10, 12]]] == [[4, 6, 7], [8, 10, 11], [8, 12, 13]]
+    assert [sorted(np.flatnonzero(row) + 1) for row in b[[6, 10, 12]]] == [
+        [4, 6, 7],
+        [8, 10, 11],
+        [8, 12, 13],
+    ]
     assert [make("tree", s).sensitivity_sq() for s in (1, 2, 3, 4, 7, 8, 400)] == [1, 2, 2, 3, 3, 4, 9]
 
 

@@ -1,0 +1,161 @@
+"""Regret against wall-clock: agent-rounds evaluated per second, and the regret reached after so many seconds.
+
+Every algorithm plays the same users, M = K = 100, d = 10, Bernoulli rewards, on its own through `fb.simulate`, all
+seeds together. The first run compiles and gives the curve; the runs after it are timed, algorithms taking turns, and
+the median is what counts. Every batch runs the same compiled program, so rounds are mapped to seconds linearly: record
+t of T is drawn at t / T of the median seconds of a whole run, host work included, compilation not. The clock is that
+of all seeds together, so the picture compares algorithms; a single seed is not that many times faster.
+
+The picture shows group regret per round, Reg(t) / t, mean over seeds with two standard errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import tyro
+from matplotlib.figure import Figure
+
+import fedbandit_jax as fb
+
+BUDGET = fb.privacy.Budget(epsilon=1.0, delta=0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Sizes of a benchmark."""
+
+    n_agents: int
+    n_arms: int
+    dim: int
+    horizon: int
+    n_seeds: int
+    n_records: int
+    repeats: int
+
+
+REFERENCE = Plan(n_agents=100, n_arms=100, dim=10, horizon=2_500, n_seeds=8, n_records=100, repeats=3)
+SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, n_seeds=2, n_records=20, repeats=2)
+
+
+def algorithms() -> dict[str, fb.Algorithm]:
+    """Label -> algorithm."""
+    return {
+        "lin_ucb": fb.algos.lin_ucb(),
+        "fed_lin_ucb": fb.algos.fed_lin_ucb(),
+        "private_fed_lin_ucb, tight": fb.algos.private_fed_lin_ucb(BUDGET, calibration="tight"),
+        "private_fed_lin_ucb, theorem": fb.algos.private_fed_lin_ucb(BUDGET, calibration="theorem"),
+    }
+
+
+def main(
+    out: Path = Path("results/regret_per_second.png"),
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Time the algorithms and draw regret against seconds.
+
+    Args:
+        out: picture to write; its folder is made.
+        json: print only {"rows": [...]} on standard output.
+        smoke: tiny sizes, some 10 seconds: shows that the benchmark runs; the rates mean nothing.
+    """
+    plan = SMOKE if smoke else REFERENCE
+    curves = {label: run(plan, algo)[0] for label, algo in algorithms().items()}
+    seconds = {label: [] for label in curves}
+    for _ in range(plan.repeats):
+        for label, algo in algorithms().items():
+            seconds[label].append(run(plan, algo)[1])
+    rows = [row(plan, label, curves[label], np.array(seconds[label])) for label in curves]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(plan, curves, {r["algorithm"]: r["seconds"] for r in rows}, out)
+    print(json_format.dumps({"rows": rows}, indent=1) if json else report(plan, rows, out))
+
+
+def run(plan: Plan, algo: fb.Algorithm) -> tuple[fb.Result, float]:
+    """The result, and the seconds it took."""
+    env = fb.envs.sphere(plan.n_agents, plan.n_arms, plan.dim, rewards="bernoulli")
+    started = time.perf_counter()
+    result = fb.simulate(
+        env,
+        algo,
+        horizon=plan.horizon,
+        key=jax.random.key(0),
+        n_seeds=plan.n_seeds,
+        stride=plan.horizon // plan.n_records,
+        progress=False,
+    )
+    return result, time.perf_counter() - started
+
+
+def row(plan: Plan, label: str, result: fb.Result, seconds: np.ndarray) -> dict[str, Any]:
+    """One line of the table."""
+    final = result.time_average[:, -1]
+    median = float(np.median(seconds))
+    return {
+        "algorithm": label,
+        "agent_rounds_per_second": plan.n_agents * plan.horizon * plan.n_seeds / median,
+        "seconds": median,
+        "seconds_spread": [float(seconds.min()), float(seconds.max())],
+        "regret_per_round": float(final.mean()),
+        "standard_error": float(final.std(ddof=1) / np.sqrt(len(final))),
+        "claim": result.certificate.claim,
+    }
+
+
+def report(plan: Plan, rows: list[dict[str, Any]], out: Path) -> str:
+    """The table, for reading."""
+    columns = "{:28}  {:>7}  {:>7}  {:>11}  {:>14}  {:>9}"
+    head = "algorithm", "M ar/s", "seconds", "min-max", "Reg(T)/T", "claim"
+    lines = [
+        f"{plan.n_agents} agents, {plan.n_arms} arms, d = {plan.dim}, T = {plan.horizon}, {plan.n_seeds} seeds, "
+        f"Bernoulli rewards, epsilon = {BUDGET.epsilon:g}, delta = {BUDGET.delta:g}",
+        f"{os.cpu_count()} cores, device {jax.devices()[0].device_kind}, jax {jax.__version__}; medians of "
+        f"{plan.repeats} turns",
+        "",
+        columns.format(*head),
+    ]
+    for r in rows:
+        lines.append(
+            columns.format(
+                r["algorithm"],
+                f"{r['agent_rounds_per_second'] / 1e6:.3f}",
+                f"{r['seconds']:.2f}",
+                "{:.2f}-{:.2f}".format(*r["seconds_spread"]),
+                f"{r['regret_per_round']:.2f} ± {r['standard_error']:.2f}",
+                r["claim"],
+            )
+        )
+    return "\n".join([*lines, "", f"picture: {out}"])
+
+
+def draw(plan: Plan, curves: dict[str, fb.Result], seconds: dict[str, float], out: Path) -> None:
+    """Reg(t) / t against the wall-clock."""
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    for label, result in curves.items():
+        average = result.time_average
+        clock = seconds[label] * result.rounds / plan.horizon
+        mean, error = average.mean(0), average.std(0, ddof=1) / np.sqrt(len(average))
+        (line,) = axes.plot(clock, mean, label=label)
+        axes.fill_between(clock, mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(
+        xscale="log",
+        xlabel=f"seconds of wall-clock, {plan.n_seeds} seeds together, compilation not counted",
+        ylabel="group regret per round, Reg(t) / t",
+        title=f"M = {plan.n_agents}, K = {plan.n_arms}, d = {plan.dim}, T = {plan.horizon:,}, "
+        f"ε = {BUDGET.epsilon:g}, δ = {BUDGET.delta:g}",
+    )
+    axes.legend()
+    figure.savefig(out, dpi=150)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)

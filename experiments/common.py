@@ -1,0 +1,70 @@
+"""What the figure scripts share: sizes, the two versions of every figure, and saving."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import matplotlib.pyplot as plt
+import tyro
+
+import fedbandit_jax as fb
+
+FIGURES = Path(__file__).parent / "figures"
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Size and version of a figure.
+
+    Args:
+        version: ours is sound and tight: lazy agents, exact noise, rewards in [0, 1]. released is the authors' code:
+            its noise, its constants, agents that learn inside the batch, Gaussian rewards; its certificate says
+            what epsilon that noise really gives.
+        smoke: a few rounds, to see that everything runs.
+        full: the paper's size.
+        seed: of the random number generator.
+        out: folder for the picture and the saved results.
+    """
+
+    version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
+    smoke: bool = False
+    full: bool = False
+    seed: int = 0
+    out: Path = FIGURES
+
+    def pick(self, smoke: T, default: T, full: T) -> T:
+        """The value for the size asked for."""
+        return smoke if self.smoke else full if self.full else default
+
+    @property
+    def rewards(self) -> str:
+        """Bounded rewards for certified runs, the paper's Gaussian ones otherwise."""
+        return "bernoulli" if self.version == "ours" else "gaussian"
+
+    def fed_lin_ucb(self, **parameters: Any) -> fb.Algorithm:
+        """FedLinUCB in this version."""
+        confidence = "theory" if self.version == "ours" else "released"
+        return fb.algos.fed_lin_ucb(confidence=confidence, **parameters)
+
+    def private_fed_lin_ucb(self, budget: Any, **parameters: Any) -> fb.Algorithm:
+        """LDP-FedLinUCB in this version."""
+        if self.version == "released":
+            parameters |= dict(calibration="released", confidence="released", lazy=False, clip_rewards=False)
+        return fb.algos.private_fed_lin_ucb(budget, name="LDP-FedLinUCB", **parameters)
+
+
+def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
+    """Draw the panels side by side, save picture and results, print summaries and claims."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4.2), layout="constrained", squeeze=False)
+    suffix = f"{name}_{options.version}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
+        fb.plotting.regret(result, title=title, ax=ax)
+        result.save(Path("results") / f"{suffix}_{'abcdef'[i]}") if not options.smoke else None
+        print(f"\n{title}\n{result.summary()}")
+        for label in result:
+            print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
+    print(f"\nwrote {fb.plotting.save_png(figure, options.out / f'{suffix}.png')}")

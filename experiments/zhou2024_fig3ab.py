@@ -1,0 +1,43 @@
+"""Figure 3 (a) and (b) of Zhou & Chowdhury (2024): the cost of silo-level LDP on the synthetic instance.
+
+python experiments/zhou2024_fig3ab.py [--as released] [--smoke | --full]
+"""
+
+import jax
+import tyro
+from common import Options, finish
+
+import fedbandit_jax as fb
+
+A: list[tuple[float, float]] = [(0.2, 0.1), (1, 0.1), (5, 0.1)]  # (epsilon, delta)
+B: list[tuple[float, float]] = [(5, 0.1), (5, 0.01), (5, 0.001)]
+
+
+def label(epsilon: float, delta: float) -> str:
+    return f"LDP-FedLinUCB (ε={epsilon}, δ={delta})"
+
+
+def main(options: Options) -> None:
+    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards=options.rewards)
+    private = {label(*b): options.private_fed_lin_ucb(fb.privacy.Budget(*b)) for b in (*A, *B)}
+    result = fb.sweep(
+        env,
+        {"FedLinUCB": options.fed_lin_ucb(), **private},
+        horizon=options.pick(200, 10_000, 10_000),
+        n_seeds=options.pick(2, 8, 25),
+        key=jax.random.key(options.seed),
+        stride=options.pick(1, 25, 25),
+        progress=True,
+        throw=False,
+    )
+    panels = {
+        f"({panel}) M=100, K=100, d=10, B=25": fb.concat(
+            [result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))]
+        )
+        for panel, budgets in (("a", A), ("b", B))
+    }
+    finish("zhou2024_fig3ab", options, panels)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
