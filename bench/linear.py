@@ -7,6 +7,7 @@ work included.
 
 Compilation is timed apart, and a timed run that compiles is an error. The implementations take turns, so that drift
 of the machine hits all of them; rates are medians over the turns, ratios are medians of the ratios within a turn.
+`cores` is processor time over wall-clock: in mode A JAX keeps all cores busy, unless something else was running.
 
 Every implementation also plays the same short run over several seeds. Their mean regrets per agent-round must agree
 within 4 standard errors, or the exit code is 1: a baseline that does less work would be noticed.
@@ -150,14 +151,14 @@ def main(
 
 
 def measure_times(plan: Plan, mode: str, compilations: Compilations):
-    """Seconds per agent-round, (repeats,), and seconds of compilation (None without a compiler)."""
+    """Seconds per agent-round on the wall-clock and on all processors, (2, repeats), and seconds of compilation."""
     problems = {key: plan.problem(mode, plan.rounds(key)) for key in plan.batches}
 
-    def seconds(key: Key, seed: int) -> float:
+    def seconds(key: Key, seed: int) -> np.ndarray:
         name, n_seeds = key
-        started = time.perf_counter()
+        started = np.array([time.perf_counter(), time.process_time()])
         IMPLEMENTATIONS[name](problems[key], seed, n_seeds)
-        return time.perf_counter() - started
+        return np.array([time.perf_counter(), time.process_time()]) - started
 
     first = {key: seconds(key, 0) for key in problems}
     compiled = compilations.count
@@ -167,9 +168,9 @@ def measure_times(plan: Plan, mode: str, compilations: Compilations):
     times: dict[Key, np.ndarray] = {}
     compiling: dict[Key, float | None] = {}
     for (name, n_seeds), p in problems.items():
-        per_run = np.array([turn[name, n_seeds] for turn in turns])
+        per_run = np.stack([turn[name, n_seeds] for turn in turns], axis=1)
         times[name, n_seeds] = per_run / (len(p.beta) * p.n_agents * n_seeds)
-        extra = float(first[name, n_seeds] - np.median(per_run))
+        extra = float(first[name, n_seeds][0] - np.median(per_run[0]))
         compiling[name, n_seeds] = None if name.startswith("numpy") else extra
     return times, compiling
 
@@ -189,7 +190,8 @@ def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | N
     name, n_seeds = key
     mean, error = laws[name]
     our_mean, our_error = laws["fedbandit_jax"]
-    rates = 1 / times
+    wall, processors = times
+    rates = 1 / wall
     return {
         "mode": mode,
         "implementation": name,
@@ -198,6 +200,7 @@ def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | N
         "agent_rounds_per_second": float(np.median(rates)),
         "slowest": float(rates.min()),
         "fastest": float(rates.max()),
+        "cores": float(processors.sum() / wall.sum()),
         "compile_seconds": compiling,
         "regret_per_agent_round": mean,
         "standard_error": error,
@@ -210,8 +213,8 @@ def compare(mode: str, times: dict[Key, np.ndarray], *, judged: bool) -> dict[st
     ratios = {}
     for n_seeds in (1, MANY):
         for other in ("numpy_vectorised", "numpy_loop", "jax_straightforward"):
-            theirs = times.get((other, n_seeds), times[other, 1])
-            value = float(np.median(theirs / times["fedbandit_jax", n_seeds]))
+            theirs = times.get((other, n_seeds), times[other, 1])[0]
+            value = float(np.median(theirs / times["fedbandit_jax", n_seeds][0]))
             target = TARGETS[mode][n_seeds] if judged and other == "numpy_vectorised" else None
             ratios[f"{mode}, {n_seeds} seed{'s'[: n_seeds > 1]}: fedbandit_jax / {other}"] = {
                 "value": value,
@@ -223,8 +226,8 @@ def compare(mode: str, times: dict[Key, np.ndarray], *, judged: bool) -> dict[st
 
 def report(plan: Plan, rows: list[dict[str, Any]], ratios: dict[str, Any]) -> str:
     """The table and the ratios, for reading."""
-    columns = "{:4}  {:19}  {:>5}  {:>6}  {:>7}  {:>15}  {:>7}  {:>7}  {:>16}  {:>4}"
-    head = "mode", "implementation", "seeds", "rounds", "M ar/s", "slowest-fastest", "ns/ar", "compile"
+    columns = "{:4}  {:19}  {:>5}  {:>6}  {:>7}  {:>15}  {:>7}  {:>5}  {:>7}  {:>16}  {:>4}"
+    head = "mode", "implementation", "seeds", "rounds", "M ar/s", "slowest-fastest", "ns/ar", "cores", "compile"
     lines = [
         ", ".join(f"{name}={value}" for name, value in plan.shape.items()) + ", Gaussian rewards",
         f"{os.cpu_count()} cores, device {jax.devices()[0].device_kind}, jax {jax.__version__}, "
@@ -244,6 +247,7 @@ def report(plan: Plan, rows: list[dict[str, Any]], ratios: dict[str, Any]) -> st
                 f"{rate / 1e6:.3f}",
                 f"{r['slowest'] / 1e6:.3f}-{r['fastest'] / 1e6:.3f}",
                 f"{1e9 / rate:.0f}",
+                f"{r['cores']:.1f}",
                 "-" if r["compile_seconds"] is None else f"{r['compile_seconds']:.1f} s",
                 f"{r['regret_per_agent_round']:.4f} ± {r['standard_error']:.4f}",
                 f"{r['z']:+.1f}",

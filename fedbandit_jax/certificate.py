@@ -55,7 +55,8 @@ class Certificate:
                 ("privacy unit", self.unit),
                 ("noise", f"std {_number(self.noise_std)} per entry of a silo's release, "
                           f"at most {_number(self.server_noise_std)} in the server's sums"),
-                ("releases", f"{self.releases}, of which one user touches at most {self.releases_per_user}"),
+                ("releases", f"{self.releases}; a user's part in them counts as {self.releases_per_user} (squared "
+                             "sensitivity)"),
             ]  # fmt: skip
         if self.not_covered:
             rows.append(("not covered", "; ".join(self.not_covered)))

@@ -21,13 +21,13 @@ from jax import Array, lax
 from tqdm import tqdm
 
 from fedbandit_jax._core.files import write_atomic
-from fedbandit_jax.interfaces import Report
+from fedbandit_jax.interfaces import Report, Status
 from fedbandit_jax.process import Process
 
 CHUNKS = 50  # progress updates per run ...
 CHUNK_ROUNDS = 5_000  # ... but never more rounds between two of them, so that buffers do not grow with T
 CHECKPOINT_SECONDS = 10.0
-CACHE_BYTES = 2**20  # of a core's second-level cache
+CACHE_BYTES = 2**20  # of a usual second-level cache
 
 
 class Curves(NamedTuple):
@@ -62,7 +62,7 @@ def run(
     try:
         while progress.k < clock.n_steps:
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
-            ks = jnp.arange(steps.start, steps.stop)
+            ks = np.arange(steps.start, steps.stop, dtype=np.int32)
             worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, layout=layout)
             lengths = [len(clock.rounds_at(k)) for k in steps]
             metrics = jax.tree.map(np.asarray, metrics)
@@ -188,7 +188,8 @@ class _Record:
         steps, seeds, configs, width = regret.shape
         per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         curve = self.total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
-        counts = np.stack([report.rounds, report.floats, report.bits], -1).astype(np.int64)
+        rounds, floats, float_bits = (np.asarray(x, np.int64) for x in report[:3])
+        counts = np.stack([rounds, floats, floats * float_bits], -1)
         sent = np.cumsum(np.transpose(counts, (2, 1, 0, 3)), axis=2)  # (C, S, steps, 3)
         sent = self.sent[:, :, None] + np.pad(sent, ((0, 0), (0, 0), (1, 0), (0, 0)))
         ends = self.rounds + np.cumsum(lengths)
@@ -199,7 +200,9 @@ class _Record:
             rounds=int(ends[-1]),
             total=curve[..., -1],
             sent=sent[:, :, -1],
-            status=self.status | np.bitwise_or.reduce(np.asarray(report.status), axis=0).T,
+            status=self.status
+            | np.bitwise_or.reduce(np.asarray(report.status), axis=0).T
+            | np.where(np.isfinite(curve[..., -1]), 0, Status.NOT_FINITE),
             regret=(*self.regret, curve[..., at - self.rounds - 1]),
             communication=(*self.communication, sent[:, :, finished]),
         )

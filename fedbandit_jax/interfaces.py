@@ -45,7 +45,8 @@ class Status(enum.IntFlag):
     """Why a seed must not be trusted; bits are combined."""
 
     OK = 0
-    NOT_POSITIVE_DEFINITE = 1  # a privatised Gram matrix lost definiteness: the agents kept the previous estimate
+    NO_ESTIMATE = 1  # V was not positive definite, or the statistics not finite: agents kept the previous estimate
+    NOT_FINITE = 2  # a regret was NaN or infinite
 
 
 class Report(NamedTuple):
@@ -53,7 +54,7 @@ class Report(NamedTuple):
 
     rounds: Array | int = 0  # rounds of communication
     floats: Array | int = 0  # numbers sent, uplink + downlink, all agents
-    bits: Array | int = 0  # bits sent, uplink + downlink, all agents
+    float_bits: Array | int = 32  # bits of each
     status: Array | int = 0  # `Status` bits
 
 

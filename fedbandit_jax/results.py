@@ -123,8 +123,12 @@ class Result:
         return "\n".join(text)
 
     def save(self, path: str | Path) -> Path:
-        """Write `path`.npz (curves) and `path`.json (everything else); returns the path of the npz file."""
+        """Write `path`.npz (curves) and `path`.json (everything else); returns the path of the npz file.
+
+        Missing folders are made. Each file is complete or absent, whatever happens.
+        """
         stem = _stem(path)
+        stem.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
         arrays |= {f"communication_{name}": curve for name, curve in self.communication.items()}
         head = {

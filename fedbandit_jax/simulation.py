@@ -255,7 +255,7 @@ def _raise_if_bad(result: Result, throw: bool) -> Result:
     flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
     raise SimulationError(
         f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. The exception's .result "
-        "holds all curves, throw=False returns them; regularizer='project' cannot fail this way.",
+        "holds all curves; throw=False returns them.",
         result,
     )
 

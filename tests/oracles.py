@@ -56,10 +56,17 @@ class TreeServer:
         return sum(self.nodes[j] for j in range(64) if k >> j & 1)
 
 
-def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=False):
+def project(matrix):
+    """Nearest positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return sum(max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T))
+
+
+def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=False, psd=False):
     """Algorithm 1 (or 8 if lazy) of Zhou & Chowdhury; `noise(k)` is the sum over silos of the noise of release k.
 
-    One silo adds all of `noise(k)`, the others none: the server's sums are the same.
+    One silo adds all of `noise(k)`, the others none: the server's sums are the same. `psd` projects the server's Gram
+    matrix on the positive semidefinite cone.
     """
     m, d = env.spec.n_agents, env.spec.dim
     synced = np.zeros((d, d + 1))
@@ -68,7 +75,8 @@ def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=Fals
     regret = np.zeros(horizon)
     for t in range(horizon):
         for i in range(m):
-            used = synced if lazy else synced + local[i]
+            shared = np.c_[project(synced[:, :d]), synced[:, d]] if psd else synced
+            used = shared if lazy else shared + local[i]
             contexts = env.contexts[t, i].astype(float)
             a = argmax_ucb(contexts, lam * np.eye(d) + used[:, :d], used[:, d], beta(t))
             x, y = contexts[a], env.answers[t, i, a]

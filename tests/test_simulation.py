@@ -150,13 +150,48 @@ def test_not_definite_is_a_status_not_a_nan():
     """Noise far beyond the regulariser: the run goes on with the last good estimate, flagged, and raises at the end."""
     broken = PRIVATE.replace(confidence="released", calibration="theorem", epsilon=0.01).bind(ENV.spec, 40)
     broken = broken.replace(regularization=np.float32(1e-3))
-    with pytest.raises(fb.SimulationError, match="NOT_POSITIVE_DEFINITE in .*seeds 0, 1, 2") as caught:
+    with pytest.raises(fb.SimulationError, match="NO_ESTIMATE in .*seeds 0, 1, 2") as caught:
         simulate(algo=broken)
     assert np.isfinite(caught.value.result.regret).all()
     result = simulate(algo=broken, throw=False)
-    assert (result.status == fb.Status.NOT_POSITIVE_DEFINITE).all()
+    assert (result.status == fb.Status.NO_ESTIMATE).all()
     assert "(!)" in result.summary()
     np.testing.assert_array_equal(result.regret, caught.value.result.regret)
+
+
+def test_status_ignores_the_synchronisation_that_never_happens():
+    """Only releases that somebody acts on count: T = 12 has the two synchronisations of T = 10, and their status."""
+    env = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
+    for regularization in (15.0, 25.0):
+        bound = PRIVATE.bind(env.spec, 10).replace(regularization=np.float32(regularization))
+        long = PRIVATE.bind(env.spec, 12).replace(regularization=np.float32(regularization))
+        two, tail = (simulate(env, a, horizon=h, n_seeds=300, throw=False) for a, h in ((bound, 10), (long, 12)))
+        np.testing.assert_array_equal(two.status, tail.status)
+    assert two.status.any() or regularization > 15
+
+
+def test_rewards_that_are_not_finite_are_flagged():
+    rewards = np.full((20, 3, 4), 0.5)
+    rewards[7] = np.nan
+    contexts = np.random.default_rng(0).uniform(0, 0.4, (20, 3, 4, 5))
+    env = scripted(contexts, rewards, np.full((20, 3, 4), 0.5), rewards_in_unit=False)
+    with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
+        simulate(env, fb.algos.fed_lin_ucb(batch=5), horizon=20)
+    with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
+        simulate(env, fb.algos.lin_ucb(), horizon=20)
+    assert (simulate(env, PRIVATE, horizon=20).status == 0).all()  # clipped where it enters the statistic
+    env = scripted(contexts, rewards, rewards)
+    with pytest.raises(fb.SimulationError, match="NOT_FINITE"):
+        simulate(env, PRIVATE, horizon=20)
+
+
+def test_bits_beyond_32():
+    """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
+    env = scripted(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
+    result = simulate(env, fb.algos.fed_lin_ucb(batch=1, lazy=True), horizon=2, n_seeds=1)
+    floats = 20_000 * 60 * 63
+    assert 32 * floats > 2**31
+    np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
 
 
 @pytest.mark.parametrize("stop_at", [1, 3])

@@ -7,6 +7,7 @@ equal the exclusive-or of the two words (a test holds us to that).
 
 import math
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -44,15 +45,18 @@ def check_key(name: str, key: Any) -> Array:
 
 
 def stream(key: Array, name: str) -> Array:
-    """The key of a named stream: two algorithms that draw from different streams see the same environment."""
+    """The key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
+
+    A key is folded (here, or with a round) or drawn from, never both: `fold_in(key, t)` is word t of `bits(key)`.
+    """
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
-def bits(key: Array, size: int) -> tuple[Array, Array]:
-    """Both words of Threefry-2x32 at counters 0 .. size-1: two independent (size,) uint32 arrays."""
+def bits(key: Array, size: int, first: int = 0) -> tuple[Array, Array]:
+    """Both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
     k0, k1 = jax.random.key_data(key)
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
-    counter = lax.iota(jnp.uint32, size)
+    counter = lax.iota(jnp.uint32, size) + jnp.uint32(first)
     x0, x1 = jnp.zeros_like(counter) + k0, counter + k1
     for group in range(5):
         for r in _ROTATIONS[group % 2]:
@@ -80,10 +84,15 @@ def erf_inv(x: Array) -> Array:
     return jnp.where(w < 5, central, tail) * x
 
 
-def _draw(key: Array, shape: tuple[int, ...], transform) -> Array:
+def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
+    """Words of one block lie side by side, so that a CPU computes the block once for both.
+
+    Joining two halves makes XLA:CPU store the draws; else every expression that reads them would draw them again.
+    """
     size = math.prod(shape)
-    halves = [transform(words) for words in bits(key, (size + 1) // 2)]
-    return jnp.concatenate(halves)[:size].reshape(shape)
+    blocks = -(-size // 4)
+    halves = [transform(jnp.stack(bits(key, blocks, first), axis=-1)) for first in (0, blocks)]
+    return jnp.concatenate(halves).reshape(-1)[:size].reshape(shape)
 
 
 def normal(key: Array, shape: tuple[int, ...]) -> Array:

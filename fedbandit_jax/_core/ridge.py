@@ -23,13 +23,13 @@ class Posterior(NamedTuple):
 
 
 def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
-    """Posterior of Gram matrices (A, d, d) and bias vectors (A, d), and whether each V is positive definite (A,)."""
+    """Posterior of V (A, d, d) and b (A, d), and whether each exists: V positive definite, all finite (A,)."""
     factor = jnp.linalg.cholesky(gram)
-    ok = jnp.isfinite(factor).all(axis=(-2, -1))
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
     inverse = jnp.einsum("aki,akj->ija", half, half)
     theta = jnp.einsum("ija,aj->ia", inverse, bias)
+    ok = jnp.isfinite(inverse).all(axis=(0, 1)) & jnp.isfinite(theta).all(axis=0)
     return Posterior(inverse, theta), ok
 
 
@@ -94,26 +94,43 @@ def first_argmax(scores: Array) -> Array:
     return jnp.where(scores == best, index, jnp.int32(2**30)).min(0)
 
 
-def gain(posterior: Posterior, x: Array) -> tuple[Array, Array]:
-    """V^-1 x (d, M) and 1 / (1 + x' V^-1 x) (M,) for one new feature vector per agent, x (d, M)."""
+class Gain(NamedTuple):
+    """What one new row (x, y) per agent changes."""
+
+    image: Array  # (d, M) V^-1 x
+    scale: Array  # (M,) 1 / (1 + x' V^-1 x)
+    residual: Array  # (M,) scale (y - <x, theta>)
+
+
+def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
+    """Sherman-Morrison for one new feature vector x (d, M) and reward y (M,) per agent.
+
+    `residual` is a reduction, not `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every use and
+    compute it again for each of K arms.
+    """
     if len(x) > UNROLL_DIM:
         image = jnp.einsum("dem,em->dm", posterior.inverse, x)
     else:
         image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
-    return image, 1 / (1 + _dot(image, x))
+    scale = 1 / (1 + _dot(image, x))
+    return Gain(image, scale, scale * (y - (posterior.theta * x).sum(0)))
 
 
-def update(posterior: Posterior, x: Array, y: Array, image: Array, scale: Array) -> Posterior:
-    """Sherman-Morrison: add x x' to V and x y to b, given `image, scale = gain(posterior, x)`."""
-    residual = (y - _dot(posterior.theta, x)) * scale
-    inverse = posterior.inverse - image[:, None] * (image * scale)[None]
-    return Posterior(inverse, posterior.theta + image * residual)
+def update(posterior: Posterior, gain: Gain) -> Posterior:
+    """Add x x' to V and x y to b."""
+    inverse = posterior.inverse - gain.image[:, None] * (gain.image * gain.scale)[None]
+    return Posterior(inverse, posterior.theta + gain.image * gain.residual)
 
 
 def project_psd(matrix: Array) -> Array:
     """Nearest positive semidefinite matrix in Frobenius norm: negative eigenvalues set to zero, (..., d, d)."""
     values, vectors = jnp.linalg.eigh(matrix)
     return (vectors * jnp.maximum(values, 0)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+
+
+def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:
+    """`new` for the agents that are ok (A,), `old` for the others."""
+    return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:

@@ -11,6 +11,8 @@ from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.privacy.calibration import Calibration
 from fedbandit_jax.privacy.releases import Release
 
+FIXED = "one user's rewards changed; contexts are fixed for each silo and public"
+
 
 def server_std(sigma: float, spec: Spec, release: Release | None) -> float:
     """Largest standard deviation of an entry of the server's sums over all synchronisations."""
@@ -26,8 +28,8 @@ def silo_local(noise: Calibration, spec: Spec, *, lazy: bool, clip_rewards: bool
         claim=claim,
         reason=reason,
         trust="silo-local: each silo adds its own noise, server and other silos are not trusted",
-        adjacency=f"{budget.adjacency} ({ADJACENCY[budget.adjacency]})",
-        unit="one user (one round at one silo); users do not return",
+        adjacency=f"{budget.adjacency} ({FIXED if spec.fixed_contexts else ADJACENCY[budget.adjacency]})",
+        unit="one user, that is one arrival at one silo; users do not return",
         epsilon=budget.epsilon,
         delta=budget.delta,
         epsilon_exact=noise.epsilon_exact if bounded else math.inf,
@@ -36,12 +38,26 @@ def silo_local(noise: Calibration, spec: Spec, *, lazy: bool, clip_rewards: bool
         server_noise_std=server_std(noise.sigma, spec, releases.make(noise.release, noise.n_syncs)),
         releases=noise.n_syncs,
         releases_per_user=round(noise.releases_per_user),
-        not_covered=(
-            "the synchronisation schedule and the number of users (fixed in advance, not private)",
-            "a user's own recommendation, seen by that user alone",
-            *(() if lazy else ("actions inside a batch, which use raw statistics",)),
-            "floating-point attacks: this is a simulator with pseudo-random float32 noise",
-        ),
+        not_covered=_not_covered(lazy, spec.fixed_contexts),
+    )
+
+
+def nothing_released(reason: str, *, lazy: bool) -> Certificate:
+    """No synchronisation, so no message leaves a silo."""
+    return Certificate(
+        claim="certified", reason=f"nothing is released: {reason}", not_covered=_not_covered(lazy, False)
+    )
+
+
+def _not_covered(lazy: bool, fixed_contexts: bool) -> tuple[str, ...]:
+    return (
+        "the synchronisation schedule and the number of users (fixed in advance, not private)",
+        "a user's own recommendation, seen by that user alone",
+        *(() if lazy else ("actions inside a batch, which use raw statistics",)),
+        *(("contexts, which are fixed and public",) if fixed_contexts else ()),
+        "features longer or rewards wider than the environment declares",
+        "what only a simulator sees: regret curves, checkpoints",
+        "floating-point attacks: the noise is pseudo-random float32",
     )
 
 

@@ -3,7 +3,8 @@
 The synchronised statistics are W = G + N and u = G theta* + eta + n, with G the Gram matrix of the rows played, eta the
 reward noise, and N, n privacy noise; V = H + G with H = lambda I + N. At all synchronisations ||N|| <= Sigma_N with
 probability 1 - alpha, ||n|| <= Sigma_n with probability 1 - alpha/2, and the self-normalised bound on eta holds with
-probability 1 - alpha: the widths below are valid with probability 1 - 2.5 alpha, as in the paper up to that constant.
+probability 1 - alpha for each agent: its widths are valid with probability 1 - 2.5 alpha, as in the paper up to that
+constant. All of it needs ||x|| <= 1 and E[y] = <x, theta*>.
 
 "shift" (Zhou & Chowdhury 2024, Lemma C.4): lambda = max(1, 2 Sigma_N), so lambda_min = lambda - Sigma_N <= H <=
 lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/alpha) + d ln(1 + n / (d lambda_min))) + S

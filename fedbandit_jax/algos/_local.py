@@ -54,10 +54,9 @@ def act(local: Local, offered: Round, beta: Array) -> Array:
 
 def learn(local: Local, offered: Round, record: Record) -> Local:
     """One Sherman-Morrison step per agent; a table of K arms follows in O(K d)."""
-    image, scale = ridge.gain(local.posterior, record.x)
+    gain = ridge.gain(local.posterior, record.x, record.y)
     table = local.table
     if table is not None:
-        change = ridge.inner(offered.contexts, image)  # x_a' V^-1 x for every arm a
-        residual = (record.y - (local.posterior.theta * record.x).sum(0)) * scale
-        table = Scores(table.mean + change * residual, table.width_sq - change * change * scale)
-    return Local(ridge.update(local.posterior, record.x, record.y, image, scale), table)
+        change = ridge.inner(offered.contexts, gain.image)  # x_a' V^-1 x for every arm a
+        table = Scores(table.mean + change * gain.residual, table.width_sq - change * change * gain.scale)
+    return Local(ridge.update(local.posterior, gain), table)

@@ -10,7 +10,6 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,7 +17,7 @@ from jax import Array
 from fedbandit_jax._core import ridge, struct, validate
 from fedbandit_jax._core.ridge import Posterior
 from fedbandit_jax.algos import _confidence, _local
-from fedbandit_jax.algos._certify import server_std, silo_local
+from fedbandit_jax.algos._certify import nothing_released, server_std, silo_local
 from fedbandit_jax.algos._confidence import Width
 from fedbandit_jax.algos._local import Local, Record
 from fedbandit_jax.certificate import Certificate, no_privacy
@@ -31,7 +30,7 @@ from fedbandit_jax.privacy.releases import Release
 
 TRUST = ("silo_local",)
 REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
-MAX_NORM = 1 + 1e-5
+MAX_NORM = 1 + 1e-6  # float32 unit vectors; the noise is inflated to match
 
 
 class ServerState(NamedTuple):
@@ -81,7 +80,7 @@ class BoundFedLinUCB(Algorithm):
     def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array):
         """Algorithm 1 line 7 (local update), or Algorithm 8 lines 5 and 8 (only remember) when lazy."""
         del t
-        y = jnp.clip(rewards, 0, 1) if self.clip_rewards else rewards
+        y = jnp.clip(jnp.nan_to_num(rewards), 0, 1) if self.clip_rewards else rewards
         record = Record(ridge.take(offered.contexts, arms), y)
         return (local if self.lazy else _local.learn(local, offered, record)), record
 
@@ -102,11 +101,15 @@ class BoundFedLinUCB(Algorithm):
             noise, release_state = self.release.step(state.release, k + 1, self.noise_std * symmetric_gaussian(key, d))
             statistics = sums + noise
         fresh, ok = self._solve(statistics)
-        posterior = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, state.posterior)
-        status = state.status | jnp.where(ok, 0, Status.NOT_POSITIVE_DEFINITE)
-        # Up: d(d+1)/2 + d numbers from each of M silos; down: the same to each. No sync ends an incomplete batch.
-        floats = jnp.where(k < self.n_syncs, self.spec.n_agents * d * (d + 3), 0)
-        report = Report(jnp.where(k < self.n_syncs, 1, 0), floats, 32 * floats, status)
+        posterior = ridge.where(ok, fresh, state.posterior)
+        happens = k < self.n_syncs  # nothing is released after an incomplete batch, and nobody acts on it
+        status = state.status | jnp.where(ok | ~happens, 0, Status.NO_ESTIMATE)
+        # Up: d(d+1)/2 + d numbers from each of M silos; down: the same to each.
+        report = Report(
+            rounds=jnp.where(happens, 1, 0),
+            floats=jnp.where(happens, self.spec.n_agents * d * (d + 3), 0),
+            status=status,
+        )
         return ServerState(sums, lost, release_state, posterior, status), report
 
     def _solve(self, statistics: Array) -> tuple[Posterior, Array]:
@@ -150,6 +153,14 @@ class FedLinUCB(Algorithm):
             fields["budget"] = dataclasses.replace(self.budget, **inner)
         return _checked(**{**fields, **changes})
 
+    def _check(self, spec: Spec) -> None:
+        """Is there a bound on what one user contributes?"""
+        if self.budget is not None and not 0 <= spec.max_norm <= MAX_NORM:
+            raise ValueError(
+                f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
+                f"{spec.max_norm:g}: scale its features"
+            )
+
     def calibrate(self, horizon: int) -> Calibration | None:
         """Noise of one silo, or None when there is nothing to protect or no synchronisation in `horizon` rounds."""
         n_syncs = horizon // self.batch
@@ -159,11 +170,7 @@ class FedLinUCB(Algorithm):
 
     def bind(self, spec: Spec, horizon: int) -> BoundFedLinUCB:
         """Calibrate the noise, then the regulariser and the width that it calls for."""
-        if self.budget is not None and spec.max_norm > MAX_NORM:
-            raise ValueError(
-                f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
-                f"{spec.max_norm:g}: scale its features"
-            )
+        self._check(spec)
         if not self.lazy and self.batch > REFRESH:
             raise ValueError(f"batch must be <= {REFRESH} unless lazy=True, got {self.batch}")
         noise = self.calibrate(horizon)
@@ -190,7 +197,7 @@ class FedLinUCB(Algorithm):
         return BoundFedLinUCB(
             regularization=np.float32(lam),
             width=width,
-            noise_std=np.float32(math.sqrt(spec.n_agents) * sigma),
+            noise_std=np.float32(MAX_NORM**2 * math.sqrt(spec.n_agents) * sigma),
             spec=spec,
             batch=self.batch,
             n_syncs=horizon // self.batch,
@@ -204,10 +211,10 @@ class FedLinUCB(Algorithm):
         """What this run proves: exact Gaussian accounting of the releases one user touches."""
         if self.budget is None:
             return no_privacy("not a private algorithm: no noise is added")
+        self._check(spec)
         noise = self.calibrate(horizon)
         if noise is None:
-            reason = f"nothing is released: {horizon} rounds are less than one batch"
-            return Certificate(claim="certified", reason=reason)
+            return nothing_released(f"{horizon} rounds are less than one batch", lazy=self.lazy)
         return silo_local(noise, spec, lazy=self.lazy, clip_rewards=self.clip_rewards)
 
 
@@ -298,7 +305,8 @@ def private_fed_lin_ucb(
             batch (Algorithm 1 as printed): replacing one user changes later actions of the batch, and its sum, by far
             more than the theorem assumes; the certificate then claims only `as_printed`.
         clip_rewards: clip rewards to [0, 1] before they enter a statistic; without it, unbounded rewards void every
-            claim.
+            claim. Clipping biases unbounded rewards: their clipped mean is no longer linear in x, and the confidence
+            width no longer proved.
         confidence: "theory" or "released" (the authors' constants, with theta_norm = sqrt d).
         regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
             matrix is projected on the positive semidefinite cone, free in privacy, and half of lambda is enough.

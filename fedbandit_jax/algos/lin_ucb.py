@@ -38,7 +38,8 @@ class BoundLinUCB(Algorithm):
     def init(self, key: Array, spec: Spec) -> LinUCBState:
         """V = lambda I, b = 0."""
         del key
-        return self._solve(jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1)))[0]
+        zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
+        return LinUCBState(zeros, self._solve(zeros)[0])
 
     def download(self, state: LinUCBState, offered: Round) -> Local:
         """Continue from the refreshed estimate."""
@@ -59,13 +60,14 @@ class BoundLinUCB(Algorithm):
         """Nothing is exchanged: V^-1 is refreshed from the Gram matrix so that float32 errors do not pile up."""
         del key, k, local
         rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
-        new, ok = self._solve(state.sums + jnp.einsum("bim,bjm->mij", records.x, rows))
-        return new, Report(status=jnp.where(ok.all(), 0, Status.NOT_POSITIVE_DEFINITE))
+        sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows)
+        posterior, ok = self._solve(sums)
+        status = jnp.where(ok.all(), 0, Status.NO_ESTIMATE)
+        return LinUCBState(sums, ridge.where(ok, posterior, state.posterior)), Report(status=status)
 
-    def _solve(self, sums: Array) -> tuple[LinUCBState, Array]:
+    def _solve(self, sums: Array) -> tuple[Posterior, Array]:
         eye = jnp.eye(sums.shape[1])
-        posterior, ok = ridge.solve(self.regularization * eye + sums[..., :-1], sums[..., -1])
-        return LinUCBState(sums, posterior), ok
+        return ridge.solve(self.regularization * eye + sums[..., :-1], sums[..., -1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,8 @@ class LinUCB(Algorithm):
             )
         else:
             lam, width = _confidence.released(**common, levels=0, sigma=0.0)
-        return BoundLinUCB(regularization=np.float32(lam), width=width, spec=spec, batch=min(REFRESH, horizon))
+        batch = -(-horizon // -(-horizon // REFRESH))  # at most REFRESH, and as few rounds past the horizon as can be
+        return BoundLinUCB(regularization=np.float32(lam), width=width, spec=spec, batch=batch)
 
 
 def lin_ucb(

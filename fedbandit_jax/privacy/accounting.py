@@ -78,7 +78,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while log_delta(high, mu) > target:
         high *= 2
-    return _root(lambda e: log_delta(e, mu) - target, 0.0, high) * (1 + 1e-10)
+    return _root(lambda e: log_delta(e, mu) - target, 0.0, high) * (1 + 1e-10) + 2e-14
 
 
 def compose(*mus: float) -> float:

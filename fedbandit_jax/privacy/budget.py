@@ -24,7 +24,7 @@ class Budget:
         epsilon: in [1e-9, 1e6].
         delta: in (0, 1).
         adjacency: "replace" (default) changes one user's context and rewards arbitrarily; "add_remove" replaces the
-            user's contribution by zero, half the distance and so half the noise for the same epsilon.
+            user's contribution by zero: two thirds of the distance, so two thirds of the noise for the same epsilon.
 
     Raises:
         ValueError, TypeError: naming the argument and its value.

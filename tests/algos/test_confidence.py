@@ -54,6 +54,63 @@ def test_coverage(regularizer, n, rank):
     assert missed.mean() <= 2.5 * alpha
 
 
+@pytest.mark.parametrize("regularizer", ["shift", "project"])
+@pytest.mark.parametrize("std", [0.1, 5.0])
+def test_constants_by_hand(regularizer, std):
+    """linear.md's formulas (shift) and the module's derivation (project), written out again at M=7, d=4, S=9."""
+    m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
+    lam, width = _confidence.theory(
+        n_agents=m, dim=d, n_syncs=s, server_std=std, alpha=alpha, subgaussian=r, theta_norm=norm,
+        exploration_scale=1.0, regularizer=regularizer,
+    )  # fmt: skip
+    tail = np.sqrt(2 * np.log(2 * s / alpha))
+    cov, bias = std * (np.sqrt(2 * d) + tail), std * (np.sqrt(d) + tail)
+    t = 123.0
+    if regularizer == "shift":
+        expected = max(1, 2 * cov)
+        low, high = expected - cov, expected + cov
+        noise = r * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * low)))
+        beta = noise + norm * np.sqrt(high) + bias / np.sqrt(low)
+    else:
+        expected = max(1, cov)
+        share = min(1, expected / (2 * cov))
+        ridge = expected / share - cov
+        noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * ridge)))
+        beta = noise + norm * np.sqrt(expected + 2 * cov) + bias / np.sqrt(expected)
+    assert lam == pytest.approx(expected)
+    assert float(width(np.float32(t))) == pytest.approx(beta, rel=1e-5)
+
+
+@pytest.mark.parametrize("regularizer", ["shift", "project"])
+def test_coverage_where_reward_noise_dominates(regularizer):
+    """Little privacy noise, adaptive (optimistic) rows: the width covers, and half of it does not."""
+    rng = np.random.default_rng(2)
+    alpha, runs, rounds, std, r = 0.05, 400, 200, 0.05, 0.5
+    lam, width = _confidence.theory(
+        n_agents=1, dim=2, n_syncs=1, server_std=std, alpha=alpha, subgaussian=r, theta_norm=0.05,
+        exploration_scale=1.0, regularizer=regularizer,
+    )  # fmt: skip
+    theta = np.array([0.05, 0.0])
+    v, u = np.broadcast_to(lam * np.eye(2), (runs, 2, 2)).copy(), np.zeros((runs, 2))
+    g = std * rng.standard_normal((runs, 2, 2))
+    v, u = v + (g + np.swapaxes(g, 1, 2)) / 2, u + std * rng.standard_normal((runs, 2))
+    worst = np.zeros(runs)
+    for t in range(rounds):
+        estimate = np.linalg.solve(v, u[..., None])[..., 0]
+        error = estimate - theta
+        distance = np.sqrt(np.einsum("ni,nij,nj->n", error, v, error))
+        worst = np.maximum(worst, distance / float(width(np.float32(t))))
+        inverse = np.linalg.inv(v)
+        angles = np.linspace(0, np.pi, 9)[:-1]
+        arms = np.stack([np.cos(angles), np.sin(angles)], 1)
+        bonus = np.sqrt(np.einsum("ki,nij,kj->nk", arms, inverse, arms))
+        x = arms[(estimate @ arms.T + float(width(np.float32(t))) * bonus).argmax(1)]
+        y = x @ theta + r * rng.choice([-1.0, 1.0], runs)
+        v, u = v + x[:, :, None] * x[:, None], u + x * y[:, None]
+    assert (worst > 1).mean() <= 2.5 * alpha
+    assert (worst > 0.5).mean() > 0.05  # the width is not twice what it need be
+
+
 def test_width_grows_and_scales():
     common = dict(
         n_agents=3,

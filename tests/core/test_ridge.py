@@ -47,8 +47,7 @@ def test_scores_and_update(d, agents):
 
     posterior = ridge.tile(posterior, M)
     y = jnp.arange(M, dtype=jnp.float32)
-    image, scale = ridge.gain(posterior, jnp.asarray(taken))
-    posterior = ridge.update(posterior, jnp.asarray(taken), y, image, scale)
+    posterior = ridge.update(posterior, ridge.gain(posterior, jnp.asarray(taken), y))
     new_gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
     new_bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
     np.testing.assert_allclose(np.moveaxis(posterior.inverse, -1, 0), np.linalg.inv(new_gram), rtol=2e-3, atol=1e-5)
@@ -77,7 +76,7 @@ def test_float32_drift_within_the_refresh_interval():
     posterior, _ = ridge.solve(jnp.broadcast_to(jnp.eye(d), (M, d, d)), jnp.zeros((M, d)))
 
     def step(p, x):
-        return ridge.update(p, x, x[0], *ridge.gain(p, x)), None
+        return ridge.update(p, ridge.gain(p, x, x[0])), None
 
     posterior, _ = jax.lax.scan(step, posterior, jnp.asarray(rows, jnp.float32))
     contexts = rng.standard_normal((M, K, d))

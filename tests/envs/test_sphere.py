@@ -4,6 +4,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax._core import random
 
 
 def offered(env, key, t=0):
@@ -57,7 +58,12 @@ def test_rewards(key, law):
         assert env.spec.rewards_in_unit
     if law == "bernoulli":
         assert set(np.unique(feedback.reward)) == {0, 1}
-        assert abs(noise.mean()) < 4 * 0.5 / np.sqrt(20_000)
+        for low in np.arange(0, 1, 0.1):  # P(reward = 1) is the mean, in every bin of means
+            bin_ = (means[:, 0] >= low) & (means[:, 0] < low + 0.1)
+            assert abs(noise[bin_].sum()) < 5 * np.sqrt((means[bin_, 0] * (1 - means[bin_, 0])).sum())
+    if law == "clipped_gaussian":
+        normal = random.normal(key, (20_000,))
+        np.testing.assert_allclose(feedback.reward, np.clip(means[:, 0] + 0.5 * normal, 0, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize(

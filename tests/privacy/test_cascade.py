@@ -83,15 +83,19 @@ def test_joint_sensitivity_is_attained():
         assert ((a * ya) ** 2).sum(1).max() + ((a**2).sum(1) ** 2).max() <= 2 + 1e-9
 
 
-def test_unclipped_rewards_break_the_bound(key):
-    """A reward of 50 moves the statistic by far more than sqrt 4.5 unless it is clipped."""
+@pytest.mark.parametrize("loud", [50.0, -50.0, np.inf, np.nan])
+def test_rewards_are_clipped_in_the_statistic(key, loud):
+    """A reward of 50, -50, inf or NaN moves the statistic by at most 1; unclipped, by far more than sqrt 4.5."""
     contexts = np.ones((B, 2, 2)) / np.sqrt(2)
-    calm, loud = np.full((B, 2), 0.5), np.full((B, 2), 0.5)
-    loud[0] = 50
-    for clip, bound in ((True, 1.0), (False, 49.5)):
-        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B, clip_rewards=clip)
-        moved = np.linalg.norm(batch_sum(algo, contexts, calm, key) - batch_sum(algo, contexts, loud, key))
-        assert moved == pytest.approx(bound if not clip else 0.5, rel=1e-4)
+    calm, shouted = np.full((B, 2), 0.5), np.full((B, 2), 0.5)
+    shouted[0] = loud
+    clipped, raw = (
+        fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=B, clip_rewards=clip) for clip in (True, False)
+    )
+    one, other = batch_sum(clipped, contexts, calm, key), batch_sum(clipped, contexts, shouted, key)
+    assert np.linalg.norm(one - other) == pytest.approx(0.5, rel=1e-4)
+    one, other = batch_sum(raw, contexts, calm, key), batch_sum(raw, contexts, shouted, key)
+    assert not np.linalg.norm(one - other) < 40
 
 
 def test_replay_is_deterministic(key):

@@ -55,6 +55,28 @@ def test_numbers():
     assert c.server_noise_std == pytest.approx(c.noise_std * math.sqrt(10 * 5))  # popcount(31) = 5 of 40 releases
 
 
+def test_norms_are_checked_by_the_certificate_too():
+    for norm in (float("inf"), float("nan"), -1.0, 1.1):
+        spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=norm)
+        with pytest.raises(ValueError, match="needs feature vectors of norm <= 1"):
+            certificate(spec)
+
+
+def test_fixed_contexts_are_not_covered():
+    spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, fixed_contexts=True)
+    assert "contexts, which are fixed and public" in certificate(spec).not_covered
+    assert "rewards changed" in certificate(spec).adjacency
+
+
+def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
+    """What runs has at least the calibrated noise for vectors as long as the check lets through."""
+    for epsilon in (0.1, 0.3, 1.0, 2.0, 7.0):
+        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon, 0.1))
+        c = 1 + 1e-6
+        longest = math.sqrt((3 * c**2 + 1.5 * c**4) / 4.5)
+        assert float(algo.bind(UNIT, 1000).noise_std) >= math.sqrt(10) * algo.calibrate(1000).sigma * longest
+
+
 def test_nothing_released():
     c = certificate(horizon=24)
     assert c.claim == "certified"
