@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import itertools
-import json
-import platform
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +17,10 @@ from tqdm import tqdm
 from fedbandit_jax import driver
 from fedbandit_jax._core import random, validate
 from fedbandit_jax._core.files import check_writable
+from fedbandit_jax.driver import Curves
 from fedbandit_jax.interfaces import Algorithm, Environment, Status
 from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.provenance import describe, fingerprint, provenance
 from fedbandit_jax.results import Result
 
 
@@ -201,17 +197,16 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
     groups: dict[Any, list[str]] = {}
     for label, process in processes.items():
         groups.setdefault(driver.signature(process), []).append(label)
-    fingerprint = hashlib.sha256(json.dumps([config, _versions()], sort_keys=True).encode()).hexdigest()
     started = time.monotonic()
-    total = len(algos) * n_seeds * horizon
-    row = {}
-    with tqdm(
-        total=total,
+    by_label: dict[str, Curves] = {}
+    bar = tqdm(
+        total=len(algos) * n_seeds * horizon,
         unit=" rounds",
         unit_scale=True,
         desc="simulate",
         disable=None if progress is None else not progress,
-    ) as bar:
+    )
+    with bar:
         for i, labels in enumerate(groups.values()):
             curves = driver.run(
                 [processes[label] for label in labels],
@@ -219,21 +214,19 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
                 stride=stride,
                 bar=bar,
                 checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
-                fingerprint=fingerprint,
+                fingerprint=fingerprint(config),
             )
-            row |= {label: (curves, j) for j, label in enumerate(labels)}
+            by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
+    stacked = jax.tree.map(lambda *curves: np.stack(curves), *(by_label[label] for label in algos))
     return Result(
         rounds=np.arange(stride, horizon + 1, stride),
-        regret=np.stack([row[label][0].regret[row[label][1]] for label in algos]),
-        communication={
-            name: np.stack([row[label][0].communication[name][row[label][1]] for label in algos])
-            for name in ("rounds", "floats", "bits")
-        },
-        status=np.stack([row[label][0].status[row[label][1]] for label in algos]),
+        regret=stacked.regret,
+        communication=stacked.communication,
+        status=stacked.status,
         certificates=certificates,
         config=config,
-        provenance={**_provenance(), "seconds": round(time.monotonic() - started, 3)},
+        provenance={**provenance(), "seconds": round(time.monotonic() - started, 3)},
     )
 
 
@@ -258,57 +251,3 @@ def _raise_if_bad(result: Result, throw: bool) -> Result:
         "holds all curves; throw=False returns them.",
         result,
     )
-
-
-def describe(value: Any) -> Any:
-    """A JSON-serialisable account of a configuration; arrays appear by shape and digest."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
-    if isinstance(value, Mapping):
-        return {str(k): describe(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [describe(v) for v in value]
-    if isinstance(value, (np.ndarray, jax.Array)) and value.ndim:
-        array = np.asarray(value)
-        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
-        return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
-    if isinstance(value, (np.ndarray, jax.Array, np.generic)):
-        return value.item()
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
-
-
-def _provenance() -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {
-        **_versions(),
-        "python": platform.python_version(),
-        "git_commit": _git_commit(),
-        "device": device.device_kind,
-        "platform": device.platform,
-        "dtype": str(jnp.zeros(()).dtype),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def _git_commit() -> str | None:
-    """Commit of this package's own checkout, with `+` if it has uncommitted changes; None when it was installed."""
-    here = Path(__file__).resolve().parent
-    if not (here.parent / ".git").exists():
-        return None
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -13,7 +13,7 @@ LAYERS = [  # top to bottom
     {"plotting"},
     {"simulation"},
     {"driver", "results"},
-    {"process"},
+    {"process", "provenance"},
     {"algos", "envs"},
     {"data", "interfaces"},
     {"privacy"},

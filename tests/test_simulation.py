@@ -313,6 +313,13 @@ def test_bad_algorithms(options, error, words):
         fb.algos.private_fed_lin_ucb(**{"budget": BUDGET, **options})
 
 
+def test_replace_refuses_what_is_not_there():
+    with pytest.raises(TypeError, match="FedLinUCB has no parameter epsilon"):
+        fb.algos.fed_lin_ucb().replace(epsilon=1.0)
+    with pytest.raises(TypeError, match="epsilom"):
+        PRIVATE.replace(epsilom=1.0)
+
+
 def test_user_classes_must_be_pytrees():
     class Plain(fb.Algorithm):
         def init(self, key, spec):

@@ -1,14 +1,13 @@
 """Online ridge regression for many agents at once: Cholesky solve, then Sherman-Morrison rank-one updates.
 
-Layout. Contexts arrive as (M, K, d). Everything kept between rounds has the agents *last*, (d, d, A) and (d, A): on
-a CPU the last axis is the vector lane, and a sum of products over d unrolled in Python becomes one fused loop, ten
-times faster than a batched contraction. A is M, or 1 when all agents share the same statistics (it broadcasts).
-Above `UNROLL_DIM` features the contraction is a matrix product instead.
+Layout. Contexts arrive as (M, K, d). What is kept between rounds has the agents *last*, (d, d, A) and (d, A): on a CPU
+the last axis is the vector lane, and a sum of products over d unrolled in Python becomes one fused loop, ten times
+faster than a batched contraction. Above `UNROLL_DIM` features contractions are matrix products, and the inverses are
+(A, d, d) instead. A is M, or 1 when all agents share the same statistics (it broadcasts).
 """
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -18,7 +17,7 @@ UNROLL_DIM = 16
 class Posterior(NamedTuple):
     """Ridge estimate of one linear model per agent."""
 
-    inverse: Array  # (d, d, A) inverse of the regularised Gram matrix V
+    inverse: Array  # (d, d, A), or (A, d, d) if d > UNROLL_DIM: inverse of the regularised Gram matrix V
     theta: Array  # (d, A) V^-1 b
 
 
@@ -27,10 +26,15 @@ def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
     factor = jnp.linalg.cholesky(gram)
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
-    inverse = jnp.einsum("aki,akj->ija", half, half)
-    theta = jnp.einsum("ija,aj->ia", inverse, bias)
-    ok = jnp.isfinite(inverse).all(axis=(0, 1)) & jnp.isfinite(theta).all(axis=0)
-    return Posterior(inverse, theta), ok
+    inverse = jnp.einsum("aki,akj->aij", half, half)
+    theta = jnp.einsum("aij,aj->ia", inverse, bias)
+    ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
+    return Posterior(inverse if _wide(theta) else jnp.moveaxis(inverse, 0, 2), theta), ok
+
+
+def _wide(features_first: Array) -> bool:
+    """Are there too many features to unroll? The argument has them on its leading axis."""
+    return features_first.shape[0] > UNROLL_DIM
 
 
 def _features_first(contexts: Array) -> Array:
@@ -45,7 +49,7 @@ def from_features_first(features: Array) -> Array:
 
 def _dot(a: Array, b: Array) -> Array:
     """Sum over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
-    if a.shape[0] > UNROLL_DIM:
+    if _wide(a):
         return (a * b).sum(0)
     total = a[0] * b[0]
     for i in range(1, a.shape[0]):
@@ -55,17 +59,16 @@ def _dot(a: Array, b: Array) -> Array:
 
 def inner(contexts: Array, theta: Array) -> Array:
     """<x, theta> of every arm: contexts (M, K, d), theta (d, A) -> (K, M)."""
-    if contexts.shape[-1] > UNROLL_DIM:
-        return jnp.einsum("mkd,dm->km", contexts, jnp.broadcast_to(theta, (*theta.shape[:1], len(contexts))))
+    if _wide(theta):
+        return jnp.einsum("mkd,dm->km", contexts, jnp.broadcast_to(theta, (len(theta), len(contexts))))
     return _dot(_features_first(contexts), theta[:, None, :])
 
 
 def width_sq(contexts: Array, inverse: Array) -> Array:
-    """x' V^-1 x of every arm: contexts (M, K, d), inverse (d, d, A) -> (K, M)."""
+    """x' V^-1 x of every arm: contexts (M, K, d), inverse as in `Posterior` -> (K, M)."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
-        shared = inverse.shape[-1] == 1
-        image = contexts @ inverse[..., 0] if shared else jnp.einsum("mkd,dem->mke", contexts, inverse)
+        image = contexts @ (inverse[0] if len(inverse) == 1 else inverse)
         return (image * contexts).sum(-1).T
     x = _features_first(contexts)
     total = jnp.zeros((), contexts.dtype)
@@ -108,8 +111,8 @@ def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
     `residual` is a reduction, not `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every use and
     compute it again for each of K arms.
     """
-    if len(x) > UNROLL_DIM:
-        image = jnp.einsum("dem,em->dm", posterior.inverse, x)
+    if _wide(x):
+        image = jnp.einsum("mde,em->dm", posterior.inverse, x)
     else:
         image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
     scale = 1 / (1 + _dot(image, x))
@@ -118,8 +121,9 @@ def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
 
 def update(posterior: Posterior, gain: Gain) -> Posterior:
     """Add x x' to V and x y to b."""
-    inverse = posterior.inverse - gain.image[:, None] * (gain.image * gain.scale)[None]
-    return Posterior(inverse, posterior.theta + gain.image * gain.residual)
+    left, right = gain.image, gain.image * gain.scale
+    outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[:, None] * right[None]
+    return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
 def project_psd(matrix: Array) -> Array:
@@ -130,9 +134,12 @@ def project_psd(matrix: Array) -> Array:
 
 def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:
     """`new` for the agents that are ok (A,), `old` for the others."""
-    return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
+    agents = ok[:, None, None] if _wide(new.theta) else ok
+    return Posterior(jnp.where(agents, new.inverse, old.inverse), jnp.where(ok, new.theta, old.theta))
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:
     """Give every agent its own copy of a shared posterior, A = 1 -> A = n_agents."""
-    return jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-1], n_agents)), posterior)
+    d = len(posterior.theta)
+    shape = (n_agents, d, d) if _wide(posterior.theta) else (d, d, n_agents)
+    return Posterior(jnp.broadcast_to(posterior.inverse, shape), jnp.broadcast_to(posterior.theta, (d, n_agents)))

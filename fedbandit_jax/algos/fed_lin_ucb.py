@@ -103,7 +103,7 @@ class BoundFedLinUCB(Algorithm):
         fresh, ok = self._solve(statistics)
         posterior = ridge.where(ok, fresh, state.posterior)
         happens = k < self.n_syncs  # nothing is released after an incomplete batch, and nobody acts on it
-        status = state.status | jnp.where(ok | ~happens, 0, Status.NO_ESTIMATE)
+        status = state.status | jnp.where(ok[0] | ~happens, 0, Status.NO_ESTIMATE)
         # Up: d(d+1)/2 + d numbers from each of M silos; down: the same to each.
         report = Report(
             rounds=jnp.where(happens, 1, 0),
@@ -117,8 +117,7 @@ class BoundFedLinUCB(Algorithm):
         if self.project:
             gram = ridge.project_psd(gram)
         v = self.regularization * jnp.eye(len(gram)) + gram
-        posterior, ok = ridge.solve(v[None], bias[None])
-        return posterior, ok[0]
+        return ridge.solve(v[None], bias[None])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,8 +148,10 @@ class FedLinUCB(Algorithm):
         """Checked copy; epsilon, delta and adjacency change the budget."""
         fields = {name: getattr(self, name) for name in super().parameters()}
         inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if inner and self.budget is not None:
-            fields["budget"] = dataclasses.replace(self.budget, **inner)
+        if inner and self.budget is None:
+            raise TypeError(f"{self.name} has no parameter {', '.join(inner)}: it has no budget")
+        if inner:
+            fields["budget"] = dataclasses.replace(self.budget, **inner)  # type: ignore[type-var]
         return _checked(**{**fields, **changes})
 
     def _check(self, spec: Spec) -> None:

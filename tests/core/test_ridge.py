@@ -19,6 +19,12 @@ def instance(d, agents, seed=0):
     return gram, bias, contexts
 
 
+def matrices(posterior):
+    """(A, d, d), whatever the layout."""
+    wide = len(posterior.theta) > ridge.UNROLL_DIM
+    return posterior.inverse if wide else np.moveaxis(posterior.inverse, -1, 0)
+
+
 @pytest.mark.parametrize("d", [1, 3, 16, 17, 40])
 @pytest.mark.parametrize("agents", [1, M])
 def test_scores_and_update(d, agents):
@@ -27,7 +33,7 @@ def test_scores_and_update(d, agents):
     assert bool(ok.all())
     inverse = np.linalg.inv(gram)
     theta = np.einsum("aij,aj->ai", inverse, bias)
-    np.testing.assert_allclose(np.moveaxis(posterior.inverse, -1, 0), inverse, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(matrices(posterior), inverse, rtol=1e-3, atol=1e-5)
 
     x = jnp.asarray(contexts, jnp.float32)
     wide = np.broadcast_to(inverse, (M, d, d))
@@ -50,9 +56,22 @@ def test_scores_and_update(d, agents):
     posterior = ridge.update(posterior, ridge.gain(posterior, jnp.asarray(taken), y))
     new_gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
     new_bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
-    np.testing.assert_allclose(np.moveaxis(posterior.inverse, -1, 0), np.linalg.inv(new_gram), rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(matrices(posterior), np.linalg.inv(new_gram), rtol=2e-3, atol=1e-5)
     solved = np.linalg.solve(new_gram, new_bias[..., None])[..., 0].T
     np.testing.assert_allclose(posterior.theta, solved, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("d", [3, 20])
+def test_where_keeps_the_old_estimate_of_the_others(d):
+    new, old = (ridge.Posterior(*(jnp.full(a.shape, v) for a in p)) for v, p in ((1.0, zero(d)), (2.0, zero(d))))
+    kept = ridge.where(jnp.array([True, False, True, True, False]), new, old)
+    expected = np.array([1.0, 2.0, 1.0, 1.0, 2.0])
+    np.testing.assert_array_equal(kept.theta, np.broadcast_to(expected, (d, M)))
+    np.testing.assert_array_equal(matrices(kept), np.broadcast_to(expected[:, None, None], (M, d, d)))
+
+
+def zero(d):
+    return ridge.tile(ridge.solve(jnp.eye(d)[None], jnp.zeros((1, d)))[0], M)
 
 
 def test_solve_says_which_matrix_is_not_definite():
