@@ -1,6 +1,7 @@
 """Limits and orderings: zero noise, one agent, batch of one, and what the paper reports."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -103,6 +104,23 @@ def test_orderings_of_the_paper(key):
             better,
             worse,
         )  # t quantile 0.9995 with 11 degrees of freedom
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["ours", "released"])
+def test_orderings_of_figure_3(key, version):
+    """The paper's instance and 25 seeds: every 95 % interval of the paired differences excludes 0 (linear.md)."""
+    released = dict(calibration="released", confidence="released", lazy=False, clip_rewards=False)
+    options = released if version == "released" else {}
+    env = fb.envs.sphere(100, 100, 10, rewards="gaussian" if options else "bernoulli")
+    budgets = [(5.0, 0.1), (1.0, 0.1), (0.2, 0.1), (5.0, 0.1), (5.0, 0.01), (5.0, 0.001)]
+    algos: dict = {str(b): fb.algos.private_fed_lin_ucb(fb.privacy.Budget(*b), name=str(b), **options) for b in budgets}
+    plain = fb.algos.fed_lin_ucb(confidence="released" if options else "theory")
+    result = fb.sweep(env, {"plain": plain, **algos}, horizon=2500, key=key, n_seeds=25, stride=2500)
+    for order in (["plain", *map(str, budgets[:3])], ["plain", *map(str, budgets[3:])]):
+        for better, worse in itertools.pairwise(order):
+            difference = final(result, worse) - final(result, better)
+            assert difference.mean() > 2.064 * difference.std(ddof=1) / 5, (better, worse)  # t 0.975, 24 degrees
 
 
 def test_tight_beats_theorem_and_both_are_certified(key):
