@@ -145,10 +145,10 @@ def draw(plan: Plan, curves: dict[str, fb.Result], seconds: dict[str, float], ou
         clock = seconds[label] * result.rounds / plan.horizon
         mean, error = average.mean(0), average.std(0, ddof=1) / np.sqrt(len(average))
         (line,) = axes.plot(clock, mean, label=label)
-        axes.fill_between(clock, mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2, lw=0)
+        axes.fill_between(clock, mean - error, mean + error, color=line.get_color(), alpha=0.2, lw=0)
     axes.set(
         xscale="log",
-        xlabel=f"seconds of wall-clock, {plan.n_seeds} seeds together, compilation not counted",
+        xlabel=f"seconds, mean ± 1 s.e. of {plan.n_seeds} seeds run together; total time x t/T, without compilation",
         ylabel="group regret per round, Reg(t) / t",
         title=f"M = {plan.n_agents}, K = {plan.n_arms}, d = {plan.dim}, T = {plan.horizon:,}, "
         f"ε = {BUDGET.epsilon:g}, δ = {BUDGET.delta:g}",

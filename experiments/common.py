@@ -26,14 +26,23 @@ class Options:
         smoke: a few rounds, to see that everything runs.
         full: the paper's size.
         seed: of the random number generator.
-        out: folder for the picture and the saved results.
+        out: folder for the picture; default: experiments/figures, or results for --smoke.
     """
 
     version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
     smoke: bool = False
     full: bool = False
     seed: int = 0
-    out: Path = FIGURES
+    out: Path | None = None
+
+    def __post_init__(self):
+        if self.smoke and self.full:
+            raise SystemExit("--smoke and --full exclude each other")
+
+    @property
+    def folder(self) -> Path:
+        """Where the picture goes."""
+        return self.out or (Path("results") if self.smoke else FIGURES)
 
     def pick(self, smoke: T, default: T, full: T) -> T:
         """The value for the size asked for."""
@@ -60,11 +69,11 @@ def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
     """Draw the panels side by side, save picture and results, print summaries and claims."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4.2), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.version}"
-    options.out.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
-        fb.plotting.regret(result, title=title, ax=ax)
+        fb.plotting.regret(result, title=f"{title}, {options.version}", ax=ax)
         result.save(Path("results") / f"{suffix}_{'abcdef'[i]}") if not options.smoke else None
         print(f"\n{title}\n{result.summary()}")
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-    print(f"\nwrote {fb.plotting.save_png(figure, options.out / f'{suffix}.png')}")
+    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{suffix}.png')}")

@@ -46,7 +46,7 @@ def main(options: RealOptions) -> None:
     panels = {}
     for name, table in tables(options).items():
         env = fb.envs.replay(**table.replay_arguments(), n_agents=10, rewards=rewards)
-        panels[f"{name}: {table.title}, d={env.spec.dim}, M=10, δ=0.1"] = fb.sweep(
+        panels[f"{name}: {table.title}, d={env.spec.dim}, δ=0.1"] = fb.sweep(
             env,
             [options.fed_lin_ucb(**parameters), private],
             grid={"epsilon": [0.2, 1, 5]},

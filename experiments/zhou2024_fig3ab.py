@@ -31,9 +31,7 @@ def main(options: Options) -> None:
         throw=False,
     )
     panels = {
-        f"({panel}) M=100, K=100, d=10, B=25": fb.concat(
-            [result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))]
-        )
+        f"Fig. 3({panel})": fb.concat([result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))])
         for panel, budgets in (("a", A), ("b", B))
     }
     finish("zhou2024_fig3ab", options, panels)

@@ -13,11 +13,11 @@ from fedbandit_jax._core import validate
 from fedbandit_jax._core.files import check_writable
 from fedbandit_jax.results import Result
 
-ENVIRONMENTS = Literal["sphere", "digits", "breast_cancer", "mslr"]
+Data = Literal["sphere", "digits", "breast_cancer", "mslr"]
 
 
 def simulate(
-    env: ENVIRONMENTS = "sphere",
+    env: Data = "sphere",
     epsilon: tuple[float, ...] = (1.0,),
     delta: float = 0.1,
     adjacency: Literal["replace", "add_remove"] = "replace",
@@ -33,12 +33,13 @@ def simulate(
     mslr: Path | None = None,
     out: Path = Path("results"),
 ) -> None:
-    """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as we calibrate it.
+    """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as certified.
 
     Three algorithms see the same users and the same reward noise: FedLinUCB without privacy; Private-FedLinUCB as
-    printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1); and ours, which acts on synchronised
-    statistics only (Algorithm 8) with exactly the noise that the budget needs. Prints regrets, paired differences and
-    certificates; writes OUT/ENV.npz, .json and .png. Stopped by Ctrl-C, the same command continues where it was.
+    printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1); and the variant that is certified: it
+    acts on synchronised statistics only (Algorithm 8), with exactly the noise that the budget needs. Prints regrets,
+    paired differences and certificates; writes OUT/ENV.npz, .json and .png, over those of an earlier run. Stopped by
+    Ctrl-C, the same command continues where it was.
 
     Examples:
       fedbandit simulate
@@ -69,8 +70,10 @@ def simulate(
     import fedbandit_jax as fb
 
     check_writable("out", out)
-    for value in epsilon:
-        validate.positive("epsilon", value)
+    _check_budgets(epsilon, delta)
+    batch = validate.integer("batch", batch, at_least=1)
+    horizon = validate.integer("horizon", horizon, at_least=batch)
+    validate.within("seed", seed, 0, 2**32 - 1)
     rewards = rewards or ("clipped_gaussian" if env == "mslr" else "bernoulli")
     if env == "sphere":
         world = fb.envs.sphere(100 if agents is None else agents, arms, dim, rewards=rewards)
@@ -84,14 +87,17 @@ def simulate(
             table = fb.data.classification(env)
         m = 10 if agents is None else agents
         world = fb.envs.replay(**table.replay_arguments(), n_agents=m, rewards=rewards)
-        title = f"{table.title}: M={world.spec.n_agents}, K={world.spec.n_arms}, d={world.spec.dim}"
+        title = f"{table.title}: M={m}, K={world.spec.n_arms}, d={world.spec.dim}"
     common: dict[str, Any] = dict(batch=batch, exploration_scale=exploration_scale)
     budget = fb.privacy.Budget(epsilon[0], delta, adjacency)
     algos = [
         fb.algos.fed_lin_ucb(**common),
-        fb.algos.private_fed_lin_ucb(budget, calibration="theorem", lazy=False, name="as printed", **common),
-        fb.algos.private_fed_lin_ucb(budget, name="ours (tight, lazy)", **common),
+        fb.algos.private_fed_lin_ucb(
+            budget, calibration="theorem", lazy=False, name="Private-FedLinUCB, Alg. 1 + Thm 5.1", **common
+        ),
+        fb.algos.private_fed_lin_ucb(budget, name="Private-FedLinUCB, Alg. 8 + exact noise", **common),
     ]
+    budgets = f"ε={'/'.join(f'{value:g}' for value in epsilon)}, δ={delta:g}"
     request = repr((env, epsilon, delta, adjacency, horizon, batch, agents, arms, dim, rewards))
     request += repr((exploration_scale, seeds, seed))
     checkpoint = out / f".{env}-{hashlib.sha256(request.encode()).hexdigest()[:8]}.checkpoint"
@@ -110,7 +116,7 @@ def simulate(
     if horizon % batch:
         print(f"\nThe last {horizon % batch} of {horizon} rounds came after the last synchronisation.")
     saved = result.save(out / env)
-    picture = fb.plotting.save_png(fb.plotting.regret(result, title=title), out / f"{env}.png")
+    picture = fb.plotting.save_png(fb.plotting.regret(result, title=f"{title}, {budgets}"), out / f"{env}.png")
     for part in out.glob(f"{checkpoint.name}.*"):
         part.unlink()
     print(f"\nwrote {saved}, {saved.with_suffix('.json')} and {picture}")
@@ -143,6 +149,7 @@ def calibrate(
     from fedbandit_jax.privacy.calibration import METHODS
     from fedbandit_jax.privacy.releases import make
 
+    _check_budgets(epsilon, delta)
     batch = validate.integer("batch", batch, at_least=1)
     agents = validate.integer("agents", agents, at_least=1)
     n_syncs = validate.integer("horizon", horizon, at_least=batch) // batch
@@ -170,11 +177,10 @@ def show(result: tyro.conf.Positional[Path]) -> None:
     """
     from fedbandit_jax import plotting
 
-    if not result.with_suffix(".json").exists():
-        raise ValueError(f"result must be a saved result, got {str(result)!r}: no {result.with_suffix('.json').name}")
     loaded = Result.load(result)
     _report(loaded)
-    print(f"\nwrote {plotting.save_png(plotting.regret(loaded), result.with_suffix('.png'))}")
+    picture = result.with_name(result.name.removesuffix(".npz").removesuffix(".json") + ".png")
+    print(f"\nwrote {plotting.save_png(plotting.regret(loaded), picture)}")
 
 
 def data(
@@ -197,6 +203,15 @@ def data(
         f"{table.title}: {len(table.query_sizes)} queries, {len(table.features)} documents, at most "
         f"{table.query_sizes.max()} a query, d = {table.features.shape[1]}"
     )
+
+
+def _check_budgets(epsilon: tuple[float, ...], delta: float) -> None:
+    from fedbandit_jax.privacy import Budget
+
+    if not epsilon:
+        raise ValueError("epsilon must name at least one budget, got none")
+    for value in epsilon:
+        Budget(value, delta)
 
 
 def _report(result: Result) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import time
 import warnings
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -244,9 +245,13 @@ def _save(path: Path, fingerprint: str, progress: _Progress) -> None:
 
 
 def _restore(path: Path, fingerprint: str, fresh: _Progress) -> _Progress:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
-    if str(arrays["fingerprint"]) != fingerprint:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        found = str(arrays["fingerprint"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"checkpoint {str(path)!r} is damaged, delete it: {error}") from error
+    if found != fingerprint:
         raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
     treedef = jax.tree.structure((fresh.worlds, fresh.states))
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]

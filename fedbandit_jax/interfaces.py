@@ -1,4 +1,4 @@
-"""What an environment, an algorithm and a process are: the types every layer speaks.
+"""What an environment and an algorithm are: the types every layer speaks.
 
 Axis letters, everywhere: M agents, K arms, d dim, T rounds, B rounds in a batch, S synchronisations, L tree levels.
 """
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jax import Array
 
+from fedbandit_jax._core import validate
 from fedbandit_jax.certificate import Certificate, no_privacy
 
 
@@ -25,6 +26,13 @@ class Spec:
     fixed_contexts: bool = False  # the same (M, K, d) contexts every round
     max_norm: float = math.inf  # bound on the Euclidean norm of a feature vector
     rewards_in_unit: bool = False  # are rewards in [0, 1]?
+
+    def __post_init__(self):
+        for name in ("n_agents", "n_arms", "dim"):
+            validate.integer(name, getattr(self, name), at_least=1)
+        for name in ("fixed_contexts", "rewards_in_unit"):
+            validate.boolean(name, getattr(self, name))
+        validate.within("max_norm", self.max_norm, 0, math.inf)
 
 
 class Round(NamedTuple):

@@ -17,10 +17,14 @@ from fedbandit_jax.results import Result
 
 # Okabe & Ito (2008): told apart by readers with any colour vision.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-STYLES = {"certified": "-", "as_printed": "--", "none": ":"}
+CLAIMS = {
+    "certified": ("-", "certified"),
+    "as_printed": ("--", "weaker than stated"),
+    "none": (":", "no privacy claim"),
+}
 
 
-def regret(result: Result, *, time_average: bool = True, title: str = "", ax: Axes | None = None) -> Figure:
+def regret(result: Result, *, time_average: bool = True, title: str | None = None, ax: Axes | None = None) -> Figure:
     """Mean over seeds of the group regret of every algorithm, with a band of one standard error.
 
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed`, dotted if `none`;
@@ -29,7 +33,7 @@ def regret(result: Result, *, time_average: bool = True, title: str = "", ax: Ax
     Args:
         result: from `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: Reg(t) / t, as in the papers' figures; False for cumulative regret.
-        title: of the axes.
+        title: of the axes; default: the environment and the number of seeds.
         ax: axes to draw on; default: a new figure.
 
     Returns:
@@ -41,23 +45,20 @@ def regret(result: Result, *, time_average: bool = True, title: str = "", ax: Ax
         one = result[label]
         curves = one.time_average if time_average else one.regret
         mean = curves.mean(0)
-        certificate = one.certificate
-        private = certificate.epsilon is not None
-        style = STYLES[certificate.claim] if private else "-"
+        style, claim = CLAIMS[one.certificate.claim]
+        if one.certificate.epsilon is None:  # not meant to be private
+            style, claim = "-", ""
         colour = COLOURS[i % len(COLOURS)]
-        ax.plot(
-            one.rounds,
-            mean,
-            style,
-            color=colour,
-            label=f"{label} ({certificate.claim})" if private else label,
-        )
+        ax.plot(one.rounds, mean, style, color=colour, label=f"{label}: {claim}" if claim else label)
         if len(curves) > 1:
             error = curves.std(0, ddof=1) / np.sqrt(len(curves))
             ax.fill_between(one.rounds, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
     ax.set_xlabel("round $t$")
     ax.set_ylabel("time-average group regret Reg$(t)/t$" if time_average else "cumulative group regret Reg$(t)$")
-    ax.set_title(title, fontsize="medium")
+    spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
+    if title is None:
+        title = f"{result.config['environment']['type']}: M={spec['n_agents']}, K={spec['n_arms']}, d={spec['dim']}"
+    ax.set_title(f"{title}, {n_seeds} seed{'s' * (n_seeds > 1)}" + " (± 1 s.e.)" * (n_seeds > 1), fontsize="medium")
     ax.set_xlim(0, result.rounds[-1])
     ax.set_ylim(bottom=0)
     ax.grid(alpha=0.3)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax._core import random, struct
-from fedbandit_jax.interfaces import Algorithm, Environment, Metrics
+from fedbandit_jax.interfaces import Algorithm, Environment, Feedback, Metrics, Report, Round
 
 
 class Process(Protocol):
@@ -81,3 +81,56 @@ class RoundProcess:
         (world, local), (records, regret) = lax.scan(play, (world, local), rounds)
         state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
         return world, state, Metrics(regret, jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), report))
+
+
+def check(process: RoundProcess, label: str) -> None:
+    """Do environment and algorithm keep to the shapes of `interfaces`? Traces every method once, compiles nothing.
+
+    Raises:
+        TypeError: naming the method, what it must return and what it returned.
+    """
+    env, algo, spec = process.env, process.algo, process.env.spec
+    m, k, d = spec.n_agents, spec.n_arms, spec.dim
+    key, t = jax.random.key(0), jnp.int32(0)
+
+    def need(method: str, condition: bool, what: str, got: Any) -> None:
+        if not condition:
+            raise TypeError(f"{method} must return {what}, got {got!r}")
+
+    def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
+        return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
+
+    def same(method: str, what: str, before: Any, after: Any) -> None:
+        shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
+        if shapes[0] != shapes[1]:
+            raise TypeError(f"{method} must return {what} of unchanged structure {shapes[0]}, got {shapes[1]}")
+
+    world = jax.eval_shape(env.init, key)
+    offer = jax.eval_shape(env.observe, key, world, t)
+    need("env.observe", isinstance(offer, tuple) and len(offer) == 2 and isinstance(offer[0], Round),
+         "(fb.Round, world)", offer)  # fmt: skip
+    offered, after = offer
+    need("env.observe", is_array(offered.contexts, (m, k, d), jnp.floating),
+         f"float contexts of shape {(m, k, d)}, as env.spec says", offered.contexts)  # fmt: skip
+    need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
+         f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
+    same("env.observe", "a world", world, after)
+    arms = jax.ShapeDtypeStruct((m,), jnp.int32)
+    feedback = jax.eval_shape(env.pull, key, world, offered, arms)
+    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, regret)", feedback)
+    for name, value in zip(feedback._fields, feedback):
+        need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)
+
+    who = f"{label}'s "
+    state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+    local = jax.eval_shape(algo.download, state, offered)
+    chosen = jax.eval_shape(algo.act, key, t, local, offered)
+    need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
+    learned = jax.eval_shape(algo.learn, t, local, offered, arms, feedback.reward)
+    need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
+    same(who + "learn", "a local state", local, learned[0])
+    records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
+    synced = jax.eval_shape(algo.sync, key, t, state, local, records)
+    need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
+         "(state, fb.Report)", synced)  # fmt: skip
+    same(who + "sync", "a state", state, synced[0])

@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from fedbandit_jax.process import Process
 
 
 def describe(value: Any) -> Any:
@@ -36,9 +39,14 @@ def describe(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def fingerprint(config: Mapping[str, Any]) -> str:
-    """Equal for runs that must give the same numbers."""
-    return hashlib.sha256(json.dumps([config, versions()], sort_keys=True).encode()).hexdigest()
+def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
+    """Equal for runs that must give the same numbers: same configuration, versions and traced program."""
+    digest = hashlib.sha256(json.dumps([config, versions()], sort_keys=True).encode())
+    for process in processes:
+        key = jax.random.key(0)
+        jaxpr = str(jax.make_jaxpr(process.step)(key, *process.init(key), 0))
+        digest.update(re.sub(r" at 0x[0-9a-f]+", "", jaxpr).encode())
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

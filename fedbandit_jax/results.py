@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,9 @@ class Result:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
+
     def summary(self) -> str:
         """A table of final regret, communication and claims, and differences paired by seed against the first row."""
         one = [self[label] for label in self.labels]
@@ -144,13 +148,20 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: one of the two files is missing or damaged.
+        """
         stem = _stem(path)
-        head = json.loads(stem.with_name(stem.name + ".json").read_text())
-        if head.get("format") != FORMAT:
-            raise ValueError(f"{stem}.json has format {head.get('format')!r}, this version reads {FORMAT}")
-        with np.load(stem.with_name(stem.name + ".npz"), allow_pickle=False) as file:
-            arrays = dict(file)
+        try:
+            head = json.loads(stem.with_name(stem.name + ".json").read_text())
+            if head["format"] != FORMAT:
+                raise ValueError(f"format {head['format']!r}, this version reads {FORMAT}")
+            with np.load(stem.with_name(stem.name + ".npz"), allow_pickle=False) as file:
+                arrays = dict(file)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}") from error
         prefix = "communication_"
         return cls(
             rounds=arrays["rounds"],
@@ -181,6 +192,8 @@ def concat(results: Sequence[Result]) -> Result:
     Raises:
         ValueError: they differ in environment, horizon, key, seeds or recorded rounds, or share a label.
     """
+    if not results:
+        raise ValueError("results must hold at least one result, got none")
     first = results[0]
     for name in ("environment", "horizon", "key", "n_seeds", "stride"):
         values = [result.config[name] for result in results]

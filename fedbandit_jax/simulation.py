@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from fedbandit_jax import driver
 from fedbandit_jax._core import random, validate
 from fedbandit_jax._core.files import check_writable
 from fedbandit_jax.driver import Curves
-from fedbandit_jax.interfaces import Algorithm, Environment, Status
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status
+from fedbandit_jax.process import RoundProcess, check
 from fedbandit_jax.provenance import describe, fingerprint, provenance
 from fedbandit_jax.results import Result
+
+_CHECKED: set[Any] = set()  # signatures of the processes whose shapes were checked: tracing takes a while
 
 
 class SimulationError(RuntimeError):
@@ -57,8 +59,8 @@ def simulate(
         n_seeds: independent repetitions, run together.
         stride: record the curves every `stride` rounds; must divide horizon.
         progress: show a progress bar on stderr; default: only on a terminal.
-        checkpoint: file that is written every few seconds and when the run stops for any reason, Ctrl-C included. The
-            same call continues from it; delete it once the result is safe.
+        checkpoint: path of the file `checkpoint`.0, which is written every few seconds and when the run stops for any
+            reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
         throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
 
     Returns:
@@ -112,8 +114,8 @@ def sweep(
     Args:
         env: environment.
         algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter (or
-            without a budget) is run once.
+        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter
+            is run once (see `algo.parameters()`).
         horizon, key, n_seeds, stride, progress, checkpoint, throw: as in `simulate`. There is one checkpoint file for
             each compiled program: `checkpoint`.0, `checkpoint`.1, ...
 
@@ -131,6 +133,8 @@ def sweep(
         >>> result.labels
         ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
     """
+    if isinstance(algos, Algorithm):
+        raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
     if not isinstance(algos, Mapping):
         names = [getattr(algo, "name", repr(algo)) for algo in algos]
         if len(set(names)) < len(names):
@@ -141,12 +145,15 @@ def sweep(
     for label, algo in algos.items():
         if not isinstance(algo, Algorithm):
             raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
-    for name, values in (grid or {}).items():
-        if not any(name in algo.parameters() for algo in algos.values()):
-            raise ValueError(f"grid names {name!r}, which no algorithm here has")
-        if isinstance(values, str) or not len(list(values)):
-            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
-    labelled = {k: v for label, algo in algos.items() for k, v in _expand(label, algo, grid or {}).items()}
+        if not isinstance(label, str):
+            raise TypeError(f"algos must have strings for labels, got {label!r}")
+    values = _grid_values(algos, grid or {})
+    labelled: dict[str, Algorithm] = {}
+    for label, algo in algos.items():
+        for name, variant in _expand(label, algo, values):
+            if name in labelled:
+                raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
+            labelled[name] = variant
     run = _run(
         env,
         labelled,
@@ -160,15 +167,31 @@ def sweep(
     return _raise_if_bad(run, throw)
 
 
-def _expand(label: str, algo: Algorithm, grid: Mapping[str, Iterable[Any]]) -> dict[str, Algorithm]:
+def _grid_values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """Checked values of every parameter, as Python objects."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid must map parameters to values, got {grid!r}")
+    checked = {}
+    for name, values in grid.items():
+        if not any(name in algo.parameters() for algo in algos.values()):
+            raise ValueError(f"grid names {name!r}, which no algorithm here has")
+        listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
+        listed = [value.item() if hasattr(value, "item") else value for value in listed]
+        if not listed:
+            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
+        if any(a == b for a, b in itertools.combinations(listed, 2)):
+            raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
+        checked[name] = listed
+    return checked
+
+
+def _expand(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Algorithm]]:
     """All combinations of the parameters that this algorithm has, labelled by those with several values."""
-    mine = {name: list(values) for name, values in grid.items() if name in algo.parameters()}
-    expanded = {}
+    mine = {name: values for name, values in grid.items() if name in algo.parameters()}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))
         varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
-        expanded[f"{label}({varied})" if varied else label] = algo.replace(**point) if point else algo
-    return expanded
+        yield (f"{label}({varied})" if varied else label), (algo.replace(**point) if point else algo)
 
 
 def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> Result:
@@ -178,9 +201,11 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
     if horizon % stride:
         raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
     random.check_key("key", key)
-    if not hasattr(env, "spec"):
+    if not isinstance(getattr(env, "spec", None), Spec):
         raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {env!r}")
     if checkpoint is not None:
+        if Path(checkpoint).is_dir():
+            raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
     processes = {label: _process(env, label, algo, horizon) for label, algo in algos.items()}
     config = {
@@ -197,6 +222,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
     groups: dict[Any, list[str]] = {}
     for label, process in processes.items():
         groups.setdefault(driver.signature(process), []).append(label)
+    mark = "" if checkpoint is None else fingerprint(config, processes.values())
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
     bar = tqdm(
@@ -214,7 +240,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
                 stride=stride,
                 bar=bar,
                 checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
-                fingerprint=fingerprint(config),
+                fingerprint=mark,
             )
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
@@ -231,13 +257,21 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
 
 
 def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> RoundProcess:
+    validate.integer(f"algorithm {label!r}'s batch", algo.batch, at_least=1)
     bound = algo.bind(env.spec, horizon)
+    if not isinstance(bound, Algorithm):
+        raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         if not all(
             hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)
         ):
             raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
-    return RoundProcess(env=env, algo=bound, horizon=horizon)
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    signature = driver.signature(process)
+    if signature not in _CHECKED:
+        check(process, label)
+        _CHECKED.add(signature)
+    return process
 
 
 def _raise_if_bad(result: Result, throw: bool) -> Result:

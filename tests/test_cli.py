@@ -15,8 +15,8 @@ def test_simulate(tmp_path, capsys):
     text = capsys.readouterr().out
     for words in (
         "FedLinUCB",
-        "as printed(epsilon=1.0)",
-        "ours (tight, lazy)(epsilon=5.0)",
+        "Alg. 1 + Thm 5.1(epsilon=1.0)",
+        "Alg. 8 + exact noise(epsilon=5.0)",
         "claim",
         "certified",
         "wrote",
@@ -76,8 +76,13 @@ def test_calibrate(capsys):
             ["simulate", "--out", "/proc/none"],
             "out must be a folder that can be written to, got '/proc/none'",
         ),
+        (["simulate", "--horizon", "5"], "horizon must be >= 25, got 5"),
+        (["simulate", "--epsilon"], "epsilon must name at least one budget, got none"),
+        (["simulate", "--seed", "4294967296"], "seed must be in [0, 4.29497e+09], got 4294967296"),
+        (["calibrate", "--epsilon"], "epsilon must name at least one budget, got none"),
+        (["calibrate", "--delta", "nan"], "delta must be in (0, 1), got nan"),
         (["calibrate", "--horizon", "10"], "horizon must be >= 25, got 10"),
-        (["show", "nowhere.npz"], "result must be a saved result, got 'nowhere.npz'"),
+        (["show", "nowhere.npz"], "path must be a saved result, got 'nowhere.npz'"),
     ],
 )
 def test_errors_are_one_sentence(command, words, capsys, tmp_path, monkeypatch):

@@ -118,6 +118,25 @@ def test_xarray(result):
     assert dict(result["plain"].to_xarray().sizes) == {"seed": 4, "round": 20}
 
 
+def test_damaged_files_are_named(result, tmp_path):
+    with pytest.raises(ValueError, match=r"path must be a saved result, got .*run'"):
+        fb.Result.load(tmp_path / "run")
+    result.save(tmp_path / "run")
+    (tmp_path / "run.npz").write_bytes(b"PK\x03")
+    with pytest.raises(ValueError, match="path must be a saved result"):
+        fb.Result.load(tmp_path / "run")
+    for text in ("[]", "{", "{}"):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(ValueError, match="path must be a saved result"):
+            fb.Result.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="at least one result, got none"):
+        fb.concat([])
+
+
+def test_repr_is_short(result):
+    assert repr(result) == "Result(plain, private, void; regret (3, 4, 20), rounds 1..20)"
+
+
 def test_nothing_half_written(result, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
@@ -131,7 +150,7 @@ def test_nothing_half_written(result, tmp_path, monkeypatch):
 def test_plot(result, tmp_path):
     figure = fb.plotting.regret(result, title="three algorithms")
     axes = figure.axes[0]
-    assert [line.get_label() for line in axes.lines] == ["plain", "private (certified)", "void (none)"]
+    assert [line.get_label() for line in axes.lines] == ["plain", "private: certified", "void: no privacy claim"]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), result["plain"].time_average.mean(0))
     path = fb.plotting.save_png(figure, tmp_path / "figure.png")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -7,7 +7,7 @@ import pytest
 from conftest import scripted
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
+from fedbandit_jax import driver, simulation
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -118,7 +118,8 @@ class Counter(list):
         return self is other
 
 
-def test_numbers_do_not_recompile():
+def test_numbers_do_not_recompile(monkeypatch):
+    monkeypatch.setattr(simulation, "check", lambda *_: None)  # which traces once more
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     traced = env.counter[0]
@@ -137,7 +138,8 @@ def test_numbers_do_not_recompile():
     assert env.counter[0] > traced
 
 
-def test_a_sweep_compiles_once():
+def test_a_sweep_compiles_once(monkeypatch):
+    monkeypatch.setattr(simulation, "check", lambda *_: None)
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     once = env.counter[0]
@@ -285,6 +287,13 @@ def test_bad_input(change, error, words, monkeypatch):
             r"grid\['epsilon'\] must be a sequence of at least one value",
         ),
         ([PRIVATE], {"epsilon": [1, -1]}, ValueError, "epsilon must be finite and > 0, got -1"),
+        ([PRIVATE], {"epsilon": [1, 1.0]}, ValueError, r"grid\['epsilon'\] must have distinct values, got \[1, 1.0\]"),
+        ([PRIVATE], {"epsilon": 1}, ValueError, r"grid\['epsilon'\] must be a sequence of at least one value, got 1"),
+        ([PRIVATE], [1], TypeError, r"grid must map parameters to values, got \[1\]"),
+        ({"P(epsilon=1)": fb.algos.lin_ucb(), "P": PRIVATE}, {"epsilon": [1, 2]}, ValueError, "would both be labelled"),
+        (PRIVATE, None, TypeError, "algos must be several algorithms, got one"),
+        ({1: PRIVATE}, None, TypeError, "algos must have strings for labels, got 1"),
+        ([fb.algos.fed_lin_ucb()], {"calibration": ["tight"]}, ValueError, "grid names 'calibration'"),
     ],
 )
 def test_bad_sweeps(algos, grid, error, words):
@@ -305,6 +314,7 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"calibration": "loose"}, ValueError, "calibration must be one of"),
         ({"release": "bush"}, ValueError, "release must be one of 'tree', 'prefix_tree', got 'bush'"),
         ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', got 'blind'"),
+        ({"lazy": "False"}, TypeError, "lazy must be True or False, got 'False'"),
         ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, got \(1, 0.1\)"),
     ],
 )
@@ -313,11 +323,26 @@ def test_bad_algorithms(options, error, words):
         fb.algos.private_fed_lin_ucb(**{"budget": BUDGET, **options})
 
 
+def test_a_grid_may_be_an_iterator():
+    result = sweep([PRIVATE], grid={"epsilon": iter([1.0, 2.0])})
+    assert result.labels == ("Private-FedLinUCB(epsilon=1.0)", "Private-FedLinUCB(epsilon=2.0)")
+    assert sweep([PRIVATE], grid={"epsilon": np.array([1.0, 2.0])}).labels == result.labels
+
+
+def test_widths_must_fit_float32():
+    with pytest.raises(ValueError, match="the confidence width must fit float32, got 2.5"):
+        simulate(algo=PRIVATE.replace(exploration_scale=1e300))
+
+
 def test_replace_refuses_what_is_not_there():
     with pytest.raises(TypeError, match="FedLinUCB has no parameter epsilon"):
         fb.algos.fed_lin_ucb().replace(epsilon=1.0)
     with pytest.raises(TypeError, match="epsilom"):
         PRIVATE.replace(epsilom=1.0)
+    with pytest.raises(TypeError, match="LinUCB has no parameter epsilon"):
+        fb.algos.lin_ucb().replace(epsilon=1.0)
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 7.0"):
+        fb.algos.lin_ucb().replace(alpha=7.0)
 
 
 def test_user_classes_must_be_pytrees():
@@ -327,6 +352,37 @@ def test_user_classes_must_be_pytrees():
 
     with pytest.raises(TypeError, match="must be a pytree of numbers: decorate its class with @fb.pytree"):
         simulate(algo=Plain())
+
+
+def test_a_checkpoint_knows_the_program(tmp_path):
+    """The same class name and fields with another body is another run."""
+
+    def environment(scale):
+        @fb.pytree
+        class Edited:
+            spec = ENV.spec
+
+            def init(self, key):
+                return ENV.init(key)
+
+            def observe(self, key, world, t):
+                return ENV.observe(key, world, t)
+
+            def pull(self, key, world, offered, arms):
+                feedback = ENV.pull(key, world, offered, arms)
+                return feedback._replace(regret=scale * feedback.regret)
+
+        return Edited()
+
+    one = simulate(environment(1.0), checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(simulate(environment(1.0), checkpoint=tmp_path / "run").regret, one.regret)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        simulate(environment(2.0), checkpoint=tmp_path / "run")
+    (tmp_path / "run.0").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"checkpoint .*run.0' is damaged, delete it"):
+        simulate(environment(1.0), checkpoint=tmp_path / "run")
+    with pytest.raises(ValueError, match="checkpoint must be a file, got the folder"):
+        simulate(checkpoint=tmp_path)
 
 
 def test_spec_is_compared_by_value():

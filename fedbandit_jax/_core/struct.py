@@ -33,4 +33,21 @@ def pytree(cls: T) -> T:
     fields = dataclasses.fields(cls)
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
-    return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+
+    # Not `jax.tree_util.register_dataclass`: with it (jax 0.10.2) two classes with the same fields have equal tree
+    # structures, and `jit` runs the program of the one for the other. A test holds us to the difference.
+    def flatten(x):
+        return tuple(getattr(x, name) for name in data), tuple(getattr(x, name) for name in meta)
+
+    def flatten_with_keys(x):
+        leaves, aux = flatten(x)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, data), leaves)), aux
+
+    def unflatten(aux, leaves):
+        x = object.__new__(cls)
+        for name, value in (*zip(meta, aux), *zip(data, leaves)):
+            object.__setattr__(x, name, value)
+        return x
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls

@@ -55,6 +55,13 @@ def probability(name: str, value: Any) -> float:
     return number
 
 
+def boolean(name: str, value: Any) -> bool:
+    """True or False, nothing else."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """One of a few names."""
     if not isinstance(value, str) or value not in choices:

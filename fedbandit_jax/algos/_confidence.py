@@ -115,6 +115,8 @@ def released(
 
 def _width(*, offset, slope, log_term, dim, growth, scale) -> Width:
     number = np.float32
+    if not max(scale * offset, scale * slope, growth) < float(np.finfo(number).max):
+        raise ValueError(f"the confidence width must fit float32, got {scale * offset:g} at round 0")
     return Width(
         offset=number(scale * offset),
         slope=number(scale * slope),

@@ -29,6 +29,7 @@ from fedbandit_jax.privacy.noise import symmetric_gaussian
 from fedbandit_jax.privacy.releases import Release
 
 TRUST = ("silo_local",)
+PRIVATE = ("calibration", "release", "trust", "clip_rewards", "regularizer")  # parameters about privacy noise
 REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
 MAX_NORM = 1 + 1e-6  # float32 unit vectors; the noise is inflated to match
 
@@ -140,18 +141,21 @@ class FedLinUCB(Algorithm):
     exploration_scale: float
 
     def parameters(self) -> tuple[str, ...]:
-        """Fields, and those of the budget if there is one."""
-        own = super().parameters()
-        return own if self.budget is None else (*own, *(f.name for f in dataclasses.fields(Budget)))
+        """What may vary: the fields of the budget if there is one, and of what is not about privacy in any case."""
+        own = tuple(name for name in super().parameters() if name != "budget")
+        if self.budget is None:
+            return tuple(name for name in own if name not in PRIVATE)
+        return (*own, *(field.name for field in dataclasses.fields(Budget)))
 
     def replace(self, **changes: Any) -> FedLinUCB:
         """Checked copy; epsilon, delta and adjacency change the budget."""
-        fields = {name: getattr(self, name) for name in super().parameters()}
+        unknown = set(changes) - set(self.parameters())
+        if unknown:
+            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if inner and self.budget is None:
-            raise TypeError(f"{self.name} has no parameter {', '.join(inner)}: it has no budget")
-        if inner:
-            fields["budget"] = dataclasses.replace(self.budget, **inner)  # type: ignore[type-var]
+        if self.budget is not None:
+            fields["budget"] = dataclasses.replace(self.budget, **inner)
         return _checked(**{**fields, **changes})
 
     def _check(self, spec: Spec) -> None:
@@ -355,6 +359,8 @@ def _checked(**fields: Any) -> FedLinUCB:
     validate.one_of("confidence", fields["confidence"], _confidence.CONFIDENCE)
     validate.one_of("regularizer", fields["regularizer"], _confidence.REGULARIZERS)
     validate.probability("alpha", fields["alpha"])
+    for name in ("lazy", "clip_rewards"):
+        validate.boolean(name, fields[name])
     for name in ("subgaussian", "theta_norm", "exploration_scale"):
         validate.non_negative(name, fields[name])
     return FedLinUCB(**fields)

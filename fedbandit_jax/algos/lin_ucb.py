@@ -81,6 +81,13 @@ class LinUCB(Algorithm):
     confidence: str
     name: str = "LinUCB"
 
+    def replace(self, **changes: Any) -> LinUCB:
+        """Checked copy."""
+        unknown = set(changes) - set(self.parameters())
+        if unknown:
+            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        return lin_ucb(**{**{name: getattr(self, name) for name in self.parameters()}, **changes})
+
     def bind(self, spec: Spec, horizon: int) -> BoundLinUCB:
         """Regulariser and width for one agent."""
         common: dict[str, Any] = dict(

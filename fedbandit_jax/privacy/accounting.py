@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
@@ -79,8 +78,3 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     while log_delta(high, mu) > target:
         high *= 2
     return _root(lambda e: log_delta(e, mu) - target, 0.0, high) * (1 + 1e-10) + 2e-14
-
-
-def compose(*mus: float) -> float:
-    """mu of the adaptive composition of Gaussian mechanisms."""
-    return float(np.sqrt(np.sum(np.square(mus))))

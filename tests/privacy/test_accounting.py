@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import Budget, calibrate, gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting import compose, log_delta
+from fedbandit_jax.privacy.accounting import log_delta
 
 EPSILONS = st.floats(1e-4, 50)
 DELTAS = st.floats(-40, -0.01).map(math.exp)
@@ -101,10 +101,6 @@ def test_log_delta_against_high_precision(mu, epsilon):
         exact = mp.ncdf(-e / m + m / 2) - mp.exp(e) * mp.ncdf(-e / m - m / 2)
         if exact > mp.mpf(10) ** -45:
             assert log_delta(epsilon, mu) == pytest.approx(float(mp.log(exact)), rel=1e-9, abs=1e-9)
-
-
-def test_compose():
-    assert compose(3.0, 4.0) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,19 @@ def test_numbers():
 
 
 def test_norms_are_checked_by_the_certificate_too():
-    for norm in (float("inf"), float("nan"), -1.0, 1.1):
+    for norm in (float("inf"), 1.1):
         spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=norm)
         with pytest.raises(ValueError, match="needs feature vectors of norm <= 1"):
             certificate(spec)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n_agents": 0}, {"n_arms": 2.0}, {"dim": -1}, {"max_norm": math.nan}, {"max_norm": -1}, {"max_norm": "1"}],
+)
+def test_specs_are_checked(change):
+    with pytest.raises((ValueError, TypeError), match=f"{next(iter(change))} must be"):
+        fb.Spec(**{"n_agents": 1, "n_arms": 2, "dim": 2, **change})
 
 
 def test_fixed_contexts_are_not_covered():
