@@ -67,7 +67,7 @@ class Options:
 
 def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
     """Draw the panels side by side, save picture and results, print summaries and claims."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4.2), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 5.0), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.version}"
     options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):

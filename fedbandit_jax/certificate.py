@@ -17,6 +17,20 @@ class Certificate:
     - `certified`: the stated (epsilon, delta) holds for the code that ran, under the stated adjacency;
     - `as_printed`: only the weaker statement in `reason` holds, the paper's own does not;
     - `none`: nothing is claimed; `epsilon_exact` still says what the noise alone would give, if anything.
+
+    Attributes:
+        reason: why this claim and no stronger one.
+        trust: who adds the noise, and who is not trusted.
+        adjacency: what may differ between neighbouring data sets.
+        unit: whose data that is.
+        epsilon, delta: the budget asked for.
+        epsilon_exact: smallest epsilon that the noise gives at delta; infinite if no sensitivity bound holds.
+        accountant: what proves it.
+        noise_std: standard deviation of every entry of one silo's release, in units of x y and x x'.
+        server_noise_std: the largest of an entry of the server's sums, over all synchronisations.
+        releases: messages of one silo.
+        releases_per_user: squared sensitivity of all of them to one user, relative to one release.
+        not_covered: what an adversary may see beyond the guarantee, and what it assumes.
     """
 
     claim: Claim

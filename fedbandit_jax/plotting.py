@@ -40,7 +40,7 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
         The figure.
     """
     if ax is None:
-        ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
     for i, label in enumerate(result.labels):
         one = result[label]
         curves = one.time_average if time_average else one.regret
@@ -58,11 +58,11 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
     if title is None:
         title = f"{result.config['environment']['type']}: M={spec['n_agents']}, K={spec['n_arms']}, d={spec['dim']}"
-    ax.set_title(f"{title}, {n_seeds} seed{'s' * (n_seeds > 1)}" + " (± 1 s.e.)" * (n_seeds > 1), fontsize="medium")
+    ax.set_title(f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, fontsize="medium")
     ax.set_xlim(0, result.rounds[-1])
     ax.set_ylim(bottom=0)
     ax.grid(alpha=0.3)
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, over no curve
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
