@@ -164,12 +164,14 @@ def test_not_definite_is_a_status_not_a_nan():
 def test_status_ignores_the_synchronisation_that_never_happens():
     """Only releases that somebody acts on count: T = 12 has the two synchronisations of T = 10, and their status."""
     env = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
+    flagged = []
     for regularization in (15.0, 25.0):
         bound = PRIVATE.bind(env.spec, 10).replace(regularization=np.float32(regularization))
         long = PRIVATE.bind(env.spec, 12).replace(regularization=np.float32(regularization))
         two, tail = (simulate(env, a, horizon=h, n_seeds=300, throw=False) for a, h in ((bound, 10), (long, 12)))
         np.testing.assert_array_equal(two.status, tail.status)
-    assert two.status.any() or regularization > 15
+        flagged.append(int((two.status != 0).sum()))
+    assert flagged[0] > flagged[1]  # the comparison had something to see
 
 
 def test_rewards_that_are_not_finite_are_flagged():
