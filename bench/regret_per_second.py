@@ -148,7 +148,7 @@ def draw(plan: Plan, curves: dict[str, fb.Result], seconds: dict[str, float], ou
         axes.fill_between(clock, mean - error, mean + error, color=line.get_color(), alpha=0.2, lw=0)
     axes.set(
         xscale="log",
-        xlabel=f"seconds, mean ± 1 s.e. of {plan.n_seeds} seeds run together; total time x t/T, without compilation",
+        xlabel=f"seconds, mean ± 1 s.e. of {plan.n_seeds} seeds run together\ntotal time x t/T, without compilation",
         ylabel="group regret per round, Reg(t) / t",
         title=f"M = {plan.n_agents}, K = {plan.n_arms}, d = {plan.dim}, T = {plan.horizon:,}, "
         f"ε = {BUDGET.epsilon:g}, δ = {BUDGET.delta:g}",

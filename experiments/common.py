@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import jax
 import matplotlib.pyplot as plt
 import tyro
 
@@ -48,6 +49,17 @@ class Options:
         """The value for the size asked for."""
         return smoke if self.smoke else full if self.full else default
 
+    def run(self, *horizons: int) -> dict[str, Any]:
+        """Arguments of `fb.sweep` for the smoke, default and full horizon: the paper has 25 seeds, the default 8."""
+        return dict(
+            horizon=self.pick(*horizons),
+            n_seeds=self.pick(2, 8, 25),
+            key=jax.random.key(self.seed),
+            stride=self.pick(1, 25, 25),
+            progress=True,
+            throw=False,
+        )
+
     @property
     def rewards(self) -> str:
         """Bounded rewards for certified runs, the paper's Gaussian ones otherwise."""
@@ -72,7 +84,8 @@ def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
         fb.plotting.regret(result, title=f"{title}, {options.version}", ax=ax)
-        result.save(Path("results") / f"{suffix}_{'abcdef'[i]}") if not options.smoke else None
+        if not options.smoke:
+            result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
         print(f"\n{title}\n{result.summary()}")
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")

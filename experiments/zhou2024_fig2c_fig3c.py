@@ -9,7 +9,6 @@ says so. On MSLR, whose means can be negative, our version has Gaussian rewards 
 import dataclasses
 from pathlib import Path
 
-import jax
 import tyro
 from common import Options, finish
 
@@ -50,12 +49,7 @@ def main(options: RealOptions) -> None:
             env,
             [options.fed_lin_ucb(**parameters), private],
             grid={"epsilon": [0.2, 1, 5]},
-            horizon=options.pick(100, 5_000, 25_000),
-            n_seeds=options.pick(2, 8, 25),
-            key=jax.random.key(options.seed),
-            stride=options.pick(1, 25, 25),
-            progress=True,
-            throw=False,
+            **options.run(100, 5_000, 25_000),
         )
     finish("zhou2024_fig2c_fig3c", options, panels)
 

@@ -3,7 +3,6 @@
 python experiments/zhou2024_fig3ab.py [--as released] [--smoke | --full]
 """
 
-import jax
 import tyro
 from common import Options, finish
 
@@ -23,12 +22,7 @@ def main(options: Options) -> None:
     result = fb.sweep(
         env,
         {"FedLinUCB": options.fed_lin_ucb(), **private},
-        horizon=options.pick(200, 10_000, 10_000),
-        n_seeds=options.pick(2, 8, 25),
-        key=jax.random.key(options.seed),
-        stride=options.pick(1, 25, 25),
-        progress=True,
-        throw=False,
+        **options.run(200, 10_000, 10_000),
     )
     panels = {
         f"Fig. 3({panel})": fb.concat([result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))])
