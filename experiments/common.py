@@ -70,11 +70,33 @@ class Options:
         confidence = "theory" if self.version == "ours" else "released"
         return fb.algos.fed_lin_ucb(confidence=confidence, **parameters)
 
-    def private_fed_lin_ucb(self, budget: Any, **parameters: Any) -> fb.Algorithm:
-        """LDP-FedLinUCB in this version."""
+    def private_fed_lin_ucb(self, budget: Any, *, name: str = "LDP-FedLinUCB", **parameters: Any) -> fb.Algorithm:
+        """Private-FedLinUCB in this version, under the paper's name for its trust model."""
         if self.version == "released":
             parameters |= dict(calibration="released", confidence="released", lazy=False, clip_rewards=False)
-        return fb.algos.private_fed_lin_ucb(budget, name="LDP-FedLinUCB", **parameters)
+        return fb.algos.private_fed_lin_ucb(budget, name=name, **parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class RealOptions(Options):
+    """Options of a figure on real data.
+
+    Args:
+        mslr: folder of your copy of MSLR-WEB10K.
+    """
+
+    mslr: Path | None = None
+
+    def table(self, features: str, components: int) -> fb.data.Table:
+        """MSLR-WEB10K with these features, or its stand-in: that many principal components of digits."""
+        if self.mslr is None:
+            return fb.data.classification("digits", components=components)
+        return fb.data.mslr(self.mslr, features=features)
+
+    @property
+    def real_rewards(self) -> str:
+        """As `rewards`, but means of MSLR can be negative."""
+        return "clipped_gaussian" if self.mslr and self.version == "ours" else self.rewards
 
 
 def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:

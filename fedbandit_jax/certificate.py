@@ -26,10 +26,13 @@ class Certificate:
         epsilon, delta: the budget asked for.
         epsilon_exact: smallest epsilon that the noise gives at delta; infinite if no sensitivity bound holds.
         accountant: what proves it.
-        noise_std: standard deviation of every entry of one silo's release, in units of x y and x x'.
+        noise_std: standard deviation of every entry of the noise of one message, in units of x y and x x'.
+        noise_whose: whose message that is.
         server_noise_std: the largest of an entry of the server's sums, over all synchronisations.
         releases: messages of one silo.
         releases_per_user: squared sensitivity of all of them to one user, relative to one release.
+        per_silo: (epsilon asked, delta, epsilon that the noise gives) of every silo when they differ; epsilon, delta
+            and epsilon_exact are then those of the silo with the largest.
         not_covered: what an adversary may see beyond the guarantee, and what it assumes.
     """
 
@@ -43,9 +46,11 @@ class Certificate:
     epsilon_exact: float | None = None
     accountant: str = "none"
     noise_std: float | None = None
+    noise_whose: str = "of a silo's message"
     server_noise_std: float | None = None
     releases: int | None = None
-    releases_per_user: int | None = None
+    releases_per_user: float | None = None
+    per_silo: tuple[tuple[float, float, float], ...] = ()
     not_covered: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +60,9 @@ class Certificate:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
         """Inverse of `to_json`."""
-        return cls(**{**fields, "not_covered": tuple(fields.get("not_covered", ()))})
+        lists = {"not_covered": tuple(fields.get("not_covered", ()))}
+        lists["per_silo"] = tuple(map(tuple, fields.get("per_silo", ())))
+        return cls(**{**fields, **lists})
 
     def __str__(self) -> str:
         rows = [("claim", f"{self.claim}: {self.reason}")]
@@ -67,11 +74,15 @@ class Certificate:
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),
                 ("privacy unit", self.unit),
-                ("noise", f"std {_number(self.noise_std)} per entry of a silo's release, "
+                ("noise", f"std {_number(self.noise_std)} per entry {self.noise_whose}, "
                           f"at most {_number(self.server_noise_std)} in the server's sums"),
-                ("releases", f"{self.releases}; a user's part in them counts as {self.releases_per_user} (squared "
-                             "sensitivity)"),
+                ("releases", f"{self.releases}; a user's part in them counts as {_number(self.releases_per_user)} "
+                             "(squared sensitivity)"),
             ]  # fmt: skip
+        if self.per_silo:
+            asked, _, gives = zip(*self.per_silo)
+            rows.append(("per silo", f"{len(asked)} budgets, epsilon asked {min(asked):g} to {max(asked):g}, given "
+                                     f"{_number(min(gives))} to {_number(max(gives))}"))  # fmt: skip
         if self.not_covered:
             rows.append(("not covered", "; ".join(self.not_covered)))
         return "\n".join(

@@ -35,7 +35,7 @@ class Curves(NamedTuple):
     """Recorded cumulative curves of C configurations and S seeds, on the host."""
 
     regret: np.ndarray  # (C, S, n_records) float64
-    communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, n_records) int64
+    communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, n_records) int64, float64 from 2^53 on
     status: np.ndarray  # (C, S)
 
 
@@ -179,8 +179,8 @@ class _Record:
     def empty(cls, n_configs: int, n_seeds: int, stride: int) -> _Record:
         """Nothing played."""
         shape = (n_configs, n_seeds)
-        counts = np.zeros((*shape, 0, 3), np.int64)
-        zeros = np.zeros((*shape, 3), np.int64)
+        counts = np.zeros((*shape, 0, 3))
+        zeros = np.zeros((*shape, 3))
         return cls(stride, 0, np.zeros(shape), zeros, np.zeros(shape, np.int32), (np.zeros((*shape, 0)),), (counts,))
 
     def add(self, regret: np.ndarray, report: Report, lengths: list[int]) -> _Record:
@@ -189,8 +189,10 @@ class _Record:
         steps, seeds, configs, width = regret.shape
         per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         curve = self.total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
-        rounds, floats, float_bits = (np.asarray(x, np.int64) for x in report[:3])
-        counts = np.stack([rounds, floats, floats * float_bits], -1)
+        floats, bits = (
+            np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits)
+        )
+        counts = np.stack([np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)], -1)
         sent = np.cumsum(np.transpose(counts, (2, 1, 0, 3)), axis=2)  # (C, S, steps, 3)
         sent = self.sent[:, :, None] + np.pad(sent, ((0, 0), (0, 0), (1, 0), (0, 0)))
         ends = self.rounds + np.cumsum(lengths)
@@ -220,7 +222,11 @@ class _Record:
         """Everything recorded so far."""
         (regret,), (communication,) = self.joined().regret, self.joined().communication
         names = ("rounds", "floats", "bits")
-        return Curves(regret, {name: communication[..., i] for i, name in enumerate(names)}, self.status)
+        sent = {name: communication[..., i] for i, name in enumerate(names)}
+        exact = {
+            name: count.astype(np.int64) if count.max(initial=0) < 2**53 else count for name, count in sent.items()
+        }
+        return Curves(regret, exact, self.status)
 
 
 class _Progress(NamedTuple):

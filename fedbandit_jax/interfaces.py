@@ -58,11 +58,11 @@ class Status(enum.IntFlag):
 
 
 class Report(NamedTuple):
-    """What a synchronisation cost, and the status bits of the learner after it. Scalars."""
+    """What a synchronisation cost, and the status bits of the learner after it."""
 
     rounds: Array | int = 0  # rounds of communication
-    floats: Array | int = 0  # numbers sent, uplink + downlink, all agents
-    float_bits: Array | int = 32  # bits of each
+    floats: Array | int = 0  # numbers sent by or to all agents; one sum, or (2,) for uplink and downlink
+    float_bits: Array | int = 32  # bits of each, shaped like `floats`
     status: Array | int = 0  # `Status` bits
 
 
@@ -144,3 +144,7 @@ class Algorithm:
         """End batch k = 0, 1, ...: records have a leading axis B. Returns the state the next batch downloads."""
         del key, k, state, records
         return local, Report()
+
+    def view(self, state: Any) -> Any:
+        """All that the last synchronisation showed to those whom the trust model does not trust; audits look at it."""
+        raise NotImplementedError(f"{type(self).__name__}.view")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib
 
@@ -14,6 +16,9 @@ from matplotlib.figure import Figure
 
 from fedbandit_jax._core.files import write_atomic
 from fedbandit_jax.results import Result
+
+if TYPE_CHECKING:  # the module needs jax, its `Audit` does not
+    from fedbandit_jax.privacy.audit import Audit
 
 # Okabe & Ito (2008): told apart by readers with any colour vision.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -65,6 +70,41 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, over no curve
     figure = ax.get_figure(root=True)
     assert figure is not None
+    return figure
+
+
+def audits(audits: Sequence[Audit]) -> Figure:
+    """What the auditor saw of each mechanism: its statistic on both neighbours, and the threshold between them.
+
+    The more the two histograms overlap, the less the view says about the data.
+
+    Args:
+        audits: from `privacy.audit.audit`, one panel each.
+
+    Returns:
+        The figure.
+    """
+    if not audits:
+        raise ValueError("audits must hold at least one audit, got none")
+    columns = min(len(audits), 4)
+    rows = -(-len(audits) // columns)
+    size = (max(3.2 * columns, 4.2), 2.6 * rows + 0.4)
+    figure, grid = plt.subplots(rows, columns, squeeze=False, figsize=size, layout="constrained")
+    for ax in grid.flat[len(audits) :]:
+        ax.remove()
+    for ax, audit in zip(grid.flat, audits):
+        for counts, label, colour in zip(audit.counts, ("data", "neighbour"), COLOURS[1:]):
+            ax.stairs(counts / counts.sum(), audit.edges, color=colour, fill=True, alpha=0.2)
+            ax.stairs(counts / counts.sum(), audit.edges, color=colour, label=label)
+        ax.axvline(audit.threshold, color=COLOURS[0], linestyle="--", linewidth=1, label="threshold")
+        verdict = "pass" if audit.passed else "FAIL"
+        title = f"{audit.name}\nclaim ε = {audit.epsilon:g}, shown ≥ {audit.epsilon_lower:.3g}, {verdict}"
+        ax.set_title(title, fontsize="small", fontweight="normal" if audit.passed else "bold")
+        ax.set_yticks([])
+        ax.set_xlabel("statistic (noise std)", fontsize="small")
+        ax.tick_params(labelsize="small")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
 
 

@@ -80,7 +80,13 @@ class RoundProcess:
         rounds = first + jnp.arange(algo.batch)
         (world, local), (records, regret) = lax.scan(play, (world, local), rounds)
         state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
-        return world, state, Metrics(regret, jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), report))
+        return world, state, Metrics(regret, jax.tree.map(_counter, report))
+
+
+def _counter(x: Any) -> Array:
+    """int32, or float32 for counts that would not fit."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)
 
 
 def check(process: RoundProcess, label: str) -> None:

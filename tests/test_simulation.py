@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import scripted
 
 import fedbandit_jax as fb
 from fedbandit_jax import driver, simulation
@@ -178,20 +177,20 @@ def test_rewards_that_are_not_finite_are_flagged():
     rewards = np.full((20, 3, 4), 0.5)
     rewards[7] = np.nan
     contexts = np.random.default_rng(0).uniform(0, 0.4, (20, 3, 4, 5))
-    env = scripted(contexts, rewards, np.full((20, 3, 4), 0.5), rewards_in_unit=False)
+    env = fb.envs.script(contexts, rewards, np.full((20, 3, 4), 0.5))
     with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
         simulate(env, fb.algos.fed_lin_ucb(batch=5), horizon=20)
     with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
         simulate(env, fb.algos.lin_ucb(), horizon=20)
     assert (simulate(env, PRIVATE, horizon=20).status == 0).all()  # clipped where it enters the statistic
-    env = scripted(contexts, rewards, rewards)
+    env = fb.envs.script(contexts, rewards, rewards)
     with pytest.raises(fb.SimulationError, match="NOT_FINITE"):
         simulate(env, PRIVATE, horizon=20)
 
 
 def test_bits_beyond_32():
     """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
-    env = scripted(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
+    env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
     result = simulate(env, fb.algos.fed_lin_ucb(batch=1, lazy=True), horizon=2, n_seeds=1)
     floats = 20_000 * 60 * 63
     assert 32 * floats > 2**31
@@ -237,7 +236,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-LONG = scripted(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
+LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
 
 
 @pytest.mark.parametrize(
@@ -311,13 +310,30 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"subgaussian": -1}, ValueError, "subgaussian must be finite and >= 0, got -1"),
         ({"theta_norm": float("nan")}, ValueError, "theta_norm must be finite and >= 0, got nan"),
         ({"exploration_scale": "big"}, TypeError, "exploration_scale must be a number >= 0, got 'big'"),
-        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'released', got 'none'"),
+        (
+            {"confidence": "none"},
+            ValueError,
+            "confidence must be one of 'theory', 'known_noise', 'released', got 'none'",
+        ),
         ({"regularizer": "lift"}, ValueError, "regularizer must be one of 'shift', 'project', got 'lift'"),
         ({"calibration": "loose"}, ValueError, "calibration must be one of"),
-        ({"release": "bush"}, ValueError, "release must be one of 'tree', 'prefix_tree', got 'bush'"),
-        ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', got 'blind'"),
+        ({"release": "bush"}, ValueError, "release must be one of 'tree', .* got 'bush'"),
+        ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', .* got 'blind'"),
         ({"lazy": "False"}, TypeError, "lazy must be True or False, got 'False'"),
-        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, got \(1, 0.1\)"),
+        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget or one .* got \(1, 0.1\)"),
+        ({"trust": "secagg", "calibration": "theorem"}, ValueError, "calibration must be 'tight' with trust='secagg'"),
+        ({"trust": "shuffle_amplified", "release": "blt"}, ValueError, "release must be 'tree' .* got 'blt'"),
+        ({"trust": "secagg", "release": "prefix_tree"}, ValueError, "trust must be 'silo_local', got 'secagg'"),
+        ({"release": "blt", "calibration": "theorem"}, ValueError, "release must be 'tree' .* got 'blt'"),
+        ({"trust": "local"}, ValueError, "release must be 'input_perturbation' .* got 'tree'"),
+        (
+            {"trust": "local", "release": "input_perturbation", "lazy": False},
+            ValueError,
+            "lazy must be True with trust='local'",
+        ),
+        ({"budget": [BUDGET] * 4, "trust": "central"}, ValueError, "trust must be 'silo_local' .* got 'central'"),
+        ({"visits": 0}, ValueError, "visits must be >= 1, got 0"),
+        ({"theta_norm": 0.0, "confidence": "known_noise"}, ValueError, "theta_norm must be > 0 .* got 0"),
     ],
 )
 def test_bad_algorithms(options, error, words):

@@ -126,9 +126,8 @@ def update(posterior: Posterior, gain: Gain) -> Posterior:
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
-def project_psd(matrix: Array) -> Array:
-    """Nearest positive semidefinite matrix in Frobenius norm: negative eigenvalues set to zero, (..., d, d)."""
-    values, vectors = jnp.linalg.eigh(matrix)
+def project_psd(values: Array, vectors: Array) -> Array:
+    """Nearest positive semidefinite matrix in Frobenius norm, from eigenvalues (..., d) and vectors (..., d, d)."""
     return (vectors * jnp.maximum(values, 0)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
 
 

@@ -11,7 +11,10 @@ import numpy as np
 def _number(name: str, value: Any, condition: str) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {condition}, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number {condition} that fits a float, got one beyond 1e308") from None
 
 
 def integer(name: str, value: Any, *, at_least: int) -> int:

@@ -1,43 +1,46 @@
-"""The certificate of a linear algorithm whose silos add Gaussian noise to their releases."""
+"""The certificate of a linear algorithm whose statistics reach the server through a release and a protocol."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fedbandit_jax.certificate import Certificate, Claim
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy.budget import ADJACENCY
-from fedbandit_jax.privacy.calibration import Calibration
-from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.calibration import TRUST, Calibration
+from fedbandit_jax.privacy.protocols import Protocol
 
 FIXED = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
-def server_std(sigma: float, spec: Spec, release: Release | None) -> float:
-    """Largest standard deviation of an entry of the server's sums over all synchronisations."""
-    return 0.0 if release is None else sigma * math.sqrt(spec.n_agents * release.prefix_variance().max())
-
-
-def silo_local(noise: Calibration, spec: Spec, *, lazy: bool, clip_rewards: bool) -> Certificate:
-    """What silo-local Gaussian releases prove in an environment with features of norm <= 1."""
+def certify(
+    noises: Sequence[Calibration], protocol: Protocol, spec: Spec, *, lazy: bool, clip_rewards: bool
+) -> Certificate:
+    """What the noise of all silos (or of each) proves in an environment with features of norm <= 1."""
     bounded = spec.rewards_in_unit or clip_rewards
-    claim, reason = _claim(noise, lazy=lazy, bounded=bounded)
-    budget = noise.budget
+    claim, reason = _claim(noises, lazy=lazy, bounded=bounded)
+    worst = max(noises, key=lambda noise: noise.epsilon_exact)
+    budget, trust = worst.budget, TRUST[worst.trust]
+    variance = releases.make(worst.release, worst.n_syncs).prefix_variance().max()
+    times = "once; users do not return" if worst.visits == 1 else f"up to {worst.visits} times, always to the same silo"
     return Certificate(
         claim=claim,
         reason=reason,
-        trust="silo-local: each silo adds its own noise, server and other silos are not trusted",
+        trust=trust.sentence,
         adjacency=f"{budget.adjacency} ({FIXED if spec.fixed_contexts else ADJACENCY[budget.adjacency]})",
-        unit="one user, that is one arrival at one silo; users do not return",
+        unit=f"one user, who comes {times}",
         epsilon=budget.epsilon,
         delta=budget.delta,
-        epsilon_exact=noise.epsilon_exact if bounded else math.inf,
-        accountant="exact Gaussian differential privacy, joint over bias and covariance, adaptive",
-        noise_std=noise.sigma,
-        server_noise_std=server_std(noise.sigma, spec, releases.make(noise.release, noise.n_syncs)),
-        releases=noise.n_syncs,
-        releases_per_user=round(noise.releases_per_user),
+        epsilon_exact=worst.epsilon_exact if bounded else math.inf,
+        accountant=worst.accountant,
+        noise_std=max(noise.sigma for noise in noises),
+        noise_whose=trust.whose,
+        server_noise_std=protocol.sum_std() * math.sqrt(variance),
+        releases=worst.n_syncs,
+        releases_per_user=worst.releases_per_user,
+        per_silo=tuple((n.budget.epsilon, n.budget.delta, n.epsilon_exact) for n in noises) if len(noises) > 1 else (),
         not_covered=_not_covered(lazy, spec.fixed_contexts),
     )
 
@@ -61,8 +64,9 @@ def _not_covered(lazy: bool, fixed_contexts: bool) -> tuple[str, ...]:
     )
 
 
-def _claim(noise: Calibration, *, lazy: bool, bounded: bool) -> tuple[Claim, str]:
+def _claim(noises: Sequence[Calibration], *, lazy: bool, bounded: bool) -> tuple[Claim, str]:
     """The strongest statement that is true of what runs."""
+    noise = max(noises, key=lambda noise: noise.epsilon_exact / noise.budget.epsilon)
     gives = f"{noise.method!r} noise gives epsilon = {noise.epsilon_exact:.4g} at delta = {noise.budget.delta:g}"
     fixed = "" if lazy else ", and that only if the actions stay fixed"
     if not bounded:
@@ -78,4 +82,7 @@ def _claim(noise: Calibration, *, lazy: bool, bounded: bool) -> tuple[Claim, str
             "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered; "
             "lazy=True is"
         )
-    return "certified", "every release is a Gaussian mechanism on statistics that only earlier releases steer"
+    return (
+        "certified",
+        "noise of known law is on every statistic that leaves the protocol, and only earlier ones steer it",
+    )

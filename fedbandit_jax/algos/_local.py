@@ -9,6 +9,7 @@ from jax import Array
 
 from fedbandit_jax._core import ridge
 from fedbandit_jax._core.ridge import Posterior
+from fedbandit_jax.algos._confidence import Width
 from fedbandit_jax.interfaces import Round
 
 
@@ -24,6 +25,7 @@ class Local(NamedTuple):
 
     posterior: Posterior  # A = M, or A = 1 while nobody learns inside the batch
     table: Scores | None  # when contexts are fixed
+    width: Width  # of the confidence set, valid for the whole batch
 
 
 class Record(NamedTuple):
@@ -38,15 +40,15 @@ def score(posterior: Posterior, contexts: Array) -> Scores:
     return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
 
 
-def start(posterior: Posterior, offered: Round, fixed_contexts: bool) -> Local:
+def start(posterior: Posterior, width: Width, offered: Round, fixed_contexts: bool) -> Local:
     """Begin a batch; fixed contexts are scored once."""
-    return Local(posterior, score(posterior, offered.contexts) if fixed_contexts else None)
+    return Local(posterior, score(posterior, offered.contexts) if fixed_contexts else None, width)
 
 
-def act(local: Local, offered: Round, beta: Array) -> Array:
-    """Optimistic arms (M,): argmax of <x, theta> + beta sqrt(x' V^-1 x), the first one on ties."""
+def act(t: Array, local: Local, offered: Round) -> Array:
+    """Optimistic arms (M,): argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first one on ties."""
     scores = local.table or score(local.posterior, offered.contexts)
-    index = scores.mean + beta * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
+    index = scores.mean + local.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
     if offered.mask is not None:
         index = jnp.where(offered.mask.T, index, -jnp.inf)
     return ridge.first_argmax(index)
@@ -59,4 +61,4 @@ def learn(local: Local, offered: Round, record: Record) -> Local:
     if table is not None:
         change = ridge.inner(offered.contexts, gain.image)  # x_a' V^-1 x for every arm a
         table = Scores(table.mean + change * gain.residual, table.width_sq - change * change * gain.scale)
-    return Local(ridge.update(local.posterior, gain), table)
+    return Local(ridge.update(local.posterior, gain), table, local.width)

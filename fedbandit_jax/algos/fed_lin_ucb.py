@@ -1,124 +1,29 @@
-"""Federated LinUCB with a fixed batch, private or not: Algorithms 1, 2, 4 and 8 of Zhou & Chowdhury (2024).
-
-Letters: M agents, B batch, S = floor(T/B) synchronisations, W = sum x x' and U = sum x y of the synchronised batches,
-sigma_0 the standard deviation of one silo's noise, kappa the number of tree levels.
-"""
+"""Federated LinUCB with a fixed batch, private or not: Algorithms 1, 2, 4-8 of Zhou & Chowdhury (2024)."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from fedbandit_jax._core import ridge, struct, validate
-from fedbandit_jax._core.ridge import Posterior
-from fedbandit_jax.algos import _confidence, _local
-from fedbandit_jax.algos._certify import nothing_released, server_std, silo_local
-from fedbandit_jax.algos._confidence import Width
-from fedbandit_jax.algos._local import Local, Record
+from fedbandit_jax._core import validate
+from fedbandit_jax.algos import _confidence
+from fedbandit_jax.algos._certify import certify, nothing_released
+from fedbandit_jax.algos._fixed_batch import BoundFedLinUCB
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Algorithm, Spec
 from fedbandit_jax.privacy import calibration, releases
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
-from fedbandit_jax.privacy.noise import symmetric_gaussian
-from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages
+from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
 
-TRUST = ("silo_local",)
-PRIVATE = ("calibration", "release", "trust", "clip_rewards", "regularizer")  # parameters about privacy noise
+# parameters about privacy noise
+PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
 REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
-MAX_NORM = 1 + 1e-6  # float32 unit vectors; the noise is inflated to match
-
-
-class ServerState(NamedTuple):
-    """What the server holds between synchronisations."""
-
-    sums: Array  # (d, d + 1) noise-free W | U of the synchronised batches
-    lost: Array  # (d, d + 1) low-order part of `sums` (Kahan)
-    release: Any  # state of the continual release
-    posterior: Posterior  # A = 1, from the privatised statistics
-    status: Array  # `Status` bits
-
-
-@struct.pytree
-class BoundFedLinUCB(Algorithm):
-    """Fixed-batch federated LinUCB for a known environment and horizon; without `release` it is not private."""
-
-    regularization: struct.Number
-    width: Width
-    noise_std: struct.Number  # of the sum over silos of one release
-    spec: Spec = struct.static()
-    batch: int = struct.static()
-    n_syncs: int = struct.static()
-    lazy: bool = struct.static()
-    clip_rewards: bool = struct.static()
-    project: bool = struct.static()
-    release: Release | None = struct.static()
-
-    def init(self, key: Array, spec: Spec) -> ServerState:
-        """W = 0, U = 0: every agent starts from lambda I."""
-        del key
-        zeros = jnp.zeros((spec.dim, spec.dim + 1))
-        posterior, _ = self._solve(zeros)
-        return ServerState(
-            zeros, zeros, self.release.init(zeros.shape) if self.release else None, posterior, jnp.int32(0)
-        )
-
-    def download(self, state: ServerState, offered: Round) -> Local:
-        """All agents share the server's estimate; each gets a copy of its own unless nobody learns in the batch."""
-        posterior = state.posterior if self.lazy else ridge.tile(state.posterior, self.spec.n_agents)
-        return _local.start(posterior, offered, self.spec.fixed_contexts)
-
-    def act(self, key: Array, t: Array, local: Local, offered: Round) -> Array:
-        """Algorithm 1 line 6."""
-        del key
-        return _local.act(local, offered, self.width(t))
-
-    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array):
-        """Algorithm 1 line 7 (local update), or Algorithm 8 lines 5 and 8 (only remember) when lazy."""
-        del t
-        y = jnp.clip(jnp.nan_to_num(rewards), 0, 1) if self.clip_rewards else rewards
-        record = Record(ridge.take(offered.contexts, arms), y)
-        return (local if self.lazy else _local.learn(local, offered, record)), record
-
-    def sync(self, key: Array, k: Array, state: ServerState, local: Local, records: Record):
-        """Algorithm 1 lines 9-18: release k + 1 of the batch sums, then one Cholesky solve for all agents.
-
-        The server only uses sums over silos, so the M silos' independent N(0, sigma_0^2) draws are drawn as one of
-        variance M sigma_0^2, which is exact in law.
-        """
-        del local
-        d = self.spec.dim
-        rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
-        batch_sums = jnp.einsum("bim,bjm->ij", records.x, rows) - state.lost
-        sums = state.sums + batch_sums
-        lost = (sums - state.sums) - batch_sums
-        statistics, release_state = sums, state.release
-        if self.release is not None:
-            noise, release_state = self.release.step(state.release, k + 1, self.noise_std * symmetric_gaussian(key, d))
-            statistics = sums + noise
-        fresh, ok = self._solve(statistics)
-        posterior = ridge.where(ok, fresh, state.posterior)
-        happens = k < self.n_syncs  # nothing is released after an incomplete batch, and nobody acts on it
-        status = state.status | jnp.where(ok[0] | ~happens, 0, Status.NO_ESTIMATE)
-        # Up: d(d+1)/2 + d numbers from each of M silos; down: the same to each.
-        report = Report(
-            rounds=jnp.where(happens, 1, 0),
-            floats=jnp.where(happens, self.spec.n_agents * d * (d + 3), 0),
-            status=status,
-        )
-        return ServerState(sums, lost, release_state, posterior, status), report
-
-    def _solve(self, statistics: Array) -> tuple[Posterior, Array]:
-        gram, bias = statistics[:, :-1], statistics[:, -1]
-        if self.project:
-            gram = ridge.project_psd(gram)
-        v = self.regularization * jnp.eye(len(gram)) + gram
-        return ridge.solve(v[None], bias[None])
+MAX_NORM = 1 + 1e-6  # float32 unit vectors; calibration inflates the noise to match
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,10 +32,12 @@ class FedLinUCB(Algorithm):
 
     name: str
     batch: int
-    budget: Budget | None
+    budget: Budget | tuple[Budget, ...] | None
     calibration: str
     release: str
     trust: str
+    visits: int
+    messages: bool
     lazy: bool
     clip_rewards: bool
     confidence: str
@@ -145,7 +52,7 @@ class FedLinUCB(Algorithm):
         own = tuple(name for name in super().parameters() if name != "budget")
         if self.budget is None:
             return tuple(name for name in own if name not in PRIVATE)
-        return (*own, *(field.name for field in dataclasses.fields(Budget)))
+        return (*own, *(field.name for field in dataclasses.fields(Budget))) if isinstance(self.budget, Budget) else own
 
     def replace(self, **changes: Any) -> FedLinUCB:
         """Checked copy; epsilon, delta and adjacency change the budget."""
@@ -154,33 +61,56 @@ class FedLinUCB(Algorithm):
             raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if self.budget is not None:
+        if isinstance(self.budget, Budget):
             fields["budget"] = dataclasses.replace(self.budget, **inner)
         return _checked(**{**fields, **changes})
 
     def _check(self, spec: Spec) -> None:
-        """Is there a bound on what one user contributes?"""
-        if self.budget is not None and not 0 <= spec.max_norm <= MAX_NORM:
+        """Is there a bound on what one user contributes, and a budget for every silo?"""
+        if self.budget is None:
+            return
+        if not 0 <= spec.max_norm <= MAX_NORM:
             raise ValueError(
                 f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
                 f"{spec.max_norm:g}: scale its features"
             )
+        if isinstance(self.budget, tuple) and len(self.budget) != spec.n_agents:
+            raise ValueError(f"budget must name one budget for each of {spec.n_agents} silos, got {len(self.budget)}")
 
-    def calibrate(self, horizon: int) -> Calibration | None:
-        """Noise of one silo, or None when there is nothing to protect or no synchronisation in `horizon` rounds."""
+    def calibrate(self, spec: Spec, horizon: int) -> tuple[Calibration, ...]:
+        """Noise of all silos, or of each if their budgets differ; () when there is nothing to protect or to release."""
         n_syncs = horizon // self.batch
         if self.budget is None or n_syncs == 0:
-            return None
-        return calibrate(self.budget, n_syncs=n_syncs, release=self.release, method=self.calibration)
+            return ()
+        budgets = self.budget if isinstance(self.budget, tuple) else (self.budget,)
+        found = {
+            budget: calibrate(
+                budget,
+                n_syncs=n_syncs,
+                release=self.release,
+                method=self.calibration,
+                trust=self.trust,
+                visits=self.visits,
+                n_agents=spec.n_agents,
+                batch=self.batch,
+                dim=spec.dim,
+            )
+            for budget in set(budgets)
+        }
+        return tuple(found[budget] for budget in budgets)
 
     def bind(self, spec: Spec, horizon: int) -> BoundFedLinUCB:
         """Calibrate the noise, then the regulariser and the width that it calls for."""
         self._check(spec)
         if not self.lazy and self.batch > REFRESH:
             raise ValueError(f"batch must be <= {REFRESH} unless lazy=True, got {self.batch}")
-        noise = self.calibrate(horizon)
-        sigma = noise.sigma if noise else 0.0
-        release = releases.make(self.release, noise.n_syncs) if noise else None
+        noises, n_syncs = self.calibrate(spec, horizon), horizon // self.batch
+        channel, stds = Exact(n_agents=spec.n_agents), np.zeros(n_syncs)
+        if noises:
+            protocol, release = protocol_of(noises), releases.make(self.release, n_syncs)
+            stds = protocol.sum_std() * np.sqrt(release.prefix_variance())
+            common = dict(n_agents=spec.n_agents, protocol=protocol, release=release)
+            channel = Messages(**common, batch=self.batch) if self.messages else Aggregated(**common)
         common: dict[str, Any] = dict(
             n_agents=spec.n_agents,
             dim=spec.dim,
@@ -188,39 +118,45 @@ class FedLinUCB(Algorithm):
             subgaussian=self.subgaussian,
             exploration_scale=self.exploration_scale,
         )
-        if self.confidence == "theory":
-            lam, width = _confidence.theory(
-                **common,
-                n_syncs=horizon // self.batch,
-                server_std=server_std(sigma, spec, release),
-                theta_norm=self.theta_norm,
-                regularizer=self.regularizer,
-            )
+        known_noise = None
+        if self.confidence == "released":
+            levels, message_std = (noises[0].releases_per_user, protocol_of(noises).sum_std()) if noises else (0, 0.0)
+            lam, width = _confidence.released(**common, levels=levels, message_std=message_std)
         else:
-            levels = noise.releases_per_user if noise else 0
-            lam, width = _confidence.released(**common, levels=levels, sigma=sigma)
+            common |= dict(server_stds=stds, theta_norm=self.theta_norm, regularizer=self.regularizer)
+            if self.confidence == "theory":
+                lam, width = _confidence.theory(**common)
+            else:
+                lam, width, known_noise = _confidence.known_noise(**common)
         return BoundFedLinUCB(
             regularization=np.float32(lam),
             width=width,
-            noise_std=np.float32(MAX_NORM**2 * math.sqrt(spec.n_agents) * sigma),
+            known_noise=known_noise if n_syncs else None,
+            channel=channel,
             spec=spec,
             batch=self.batch,
-            n_syncs=horizon // self.batch,
+            n_syncs=n_syncs,
             lazy=self.lazy,
             clip_rewards=self.clip_rewards,
             project=self.regularizer == "project",
-            release=release,
         )
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
-        """What this run proves: exact Gaussian accounting of the releases one user touches."""
+        """What this run proves."""
         if self.budget is None:
             return no_privacy("not a private algorithm: no noise is added")
         self._check(spec)
-        noise = self.calibrate(horizon)
-        if noise is None:
+        noises = self.calibrate(spec, horizon)
+        if not noises:
             return nothing_released(f"{horizon} rounds are less than one batch", lazy=self.lazy)
-        return silo_local(noise, spec, lazy=self.lazy, clip_rewards=self.clip_rewards)
+        return certify(noises, protocol_of(noises), spec, lazy=self.lazy, clip_rewards=self.clip_rewards)
+
+
+def protocol_of(noises: Sequence[Calibration]) -> Protocol:
+    """The protocol of all silos together."""
+    if len(noises) == 1:
+        return noises[0].protocol
+    return SiloLocal(std=np.array([noise.protocol.std[0] for noise in noises]))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def fed_lin_ucb(
@@ -244,7 +180,8 @@ def fed_lin_ucb(
         subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
         theta_norm: S, bound on ||theta*||; used by confidence="theory".
         exploration_scale: factor on beta_t (the authors' `crs`: 1 on synthetic data, 0.1 on real data).
-        confidence: "theory" or "released" (the authors' constants: lambda = sqrt M).
+        confidence: "theory", "known_noise" (the same without noise, but the bias shrinks with the data) or "released"
+            (the authors' constants: lambda = sqrt M).
         name: label in results.
 
     Raises:
@@ -266,6 +203,8 @@ def fed_lin_ucb(
         calibration="tight",
         release="tree",
         trust="silo_local",
+        visits=1,
+        messages=False,
         lazy=lazy,
         clip_rewards=False,
         confidence=confidence,
@@ -278,12 +217,13 @@ def fed_lin_ucb(
 
 
 def private_fed_lin_ucb(
-    budget: Budget,
+    budget: Budget | Sequence[Budget],
     *,
     batch: int = 25,
     calibration: str = "tight",
     release: str = "tree",
     trust: str = "silo_local",
+    visits: int = 1,
     lazy: bool = True,
     clip_rewards: bool = True,
     confidence: str = "theory",
@@ -292,34 +232,44 @@ def private_fed_lin_ucb(
     subgaussian: float = 0.5,
     theta_norm: float = 1.0,
     exploration_scale: float = 1.0,
+    messages: bool = False,
     name: str = "Private-FedLinUCB",
 ) -> FedLinUCB:
-    """Private-FedLinUCB: every B rounds each silo releases noisy sums of x y and x x'; the server adds them up.
+    """Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
 
-    Noise is added by each silo to its own release (trust model: silo-local, nobody else is trusted). Privacy unit: one
-    user of one round. A batch sum moves by Delta_J in joint l2 norm when a user with ||x|| <= 1 and y in [0, 1] is
-    replaced (Delta_J^2 = 4.5) or removed (2); the release multiplies that by the square root of the releases per user.
+    Who adds the noise depends on the trust model. Privacy unit: one user of one round. A batch sum moves by Delta_J in
+    joint l2 norm when a user with ||x|| <= 1 and y in [0, 1] is replaced (Delta_J^2 = 4.5) or removed (2); the release
+    multiplies that by the square root of its squared sensitivity.
 
     Args:
-        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`.
+        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or one for every silo (silo_local only).
         batch: B, rounds between synchronisations; the last T mod B rounds are never released.
-        calibration: "tight" (exact, the default), "theorem" or "released", see `fb.privacy.calibrate`.
-        release: "tree" (Algorithm 2) or "prefix_tree" (Algorithm 4; the same law).
-        trust: "silo_local".
+        calibration: "tight" (default), "theorem" or "released", see `fb.privacy.calibrate`.
+        release: a key of `fb.privacy.RELEASES`: "tree" (Algorithm 2), "prefix_tree" (Algorithm 4; the same law),
+            "honaker", "sqrt_toeplitz", "blt" (a third to an eighth of the tree's noise, the more the longer the run) or
+            "input_perturbation".
+        trust: a key of `fb.privacy.TRUST`: "silo_local" (each silo protects its users from everybody else),
+            "shuffle_amplified", "shuffle_vector_sum" (a trusted shuffler), "secagg" (secure aggregation), "central"
+            (the server is trusted; with one agent, Shariff & Sheffet 2018) or "local" (nobody is; Zheng et al. 2020).
+        visits: how often one user may come to her silo.
         lazy: True (default), act on synchronised statistics only (Algorithm 8): certified. False, learn inside the
             batch (Algorithm 1 as printed): replacing one user changes later actions of the batch, and its sum, by far
             more than the theorem assumes; the certificate then claims only `as_printed`.
         clip_rewards: clip rewards to [0, 1] before they enter a statistic; without it, unbounded rewards void every
             claim. Clipping biases unbounded rewards: their clipped mean is no longer linear in x, and the confidence
             width no longer proved.
-        confidence: "theory" or "released" (the authors' constants, with theta_norm = sqrt d).
+        confidence: "theory" (the paper's, from bounds that hold before the first round), "known_noise" (from the law of
+            the noise and the spectrum of what was released: valid as often and many times narrower) or "released" (the
+            authors' constants, with theta_norm = sqrt d).
         regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
-            matrix is projected on the positive semidefinite cone, free in privacy, and half of lambda is enough.
+            matrix is projected on the positive semidefinite cone, free in privacy, and a smaller lambda is enough.
+        messages: False, the noise of all messages together is drawn at once, which is exact in law; True, every message
+            of every silo is randomised, passed on and analysed: slow, for audits.
         alpha, subgaussian, theta_norm, exploration_scale, name: as in `fed_lin_ucb`.
 
     Raises:
         ValueError, TypeError: naming the argument and its value; when bound to an environment, also if a feature
-            vector is longer than 1.
+            vector is longer than 1 or the trust model cannot work with its size.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -329,10 +279,12 @@ def private_fed_lin_ucb(
         >>> certificate.claim, round(certificate.noise_std, 3)
         ('certified', 6.91)
 
-    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4, 8 and Theorem 5.1.
+    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8 and Theorems 5.1, 5.3, 5.5.
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a fb.privacy.Budget, got {budget!r}")
+        if not isinstance(budget, Sequence) or not budget or not all(isinstance(b, Budget) for b in budget):
+            raise TypeError(f"budget must be a fb.privacy.Budget or one for every silo, got {budget!r}")
+        budget = tuple(budget)
     return _checked(
         name=name,
         batch=batch,
@@ -340,6 +292,8 @@ def private_fed_lin_ucb(
         calibration=calibration,
         release=release,
         trust=trust,
+        visits=visits,
+        messages=messages,
         lazy=lazy,
         clip_rewards=clip_rewards,
         confidence=confidence,
@@ -352,15 +306,24 @@ def private_fed_lin_ucb(
 
 
 def _checked(**fields: Any) -> FedLinUCB:
-    validate.integer("batch", fields["batch"], at_least=1)
-    validate.one_of("calibration", fields["calibration"], calibration.METHODS)
-    validate.one_of("release", fields["release"], releases.RELEASES)
-    validate.one_of("trust", fields["trust"], TRUST)
+    for name in ("batch", "visits"):
+        validate.integer(name, fields[name], at_least=1)
+    calibration.check(
+        trust=fields["trust"], release=fields["release"], method=fields["calibration"], argument="calibration"
+    )
     validate.one_of("confidence", fields["confidence"], _confidence.CONFIDENCE)
     validate.one_of("regularizer", fields["regularizer"], _confidence.REGULARIZERS)
     validate.probability("alpha", fields["alpha"])
-    for name in ("lazy", "clip_rewards"):
+    for name in ("lazy", "clip_rewards", "messages"):
         validate.boolean(name, fields[name])
     for name in ("subgaussian", "theta_norm", "exploration_scale"):
         validate.non_negative(name, fields[name])
+    if fields["confidence"] == "known_noise" and fields["theta_norm"] == 0:
+        raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
+    if isinstance(fields["budget"], tuple) and fields["trust"] != "silo_local":
+        raise ValueError(f"trust must be 'silo_local' when every silo has a budget of its own, got {fields['trust']!r}")
+    if fields["trust"] == "local" and not fields["lazy"]:
+        raise ValueError(
+            "lazy must be True with trust='local': a silo sees no raw statistics it could learn from, got False"
+        )
     return FedLinUCB(**fields)

@@ -43,12 +43,12 @@ class BoundLinUCB(Algorithm):
 
     def download(self, state: LinUCBState, offered: Round) -> Local:
         """Continue from the refreshed estimate."""
-        return _local.start(state.posterior, offered, self.spec.fixed_contexts)
+        return _local.start(state.posterior, self.width, offered, self.spec.fixed_contexts)
 
     def act(self, key: Array, t: Array, local: Local, offered: Round) -> Array:
         """Optimism, with the width of one agent."""
         del key
-        return _local.act(local, offered, self.width(t))
+        return _local.act(t, local, offered)
 
     def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array):
         """Rank-one update of every agent."""
@@ -99,10 +99,10 @@ class LinUCB(Algorithm):
         )
         if self.confidence == "theory":
             lam, width = _confidence.theory(
-                **common, n_syncs=0, server_std=0.0, theta_norm=self.theta_norm, regularizer="shift"
+                **common, server_stds=np.zeros(0), theta_norm=self.theta_norm, regularizer="shift"
             )
         else:
-            lam, width = _confidence.released(**common, levels=0, sigma=0.0)
+            lam, width = _confidence.released(**common, levels=0, message_std=0.0)
         batch = -(-horizon // -(-horizon // REFRESH))  # at most REFRESH, and as few rounds past the horizon as can be
         return BoundLinUCB(regularization=np.float32(lam), width=width, spec=spec, batch=batch)
 
@@ -144,6 +144,6 @@ def lin_ucb(
         subgaussian=validate.non_negative("subgaussian", subgaussian),
         theta_norm=validate.non_negative("theta_norm", theta_norm),
         exploration_scale=validate.non_negative("exploration_scale", exploration_scale),
-        confidence=validate.one_of("confidence", confidence, _confidence.CONFIDENCE),
+        confidence=validate.one_of("confidence", confidence, ("theory", "released")),
         name=name,
     )

@@ -2,6 +2,8 @@
 
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import replay as replay
+from fedbandit_jax.envs.script import Script as Script
+from fedbandit_jax.envs.script import script as script
 from fedbandit_jax.envs.sphere import Sphere as Sphere
 from fedbandit_jax.envs.sphere import sphere as sphere
 

@@ -1,9 +1,14 @@
-"""Privacy: budgets, exact accounting, continual-release mechanisms, certificates."""
+"""Privacy: budgets, exact accounting, continual-release mechanisms, protocols, certificates, audits."""
 
 from fedbandit_jax.certificate import Certificate as Certificate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
+from fedbandit_jax.privacy.audit import Audit as Audit
+from fedbandit_jax.privacy.audit import audit as audit
 from fedbandit_jax.privacy.budget import Budget as Budget
+from fedbandit_jax.privacy.calibration import TRUST as TRUST
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
+from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
+from fedbandit_jax.privacy.releases import Release as Release

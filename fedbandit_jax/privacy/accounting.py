@@ -72,7 +72,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
     mu, delta = validate.within("mu", mu, 0, _MU_RANGE[1]), validate.probability("delta", delta)
     target = math.log(delta)
-    if mu == 0 or log_delta(0.0, mu) <= target:
+    mu = max(mu, _MU_RANGE[0])
+    if log_delta(0.0, mu) <= target:
         return 0.0
     high = 1.0
     while log_delta(high, mu) > target:

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import oracles
 import pytest
-from conftest import scripted
 
 import fedbandit_jax as fb
 from fedbandit_jax._core import random
-from fedbandit_jax.privacy.noise import symmetric_gaussian
+from fedbandit_jax._core.ridge import project_psd
+from fedbandit_jax.privacy.encoding import unpack
 from fedbandit_jax.process import RoundProcess
 
 BUDGET = fb.privacy.Budget(20.0, 0.1)  # little enough noise that V stays definite with a small lambda
@@ -25,8 +25,10 @@ def run(env, algo, horizon, key, **changes):
         regret.extend(np.asarray(metrics.regret)[: len(process.rounds_at(k))])
 
     def noise(k):
-        draw = symmetric_gaussian(jax.random.fold_in(random.stream(key, "syncs"), k - 1), env.spec.dim)
-        return np.asarray(process.algo.noise_std * draw, float)
+        x, y = np.zeros((1, env.spec.dim, env.spec.n_agents)), np.zeros((1, env.spec.n_agents))
+        syncs = jax.random.fold_in(random.stream(key, "syncs"), k - 1)
+        draw, _ = process.algo.channel.protocol.noise(syncs, k, (), x, y)
+        return np.asarray(unpack(draw, env.spec.dim), float)
 
     return np.array(regret), process.algo, state, noise
 
@@ -50,7 +52,7 @@ def test_fed_lin_ucb(script, key, lazy, horizon, batch):
     )
     np.testing.assert_allclose(regret, expected, atol=2e-5)
     if horizon % batch == 0:
-        np.testing.assert_allclose(state.sums, synced, atol=2e-4)
+        np.testing.assert_allclose(state.channel.sums.high, synced, atol=2e-4)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -59,7 +61,7 @@ def test_fed_lin_ucb(script, key, lazy, horizon, batch):
 def test_private_fed_lin_ucb(script, key, lazy, release, fixed):
     if fixed:
         once = np.broadcast_to(script.contexts[0], script.contexts.shape)
-        script = scripted(
+        script = fb.envs.script(
             once, script.answers, np.broadcast_to(script.means[0], script.means.shape), fixed_contexts=True
         )
     algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=5, lazy=lazy, release=release)
@@ -75,7 +77,7 @@ def test_private_fed_lin_ucb(script, key, lazy, release, fixed):
         noise=noise,
         prefix=release == "prefix_tree",
     )
-    assert bound.noise_std > 0
+    assert bound.channel.protocol.sum_std() > 0
     np.testing.assert_allclose(regret, expected, atol=2e-5)
     # One more (unused) synchronisation runs after the horizon's last, incomplete batch: compare the one before it.
     regret, bound, state, noise = run(script, algo, 55, key)
@@ -110,25 +112,24 @@ def test_projected_regularizer(script, key, lazy):
 
 def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
-    env = scripted(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
+    env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
     bound = fb.algos.fed_lin_ucb(batch=1).bind(env.spec, 20_000)
     process = RoundProcess(env=env, algo=bound, horizon=20_000)
     world, state = process.init(key)
-    state = state._replace(sums=state.sums + 2.0**17)
+    sums = state.channel.sums
+    state = state._replace(channel=state.channel._replace(sums=sums._replace(high=sums.high + 2.0**17)))
 
     def body(carry, k):
         return process.step(key, *carry, k)[:2], None
 
     (_, state), _ = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(20_000)))((world, state))
-    np.testing.assert_allclose(state.sums - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
+    np.testing.assert_allclose(state.channel.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
 
 
 def test_projection_is_the_nearest_psd_matrix(key):
-    from fedbandit_jax._core.ridge import project_psd
-
-    matrices = np.asarray(symmetric_gaussian(key, 6)[:, :6])
-    values, vectors = np.linalg.eigh(matrices.astype(float))
-    np.testing.assert_allclose(project_psd(matrices), (vectors * values.clip(0)) @ vectors.T, atol=1e-5)
+    matrix = np.asarray(unpack(jax.random.normal(key, (27,)), 6)[:, :6])
+    values, vectors = np.linalg.eigh(matrix)
+    np.testing.assert_allclose(project_psd(values, vectors), (vectors * values.clip(0)) @ vectors.T, atol=1e-5)
 
 
 def test_released_constants():
@@ -139,8 +140,8 @@ def test_released_constants():
     bound = algo.bind(spec, 10_000)
     sigma = np.sqrt(9 * (np.log(10) + 1))
     lam = np.sqrt(900) * sigma * (np.sqrt(9 + np.log(100)) + np.sqrt(10))
-    np.testing.assert_allclose(bound.noise_std, 10 * sigma, rtol=1e-5)
-    np.testing.assert_allclose(bound.regularization, lam, rtol=1e-6)
+    np.testing.assert_allclose(bound.channel.protocol.sum_std(), 10 * sigma, rtol=1e-5)
+    np.testing.assert_allclose(bound.regularization, lam, rtol=1e-5)
     beta = np.sqrt(lam * 10) + 0.5 * np.sqrt(10 * np.log(1 + 100 * 1234 / (10 * lam)) + np.log(100))
     np.testing.assert_allclose(bound.width(1234), beta, rtol=1e-5)
     plain = fb.algos.fed_lin_ucb(confidence="released").bind(spec, 10_000)

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import scripted
+from conftest import silent
 
 import fedbandit_jax as fb
 from fedbandit_jax.process import RoundProcess
@@ -14,14 +14,12 @@ JOINT = np.sqrt(4.5)
 
 def batch_sum(algo, contexts, answers, key):
     """W | U of the first batch of a one-silo run, before noise."""
-    env = scripted(contexts[:, None], answers[:, None])
+    env = fb.envs.script(contexts[:, None], answers[:, None])
     plain = fb.algos.fed_lin_ucb(exploration_scale=algo.exploration_scale).bind(env.spec, B)
-    bound = algo.bind(env.spec, B).replace(
-        noise_std=np.float32(0), regularization=plain.regularization, width=plain.width
-    )
+    bound = silent(algo.bind(env.spec, B)).replace(regularization=plain.regularization, width=plain.width)
     process = RoundProcess(env=env, algo=bound, horizon=B)
     state = process.step(key, *process.init(key), 0)[1]
-    return np.asarray(state.sums, float)
+    return np.asarray(state.channel.sums.high, float)
 
 
 def neighbours(rng):

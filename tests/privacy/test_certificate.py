@@ -17,11 +17,11 @@ def certificate(spec=UNIT, horizon=1000, **options):
 @pytest.mark.parametrize(
     ("options", "spec", "claim", "words"),
     [
-        ({}, UNIT, "certified", "every release is a Gaussian mechanism"),
-        ({"release": "prefix_tree"}, UNIT, "certified", "Gaussian"),
-        ({"calibration": "theorem"}, UNIT, "certified", "Gaussian"),
-        ({}, UNBOUNDED, "certified", "Gaussian"),  # rewards are clipped inside the statistic
-        ({"clip_rewards": False}, UNIT, "certified", "Gaussian"),
+        ({}, UNIT, "certified", "noise of known law"),
+        ({"release": "prefix_tree"}, UNIT, "certified", "known law"),
+        ({"calibration": "theorem"}, UNIT, "certified", "known law"),
+        ({}, UNBOUNDED, "certified", "known law"),  # rewards are clipped inside the statistic
+        ({"clip_rewards": False}, UNIT, "certified", "known law"),
         ({"clip_rewards": False}, UNBOUNDED, "none", "rewards unbounded"),
         ({"lazy": False}, UNIT, "as_printed", "batch cascade"),
         (
@@ -52,7 +52,9 @@ def test_unbounded_rewards_have_no_epsilon():
 def test_numbers():
     c = certificate()
     assert c.noise_std == pytest.approx(math.sqrt(6 * 4.5) / fb.privacy.gaussian_mu(1.0, 0.1))
-    assert c.server_noise_std == pytest.approx(c.noise_std * math.sqrt(10 * 5))  # popcount(31) = 5 of 40 releases
+    assert c.server_noise_std == pytest.approx(
+        c.noise_std * math.sqrt(10 * 5), rel=1e-5
+    )  # popcount(31) = 5 of 40 releases
 
 
 def test_norms_are_checked_by_the_certificate_too():
@@ -83,7 +85,8 @@ def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
         algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon, 0.1))
         c = 1 + 1e-6
         longest = math.sqrt((3 * c**2 + 1.5 * c**4) / 4.5)
-        assert float(algo.bind(UNIT, 1000).noise_std) >= math.sqrt(10) * algo.calibrate(1000).sigma * longest
+        (noise,) = algo.calibrate(UNIT, 1000)
+        assert (algo.bind(UNIT, 1000).channel.protocol.std.astype(float) >= noise.sigma * longest).all()
 
 
 def test_nothing_released():

@@ -1,122 +1,245 @@
-"""A release is the matrix it says it is, and its noise has the law it says it has."""
+"""Every release multiplies to the prefix sum, and its closed forms are those of its matrices."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import scripted
-from scipy import stats
 
-import fedbandit_jax as fb
-from fedbandit_jax.privacy import RELEASES
-from fedbandit_jax.privacy.noise import symmetric_gaussian
-from fedbandit_jax.privacy.releases import make
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy.releases import RELEASES, Release, make
 
-ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
+SIZES = [
+    n if n in (1, 2, 3, 4, 7, 8, 33, 400) else pytest.param(n, marks=pytest.mark.slow)
+    for n in (*range(1, 34), 100, 400)
+]
 
 
-def materialise(release):
-    """B: feed the recurrence unit vectors."""
-    n = release.n_syncs
+def decoder(release):
+    """R: feed the server the messages that are sent, one at a time. What is never sent is NaN."""
+    live = np.asarray(jax.vmap(release.live)(jnp.arange(1, release.n_syncs + 1)))
+    number = np.cumsum(live).reshape(live.shape) - 1
+    messages = np.where(live[..., None], np.eye(live.sum())[number], np.nan)
 
-    def step(state, k):
-        prefix, state = release.step(state, k + 1, jnp.eye(n)[k])
+    def step(state, inputs):
+        prefix, state = release.decode(state, *inputs)
         return state, prefix
 
-    return np.asarray(jax.lax.scan(step, release.init((n,)), jnp.arange(n))[1])
+    with jax.enable_x64(True):
+        k = jnp.arange(1, release.n_syncs + 1, dtype=jnp.int32)
+        return np.asarray(jax.lax.scan(step, release.init((live.sum(),)), (k, jnp.asarray(messages)))[1])
 
 
+@functools.cache
+def matrices(name, n):
+    """(release, C, R), without the closed forms of the class."""
+    release = make(name, n)
+    return release, Release.encoder(release), decoder(release)
+
+
+@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", RELEASES)
-def test_matrix(name):
-    """B C = prefix sums, row norms of B = prefix_variance, column norms of C <= sensitivity: S = 1 .. 40."""
-    for n in range(1, 41):
-        release = make(name, n)
-        b, c = materialise(release), release.encoder()
-        np.testing.assert_allclose(b @ c, np.tril(np.ones((n, n))), atol=1e-6)
-        np.testing.assert_allclose((b**2).sum(1), release.prefix_variance(), atol=1e-6)
-        assert (c**2).sum(0).max() == pytest.approx(release.sensitivity_sq())
+def test_decoder_times_encoder_is_the_prefix_sum(name, n):
+    _, c, r = matrices(name, n)
+    np.testing.assert_allclose(r @ c, np.tril(np.ones((n, n))), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", RELEASES)
+def test_closed_forms(name, n):
+    release, c, r = matrices(name, n)
+    np.testing.assert_allclose(release.encoder(), c, atol=1e-12)
+    assert release.sensitivity_sq() == pytest.approx((c**2).sum(0).max(), rel=1e-12)
+    assert release.touched() == np.count_nonzero(c, axis=0).max()
+    assert release.message_bound() == pytest.approx(np.abs(c).sum(1).max(), rel=1e-12)
+    np.testing.assert_allclose(release.prefix_variance(), (r**2).sum(1), rtol=1e-10)
+    if release.sums_of_batches:
+        assert set(np.unique(c)) <= {0, 1}
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", RELEASES)
+def test_one_draw_per_step_has_the_law_of_all_messages(name, n):
+    """Covariance of the noise of all prefixes: from one draw per synchronisation, and from one per part sent."""
+    release, _, r = matrices(name, n)
+    b = release._materialise(release.init, release.step)
+    np.testing.assert_allclose(b @ b.T, r @ r.T, rtol=1e-10, atol=1e-12)
 
 
 def test_tree_by_definition():
     """Algorithm 2: node k sums the last 2^ctz(k) batches; prefix k adds the nodes at the one-bits of k."""
-    release = make("tree", 13)
-    c, b = release.encoder(), materialise(release)
+    _, c, r = matrices("tree", 13)
     assert [int(row.sum()) for row in c] == [1, 2, 1, 4, 1, 2, 1, 8, 1, 2, 1, 4, 1]
-    assert [sorted(np.flatnonzero(row) + 1) for row in b[[6, 10, 12]]] == [
-        [4, 6, 7],
-        [8, 10, 11],
-        [8, 12, 13],
-    ]
+    assert [sorted(np.flatnonzero(row) + 1) for row in r[[6, 10, 12]]] == [[4, 6, 7], [8, 10, 11], [8, 12, 13]]
     assert [make("tree", s).sensitivity_sq() for s in (1, 2, 3, 4, 7, 8, 400)] == [1, 2, 2, 3, 3, 4, 9]
 
 
-def test_symmetric_gaussian_law(key):
-    """Diagonal and bias N(0, 1), off-diagonal N(0, 1/2), all independent; an 8 % wrong scale is rejected."""
-    n, d = 40_000, 4
-    draws = np.asarray(jax.vmap(symmetric_gaussian, (0, None))(jax.random.split(key, n), d), float)
-    np.testing.assert_array_equal(draws[..., :d], np.swapaxes(draws[..., :d], 1, 2))
-    upper = [draws[:, i, j] for i in range(d) for j in range(i, d)]
-    scale = [1.0 if i == j else np.sqrt(0.5) for i in range(d) for j in range(i, d)]
-    columns = np.stack(upper + [draws[:, i, d] for i in range(d)]) / np.array(scale + [1.0] * d)[:, None]
-    for column in columns:
-        assert stats.kstest(column, "norm").pvalue > ALPHA
-        assert stats.kstest(1.08 * column, "norm").pvalue < ALPHA
-    correlation = np.corrcoef(columns) - np.eye(len(columns))
-    assert np.abs(correlation).max() < 6 / np.sqrt(n)
+def test_honaker_by_definition():
+    """S = 4, by the recursion v_l = 2 v / (1 + 2 v): node 1-2 is 2/3 own + 1/3 (left + right), node 1-4 4/7, 3/7."""
+    _, c, r = matrices("honaker", 4)
+    sent = [[1], [2], [1, 2], [3], [4], [3, 4], [1, 2, 3, 4]]
+    assert [list(np.flatnonzero(row) + 1) for row in c] == sent
+    pair = np.array([1, 1, 2, 0, 0, 0, 0]) / 3
+    np.testing.assert_allclose(r[0], [1, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(r[1], pair)
+    np.testing.assert_allclose(r[2], [*pair[:3], 1, 0, 0, 0])
+    np.testing.assert_allclose(r[3], 4 / 7 * np.eye(7)[6] + 3 / 7 * (pair + np.roll(pair, 3)), atol=1e-15)
 
 
-def variance_test(sample, variance):
-    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
-    p = stats.chi2(len(sample)).cdf((sample**2).sum() / variance)
-    return 2 * min(p, 1 - p)
+def test_honaker_is_the_best_estimate_from_below():
+    """Of all unbiased combinations of the nodes inside it, the estimate of a full tree's root has least variance."""
+    _, c, _ = matrices("honaker", 32)
+    gls = np.linalg.inv(c.T @ c).sum()  # variance of the generalised least-squares estimate of the total
+    assert make("honaker", 32).prefix_variance()[-1] == pytest.approx(gls, rel=1e-12)
 
 
-def released_noise(algo, n_syncs, key, n_runs, **changes):
-    """Noise found in the statistics that decide: theta and V of real runs on users with x = 0, at each sync."""
-    env = scripted(np.zeros((2 * n_syncs, 3, 2, 2)), np.zeros((2 * n_syncs, 3, 2)))
-    bound = algo.bind(env.spec, 2 * n_syncs).replace(**changes)
-    process = RoundProcess(env=env, algo=bound, horizon=2 * n_syncs)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tree", [(20, 10.3), (72, 37.5), (156, 78.0)]),
+        ("honaker", [(13.9, 7.09), (43.2, 22.4), (88.4, 44.2)]),
+        ("sqrt_toeplitz", [(3.78, 3.23), (8.84, 7.90), (13.8, 12.6)]),
+        ("blt", [(3.78, 3.23), (8.85, 7.91), (13.9, 12.7)]),
+    ],
+)
+def test_noise_at_equal_privacy(name, expected):
+    """Largest and mean prefix variance times squared sensitivity, S = 16, 400, 4096, to three digits."""
+    for n, (largest, mean) in zip((16, 400, 4096), expected):
+        release = make(name, n)
+        noise = release.prefix_variance() * release.sensitivity_sq()
+        assert [float(f"{x:.3g}") for x in (noise.max(), noise.mean())] == [largest, mean]
 
-    def run(key):
-        def body(carry, k):
-            world, state, _ = process.step(key, *carry, k)
-            v = jnp.linalg.inv(state.posterior.inverse[..., 0])
-            gram = v - bound.regularization * jnp.eye(2)
-            return (world, state), jnp.concatenate([gram.ravel(), v @ state.posterior.theta[:, 0]])
 
-        return jax.lax.scan(body, process.init(key), jnp.arange(n_syncs))[1]
-
-    noise = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, n_runs)), float)
-    return noise, bound  # (n_runs, S, 6): n00, n01, n10, n11, n0, n1
+ARRAYS = {  # kept by the silo, by the server
+    "tree": (9, 9),
+    "prefix_tree": (9, 9),
+    "honaker": (9, 9),
+    "sqrt_toeplitz": (400, 400),
+    "blt": (3, 4),
+    "input_perturbation": (0, 1),
+}
 
 
 @pytest.mark.parametrize("name", RELEASES)
-@pytest.mark.parametrize("lazy", [True, False])
-def test_noise_is_in_the_statistics_that_decide(key, name, lazy):
-    """At sync k the server's sums carry M popcount(k) sigma_0^2, fresh per release; a wrong sigma is rejected."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=2, release=name, lazy=lazy)
-    noise, bound = released_noise(algo, 7, key, 4000)
-    sigma = algo.calibrate(14).sigma
-    assert bound.noise_std == pytest.approx(np.sqrt(3) * sigma, rel=1e-5)
-    for k in range(1, 8):
-        for entry, share in ((0, 1.0), (1, 0.5), (3, 1.0), (4, 1.0), (5, 1.0)):
-            sample = noise[:, k - 1, entry]
-            variance = share * 3 * sigma**2 * k.bit_count()
-            assert variance_test(sample, variance) > ALPHA, (k, entry)
-            assert variance_test(sample, variance * 1.1**2) < ALPHA * 100  # 10 % more would be seen
-            assert variance_test(sample, variance / 1.2**2) < ALPHA  # and 20 % too little
-    # prefixes 4 and 5 share node 4; prefix 3 = nodes 2 + 3 shares nothing with prefix 4
-    correlation = np.corrcoef(noise[:, :, 0].T)
-    tolerance = 6 / np.sqrt(4000)
-    assert correlation[2, 3] == pytest.approx(0, abs=tolerance)
-    assert correlation[3, 4] == pytest.approx(np.sqrt(1 / 2), abs=tolerance)
+def test_memory(name):
+    release, shape = make(name, 400), (5, 6)
+    for init, arrays in zip((release.encode_init, release.init), ARRAYS[name]):
+        leaves = jax.tree.leaves(init(shape))
+        assert sum(leaf.size for leaf in leaves) == arrays * 30
+        assert all(leaf.dtype == jnp.float32 for leaf in leaves)
 
 
-def test_controls_are_caught(key):
-    """The same test rejects: no noise at all, half the scale, one silo's noise instead of M."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=2)
-    sigma = algo.calibrate(8).sigma
-    for broken in (0.0, np.sqrt(3) * sigma / 2, sigma):
-        noise, _ = released_noise(algo, 4, key, 1000, noise_std=np.float32(broken))
-        assert variance_test(noise[:, 0, 0], 3 * sigma**2) < ALPHA
+@pytest.mark.parametrize("name", RELEASES)
+def test_silos_encode_and_the_server_decodes_in_a_scan(name, key):
+    """float32, compiled: sums over silos of the messages about matrices decode to the prefix sums."""
+    release = make(name, 100)
+    batches = jax.random.normal(key, (100, 3, 2, 4))  # synchronisations, silos, matrices
+
+    @jax.jit
+    def run(batches):
+        def step(state, inputs):
+            silos, server = state
+            messages, silos = jax.vmap(release.encode, (0, None, 0))(silos, *inputs)
+            assert messages.shape == (3, release.n_parts, 2, 4)
+            prefix, server = release.decode(server, inputs[0], messages.sum(0))
+            return (silos, server), prefix
+
+        silos = jax.vmap(lambda _: release.encode_init((2, 4)))(jnp.arange(3))
+        return jax.lax.scan(step, (silos, release.init((2, 4))), (jnp.arange(1, 101), batches))[1]
+
+    exact = np.cumsum(np.asarray(batches, float).sum(1), axis=0)
+    np.testing.assert_allclose(run(batches), exact, atol=3e-4)
+
+
+def test_who_sends_what():
+    made = {name: make(name, 8) for name in RELEASES}
+    assert [name for name in made if made[name].sums_of_batches] == [
+        "tree",
+        "prefix_tree",
+        "honaker",
+        "input_perturbation",
+    ]
+    assert [name for name in made if made[name].prefix_at_silo] == ["prefix_tree"]
+    assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
+    assert [int(made["honaker"].live(k).sum()) for k in range(1, 9)] == [1, 2, 1, 3, 1, 2, 1, 4]
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_equal_releases_share_a_program(name):
+    assert make(name, 7) == make(name, 7) != make(name, 8)
+    assert hash(make(name, 7)) == hash(make(name, 7))
+
+
+class Blocks(Release):
+    """Sums within blocks of three: a release somebody else might write."""
+
+    def encode_init(self, shape):
+        return jnp.zeros(shape, jnp.float32)
+
+    def encode(self, state, k, gamma):
+        block = state + gamma
+        return block[None], jnp.where(k % 3 == 0, 0, block)
+
+    def init(self, shape):
+        return jnp.zeros(shape)
+
+    def decode(self, state, k, message):
+        prefix = state + message[0]
+        return prefix, jnp.where(k % 3 == 0, prefix, state)
+
+
+def test_a_release_needs_only_its_recurrences(monkeypatch):
+    """Sensitivity, reach and variance are found, not believed: batch 1 is in messages 1, 2, 3."""
+    monkeypatch.setitem(RELEASES, "blocks", Blocks)
+    release = releases.make("blocks", 7)
+    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (3.0, 3, 3.0)
+    np.testing.assert_array_equal(release.prefix_variance(), [1, 1, 1, 2, 2, 2, 3])
+    np.testing.assert_array_equal(decoder(release) @ release.encoder(), np.tril(np.ones((7, 7))))
+    assert jnp.zeros(1).dtype == jnp.float32  # float64 does not leak out
+
+
+def test_parts_need_a_step():
+    class Twice(Blocks):
+        @property
+        def n_parts(self):
+            return 2
+
+    with pytest.raises(NotImplementedError, match="Twice sends 2 parts at once and must define step"):
+        Twice(4).prefix_variance()
+
+
+def test_what_has_no_closed_form_is_not_materialised_for_ever():
+    with pytest.raises(ValueError, match="n_syncs must be <= 10000 unless Blocks has closed forms, got 20000"):
+        Blocks(20_000).sensitivity_sq()
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_bad_n_syncs(name):
+    for n, error, words in (
+        (0, ValueError, "n_syncs must be >= 1, got 0"),
+        (-1, ValueError, "n_syncs must be >= 1, got -1"),
+        (2.5, TypeError, "n_syncs must be an integer >= 1, got 2.5"),
+        (True, TypeError, "n_syncs must be an integer >= 1, got True"),
+    ):
+        with pytest.raises(error, match=words):
+            make(name, n)
+
+
+def test_bad_names_and_buffers():
+    with pytest.raises(ValueError, match="release must be one of 'tree', .* got 'bush'"):
+        make("bush", 3)
+    with pytest.raises(ValueError, match="n_buffers must be >= 1, got 0"):
+        releases.Blt(3, n_buffers=0)
+    for name in ("sqrt_toeplitz", "blt"):
+        with pytest.raises(ValueError, match=r"n_syncs must be in \[1, 1e\+07\], got 10000001"):
+            make(name, 10**7 + 1)
+
+
+def test_a_billion_synchronisations():
+    """No array of length S: constants of the certificate by arithmetic."""
+    for name in ("tree", "prefix_tree", "honaker"):
+        release = make(name, 10**9)
+        assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (30.0, 30, 2.0**29)
+    release = make("input_perturbation", 10**9)
+    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (1.0, 1, 1.0)

@@ -1,0 +1,25 @@
+"""Figure 2 (b) of Zhou & Chowdhury (2024): silo-level LDP against shuffle DP by vector sum.
+
+python experiments/zhou2024_fig2b.py [--as released] [--smoke | --full]
+"""
+
+import tyro
+from common import Options, finish
+
+import fedbandit_jax as fb
+
+
+def main(options: Options) -> None:
+    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards=options.rewards)
+    budget = fb.privacy.Budget(0.2, 0.1)
+    algos = [
+        options.fed_lin_ucb(),
+        options.private_fed_lin_ucb(budget),
+        options.private_fed_lin_ucb(budget, name="SDP-FedLinUCB (vector sum)", trust="shuffle_vector_sum"),
+    ]
+    result = fb.sweep(env, algos, **options.run(200, 10_000, 10_000))
+    finish("zhou2024_fig2b", options, {"Fig. 2(b), ε=0.2, δ=0.1": result})
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

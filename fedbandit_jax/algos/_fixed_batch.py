@@ -1,0 +1,108 @@
+"""The loop of federated LinUCB with a fixed batch: Algorithms 1 and 8 of Zhou & Chowdhury (2024).
+
+Letters: M agents, B batch, S = floor(T/B) synchronisations, W = sum x x' and U = sum x y of the synchronised batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedbandit_jax._core import ridge, struct
+from fedbandit_jax._core.ridge import Posterior
+from fedbandit_jax.algos import _local
+from fedbandit_jax.algos._confidence import KnownNoise, Width
+from fedbandit_jax.algos._local import Local, Record
+from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
+from fedbandit_jax.privacy.channel import ChannelState, Exact
+from fedbandit_jax.privacy.encoding import packed_size
+
+
+class ServerState(NamedTuple):
+    """What the server holds between synchronisations."""
+
+    channel: ChannelState
+    posterior: Posterior  # A = 1, from the privatised statistics
+    width: Width  # of its confidence set
+    status: Array  # `Status` bits
+
+
+@struct.pytree
+class BoundFedLinUCB(Algorithm):
+    """Fixed-batch federated LinUCB for a known environment and horizon; private if its channel is."""
+
+    regularization: struct.Number
+    width: Width
+    known_noise: KnownNoise | None  # sets regularization and width anew at every synchronisation
+    channel: Exact
+    spec: Spec = struct.static()
+    batch: int = struct.static()
+    n_syncs: int = struct.static()
+    lazy: bool = struct.static()
+    clip_rewards: bool = struct.static()
+    project: bool = struct.static()
+
+    def init(self, key: Array, spec: Spec) -> ServerState:
+        """W = 0, U = 0: every agent starts from lambda I."""
+        del key
+        d = spec.dim
+        posterior, _ = ridge.solve(self.regularization * jnp.eye(d)[None], jnp.zeros((1, d)))
+        return ServerState(self.channel.init(d), posterior, self._width(self.width), jnp.int32(0))
+
+    def download(self, state: ServerState, offered: Round) -> Local:
+        """All agents share the server's estimate; each gets a copy of its own unless nobody learns in the batch."""
+        posterior = state.posterior if self.lazy else ridge.tile(state.posterior, self.spec.n_agents)
+        return _local.start(posterior, state.width, offered, self.spec.fixed_contexts)
+
+    def act(self, key: Array, t: Array, local: Local, offered: Round) -> Array:
+        """Algorithm 1 line 6."""
+        del key
+        return _local.act(t, local, offered)
+
+    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array):
+        """Algorithm 1 line 7 (local update), or Algorithm 8 lines 5 and 8 (only remember) when lazy."""
+        del t
+        y = jnp.clip(jnp.nan_to_num(rewards), 0, 1) if self.clip_rewards else rewards
+        record = Record(ridge.take(offered.contexts, arms), y)
+        return (local if self.lazy else _local.learn(local, offered, record)), record
+
+    def sync(self, key: Array, k: Array, state: ServerState, local: Local, records: Record):
+        """Algorithm 1 lines 9-18: the batch goes through the channel, then one Cholesky solve for all agents."""
+        del local
+        d, m = self.spec.dim, self.spec.n_agents
+        statistics, sent = self.channel.step(key, k + 1, state.channel, records.x, records.y)
+        fresh, width, ok = self._estimate(k, statistics)
+        posterior = ridge.where(ok, fresh, state.posterior)
+        width = Width(*(jnp.where(ok[0], new, old) for new, old in zip(width, state.width)))
+        happens = k < self.n_syncs  # nothing is released after an incomplete batch, and nobody acts on it
+        status = state.status | jnp.where(ok[0] | ~happens, 0, Status.NO_ESTIMATE)
+        up, bits = self.channel.uplink(k + 1, d)
+        report = Report(
+            rounds=jnp.where(happens, 1, 0),
+            floats=jnp.where(happens, jnp.stack([jnp.asarray(up), jnp.asarray(m * packed_size(d))]), 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=status,
+        )
+        return ServerState(sent, posterior, width, status), report
+
+    def view(self, state: ServerState) -> Any:
+        """What the server was shown, or shows, at the last synchronisation."""
+        return state.channel.view
+
+    def _estimate(self, k: Array, statistics: Array) -> tuple[Posterior, Width, Array]:
+        """Posterior and width after synchronisation k, and whether the posterior exists (1,)."""
+        gram, bias = statistics[:, :-1], statistics[:, -1]
+        lam, width = self.regularization, self.width
+        if self.project or self.known_noise is not None:
+            values, vectors = jnp.linalg.eigh(gram)
+            if self.project:
+                gram = ridge.project_psd(values, vectors)
+            if self.known_noise is not None:
+                lam, width = self.known_noise(k, values)
+        posterior, ok = ridge.solve((lam * jnp.eye(len(gram)) + gram)[None], bias[None])
+        return posterior, self._width(width), ok
+
+    def _width(self, width: Width) -> Width:
+        return Width(*(jnp.asarray(x, jnp.float32) for x in width))

@@ -1,0 +1,168 @@
+"""What `fedbandit audit` tries to refute: every shipped mechanism on neighbours that attain its sensitivity.
+
+A case runs the whole algorithm, users to synchronisations, on a script, and shows the auditor what the trust model lets
+an adversary see, so that noise lost anywhere on the way is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from tqdm import tqdm
+
+from fedbandit_jax._core import random
+from fedbandit_jax.algos import FedLinUCB, private_fed_lin_ucb
+from fedbandit_jax.envs import Script, script
+from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.privacy.audit import Audit, audit
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.encoding import pack
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.process import RoundProcess
+
+N_SYNCS = 8
+BUDGET = Budget(1.0, 1e-5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A mechanism, two neighbours and a claim: the arguments of `fb.privacy.audit`."""
+
+    name: str
+    mechanism: Callable[[Array, Any], Any]
+    data: Any
+    neighbour: Any
+    epsilon: float
+    delta: float
+    gaussian: bool = True
+    sensitivity: float | None = None
+    measure: Callable[[Any, Any], Any] | None = None
+
+    def run(self, key: Array, **options: Any) -> Audit:
+        """Audit it; options are those of `fb.privacy.audit`."""
+        return audit(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
+        )
+
+
+def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, Any], Any]:
+    """(key, (contexts, answers)) -> all that a run of a bound algorithm shows: its views, and when it synchronised."""
+
+    def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
+        contexts, answers = data
+        world = Script(contexts=contexts, answers=answers, means=answers, spec=env.spec)
+        process = RoundProcess(env=world, algo=algo, horizon=horizon)
+
+        def body(carry, k):
+            world, state, metrics = process.step(key, carry[0], carry[1], k)
+            return (world, state), (algo.view(state), metrics.report.rounds)
+
+        return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+
+    return mechanism
+
+
+def neighbours(horizon: int, n_agents: int, adjacency: str, visits: int) -> tuple[Script, Script]:
+    """Scripts of one arm in which the first silo's first `visits` users differ, as far as the adjacency lets them.
+
+    x = (1, 0) and y = 1 against x = (-1/2, sqrt 3 / 2) and y = 1 is sqrt 4.5 apart, against nothing sqrt 2.
+    """
+    contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
+    contexts[..., 0] = 1.0
+    other = contexts.copy()
+    other[:visits, 0, 0] = (-0.5, 3**0.5 / 2) if adjacency == "replace" else (0, 0)
+    return script(contexts, answers), script(other, answers)
+
+
+def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
+    """A fixed-batch linear algorithm, over `N_SYNCS` batches of its size."""
+    budget = algo.budget
+    if not isinstance(budget, Budget):
+        raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
+    horizon = N_SYNCS * algo.batch
+    one, other = neighbours(horizon, n_agents, budget.adjacency, algo.visits)
+    (noise,) = algo.calibrate(one.spec, horizon)
+    bound = algo.bind(one.spec, horizon)
+    replay: dict[str, Any] = {}
+    if not noise.protocol.needs_users:  # else the rounding noise of users' points depends on them, and does not cancel
+        replay["sensitivity"] = algo.visits * (noise.releases_per_user * budget.joint_sensitivity_sq) ** 0.5
+        replay["measure"] = _messages_moved if algo.messages else _statistics_moved(bound.channel.release)  # pyright: ignore
+    return Case(
+        name=name or " ".join((algo.trust, algo.release, *(("messages",) if algo.messages else ()))),
+        mechanism=transcript(bound, one, horizon),
+        data=(one.contexts, one.answers),
+        neighbour=(other.contexts, other.answers),
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        **replay,
+    )
+
+
+def _messages_moved(view: Any, other: Any) -> float:
+    """Joint l2 distance of all messages (S, M, P, D), their noise being equal."""
+    return float(np.linalg.norm(view[0].astype(float) - other[0]))
+
+
+def _statistics_moved(release: Release) -> Callable[[Any, Any], float]:
+    """The same from the private prefix sums (S, d, d + 1): their increments are those of the batches."""
+    encoder = release.encoder()
+
+    def measure(view: Any, other: Any) -> float:
+        moved = np.asarray(pack(jnp.asarray(view[0] - other[0])), float)
+        return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
+
+    return measure
+
+
+def shipped() -> list[Case]:
+    """Every protocol, every release, every adjacency."""
+
+    def case(
+        n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, name: str | None = None, **options: Any
+    ) -> Case:
+        return linear(private_fed_lin_ucb(budget, batch=batch, **options), n_agents=n_agents, name=name)
+
+    silo_local = [
+        case(release=release)
+        for release in ("tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation")
+    ]
+    removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
+    return [
+        *silo_local,
+        case(n_agents=2, release="tree", messages=True),
+        case(calibration="theorem", name="silo_local tree theorem"),
+        case(budget=removed, name="silo_local tree add_remove"),
+        case(visits=2, name="silo_local tree 2 visits"),
+        case(trust="shuffle_amplified"),
+        case(n_agents=30, batch=10, trust="shuffle_vector_sum"),
+        case(n_agents=3, trust="secagg", release="tree"),
+        case(n_agents=3, trust="secagg", release="blt"),
+        case(n_agents=3, trust="central", release="blt"),
+        case(batch=1, trust="local", release="input_perturbation"),
+    ]
+
+
+def load(path: Path) -> list[Case]:
+    """Cases of a Python file: what its functions `broken_*()` return."""
+    spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ValueError(f"controls must be a Python file, got {str(path)!r}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cases = [value() for name, value in vars(module).items() if name.startswith("broken_")]
+    if not cases:
+        raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
+    return cases
+
+
+def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
+    """Audit all cases, each with a key of its own name; options are those of `fb.privacy.audit`."""
+    bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
+    return [case.run(random.stream(key, case.name), **options) for case in bar]

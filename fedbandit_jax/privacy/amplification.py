@@ -1,0 +1,149 @@
+"""Amplification by shuffling for a binary tree of Gaussian messages: Lemma F.2 of Zhou & Chowdhury (2024).
+
+M silos send one tree node each, the sum of n points plus Gaussian noise with ratio mu = sensitivity / sigma, through a
+shuffler. With eps0 = epsilon(mu; delta0) of one point and e_n = epsilon(n mu; delta0) of all n, both exact, and
+e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP,
+
+    eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
+    delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
+
+and the kappa nodes of one user compose. A third of delta goes to each of the terms in d' (at most 1), the terms in
+delta0 and the slack of advanced composition: d' = delta / (3 kappa tanh(eps0/2)), delta0 = delta / (25 kappa M), where
+e^eps_r <= 4.55 under the condition.
+
+# DEVIATION zhou2024 Lemma F.2: e_n for n eps0, which is less: n points at the same delta0 cost a Gaussian mechanism
+# more than n times one point, and the proof needs what they cost. 3/2 is for 1 + e^(-n eps0) / 2 in its proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.privacy.accounting import EPSILON_RANGE, gaussian_epsilon
+from fedbandit_jax.privacy.conversions import advanced_composition
+
+_MU_RANGE = (1e-100, 1e4)
+
+
+class LemmaError(ValueError):
+    """The condition of Lemma F.2 does not hold."""
+
+
+def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points: Sequence[int], delta: float) -> float:
+    """Epsilon at `delta` that the lemma proves for all nodes of one user together.
+
+    Args:
+        sigma: noise standard deviation of one silo's message, equal on bias and covariance.
+        sensitivity: largest joint l2 distance between the contributions of two users: that of "replace" also when the
+            budget is "add_remove", since the points of any two silos differ by as much.
+        n_agents: M silos.
+        points: users of one silo in a node of level 0, 1, ..., kappa - 1: B 2^level.
+        delta: in (0, 1).
+
+    Raises:
+        LemmaError: the condition does not hold; says where and by how much.
+        ValueError, TypeError: naming the argument and its value.
+    """
+    sigma, sensitivity = validate.positive("sigma", sigma), validate.positive("sensitivity", sensitivity)
+    mu = validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1])
+    m, counts = _count("n_agents", n_agents), _levels(points)
+    return _lemma_epsilon(max(mu, _MU_RANGE[0]), m, counts, validate.probability("delta", delta))
+
+
+def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents: int, points: Sequence[int]) -> float:
+    """Least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by a part in 10^9.
+
+    >>> sigma = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=1.0, n_agents=10**6, points=[1])
+    >>> round(sigma, 2)
+    4.21
+
+    Raises:
+        LemmaError: no sigma satisfies the lemma, which needs M > 16 ln 2.
+        ValueError, TypeError: naming the argument and its value.
+    """
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
+    delta = validate.probability("delta", delta)
+    sensitivity = validate.within("sensitivity", sensitivity, 1e-100, 1e100)
+    m, counts = _count("n_agents", n_agents), _levels(points)
+
+    def certified(log_mu: float) -> bool:
+        try:
+            return _lemma_epsilon(math.exp(log_mu), m, counts, delta) <= epsilon
+        except LemmaError:
+            return False
+
+    low, high = map(math.log, _MU_RANGE)
+    _lemma_epsilon(math.exp(low), m, counts, delta)
+    while high - low > 1e-10:
+        middle = (low + high) / 2
+        low, high = (middle, high) if certified(middle) else (low, middle)
+    return sensitivity / math.exp(low) * (1 + 1e-10)
+
+
+def released_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
+    """sigma_0 of the authors' code: sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / eps.
+
+    Theorem 5.3 without its constant and its condition: it proves nothing by itself.
+    """
+    epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
+    ratio = float(np.logaddexp(0.0, math.log(kappa) - math.log(t) - log_delta))
+    return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / epsilon
+
+
+def theorem_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
+    """sigma_0 as printed in Theorem 5.3: sqrt(2 kappa ln(1/delta) ln(kappa/(T delta)) ln(M kappa/delta) / M) / eps.
+
+    The O(.) is read as 1. Raises a ValueError when delta T >= kappa, where the logarithm is not positive.
+    """
+    epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
+    ratio = math.log(kappa) - math.log(t) - log_delta
+    if ratio <= 0:
+        raise ValueError(
+            f"Theorem 5.3 needs delta < kappa / T = {kappa / t:g}: its ln(kappa / (T delta)) is {ratio:.4g}, "
+            f"got delta = {delta:g}"
+        )
+    return math.sqrt(2 * kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / epsilon
+
+
+def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -> float:
+    if m <= 16 * math.log(2):
+        raise LemmaError(f"Lemma F.2 needs more than 16 ln 2 = 11.09 agents, got M = {m:g}")
+    kappa = len(counts)
+    delta0 = delta / (25 * kappa * m)
+    half = math.tanh(gaussian_epsilon(mu, delta0) / 2)
+    share = delta / (3 * kappa)
+    d = share / half if half > share else 1.0
+    limit = math.log(m / (16 * math.log(2 / d)))
+    nodes = []
+    for level, n in enumerate(counts):
+        e_n = gaussian_epsilon(min(n * mu, _MU_RANGE[1]), delta0)
+        if e_n > limit:
+            raise LemmaError(
+                f"Lemma F.2 needs n eps0 <= ln(M / (16 ln(2/d'))) = {limit:.4g} at node level {level} with n = {n:g} "
+                f"points per silo, M = {m:g} agents and d' = {d:.4g}, got {e_n:.4g} at mu = {mu:.4g}"
+            )
+        weight = math.exp(e_n) / m
+        nodes.append(math.log1p(half * (8 * math.sqrt(weight * math.log(4 / d)) + 8 * weight)))
+    return advanced_composition(nodes, [2 * share] * kappa, delta / 3)[0]
+
+
+def _count(name: str, value: int) -> float:
+    return validate.within(name, validate.integer(name, value, at_least=1), 1, 1e15)
+
+
+def _levels(points: Sequence[int]) -> list[float]:
+    if not len(points):
+        raise ValueError(f"points must have one number for every node level, got {points!r}")
+    return [_count("points", n) for n in points]
+
+
+def _theorem_arguments(
+    epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int
+) -> tuple[float, float, float, float, float]:
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
+    log_delta = math.log(validate.probability("delta", delta))
+    return epsilon, log_delta, _count("n_agents", n_agents), _count("horizon", horizon), _count("n_levels", n_levels)

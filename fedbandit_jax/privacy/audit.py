@@ -1,0 +1,249 @@
+"""Black-box audit: run a mechanism on two neighbours many times and try to tell them apart.
+
+One half of the runs chooses a linear statistic of the view and a threshold, the other half shows a lower bound of
+epsilon. A bound above the claim refutes it; one below proves nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax._core import random, validate
+from fedbandit_jax.privacy._distinguish import discriminant, epsilon_bound, mu_bound
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
+
+MAX_COORDINATES = 1000  # of a view: their covariance is factorised on the host
+_CHUNK, _CHUNK_NUMBERS = 4096, 2**20  # most runs at a time, most numbers in their data and views: memory stays small
+_REPLAYS = 8  # pairs of runs whose difference is measured
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        name: of the mechanism.
+        epsilon, delta: the claim.
+        confidence: of all lower bounds together.
+        epsilon_lower: the largest lower bound of epsilon shown, by `bound`.
+        epsilon_cp: the one that holds for any mechanism.
+        mu_lower: the lower bound of mu; None unless the mechanism is Gaussian.
+        sensitivity, sensitivity_measured: declared, and largest difference under equal keys; None if not given.
+        same_control_flow: under equal keys, no integer or boolean of the view depends on the data.
+        deterministic: equal keys and data gave equal views.
+        n_runs, seconds: per side; of everything, compilation included.
+        threshold: a statistic above it is taken for the neighbour's; in standard deviations of the noise.
+        edges, counts: (81,), (2, 80) histograms of the statistic of data and neighbour in the half that was tested.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    confidence: float
+    epsilon_lower: float
+    bound: str
+    epsilon_cp: float
+    mu_lower: float | None
+    sensitivity: float | None
+    sensitivity_measured: float | None
+    same_control_flow: bool
+    deterministic: bool
+    n_runs: int
+    seconds: float
+    threshold: float
+    edges: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the audit failed; empty if it passed."""
+        found = []
+        if not self.epsilon_lower <= self.epsilon:
+            shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
+            found.append(f"epsilon is {shown}, claimed {self.epsilon:g}")
+        if not self.same_control_flow:
+            found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
+        declared, measured = self.sensitivity, self.sensitivity_measured
+        if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # float32 views
+            found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
+        if not self.deterministic:
+            found.append("equal keys and data gave different views: some randomness is not from the key")
+        return tuple(found)
+
+    @property
+    def passed(self) -> bool:
+        """Nothing contradicts the claim."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        shown = f"epsilon >= {self.epsilon_lower:.4g} (confidence {self.confidence:g}; Clopper-Pearson "
+        shown += f"{self.epsilon_cp:.4g}" + (")" if self.mu_lower is None else f", mu >= {self.mu_lower:.4g})")
+        flow = "the same" if self.same_control_flow else "different"
+        rows = [
+            ("audit of", self.name),
+            ("claim", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"),
+            ("shown", shown),
+            ("equal keys", f"control flow {flow}; sensitivity measured / declared: {_sensitivities(self)}"),
+            ("runs", f"{self.n_runs:,} per side, {self.seconds:.1f} s"),
+            ("verdict", "pass" if self.passed else f"FAIL: {'; '.join(self.reasons)}"),
+        ]
+        return "\n".join(
+            textwrap.fill(value, 100, initial_indent=f"{label:<11} ", subsequent_indent=" " * 12)
+            for label, value in rows
+        )
+
+
+def table(audits: Sequence[Audit]) -> str:
+    """One line per audit."""
+    rows = [("mechanism", "epsilon, delta", "epsilon >=", "sensitivity", "verdict", "runs", "seconds")]
+    for a in audits:
+        claim, shown, verdict = f"{a.epsilon:g}, {a.delta:g}", f"{a.epsilon_lower:.3f}", "pass" if a.passed else "FAIL"
+        rows.append((a.name, claim, shown, _sensitivities(a), verdict, f"{a.n_runs:,}", f"{a.seconds:.1f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
+    )
+
+
+def _sensitivities(a: Audit) -> str:
+    return " / ".join("-" if s is None else f"{s:.5g}" for s in (a.sensitivity_measured, a.sensitivity))
+
+
+def audit(
+    mechanism: Callable[[Array, Any], Any],
+    data: Any,
+    neighbour: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    key: Array,
+    n_runs: int = 100_000,
+    confidence: float = 0.95,
+    gaussian: bool = False,
+    sensitivity: float | None = None,
+    measure: Callable[[Any, Any], Any] | None = None,
+    name: str = "mechanism",
+) -> Audit:
+    """Try to refute that `mechanism` is (epsilon, delta)-DP on a pair of neighbours.
+
+    Args:
+        mechanism: `(key, data) -> view`, everything the adversary sees: floating-point leaves are numbers, integer and
+            boolean leaves control flow, such as when it synchronised. All randomness comes from the key.
+        data, neighbour: pytrees of equal shapes.
+        epsilon, delta: the claim; delta = 0 is pure DP.
+        key: randomness of the audit.
+        n_runs: runs per side.
+        confidence: a true claim passes with at least this probability.
+        gaussian: the view is Gaussian with a covariance that does not depend on the data; mu is bounded as well.
+        sensitivity: the declared one.
+        measure: `(view, other) -> float`, size of the difference in the units of `sensitivity`, noise being equal.
+        name: for reports.
+    """
+    start = time.perf_counter()
+    epsilon, delta = validate.positive("epsilon", epsilon), validate.within("delta", delta, 0, 1)
+    confidence, key = validate.probability("confidence", confidence), random.check_key("key", key)
+    if validate.boolean("gaussian", gaussian):
+        validate.probability("delta", delta)
+    half = validate.integer("n_runs", n_runs, at_least=1000) // 2
+    if not callable(mechanism) or not (measure is None or callable(measure)):
+        raise TypeError(f"mechanism and measure must be functions, got {mechanism!r} and {measure!r}")
+    if sensitivity is not None:
+        sensitivity = validate.positive("sensitivity", sensitivity)
+        if measure is None:
+            raise ValueError(f"sensitivity must come with a measure, got {sensitivity:g} and none")
+    both = {"data": data, "neighbour": neighbour}
+    sides = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), both)  # Python numbers are float32, int32
+    shapes, others = jax.eval_shape(lambda: sides).values()
+    if shapes != others:
+        raise ValueError(f"neighbour must have the shapes of data, {shapes}, got {others}")
+    numbers = _n_coordinates(mechanism, key, sides["data"]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, half)
+
+    def replay(side: str) -> Any:
+        stream = random.stream(key, "replay")
+        return jax.tree.map(np.asarray, _run(mechanism, chunk, stream, sides[side], np.uint32(0)))
+
+    def runs(side: str, first: int) -> Iterator[np.ndarray]:
+        for done in range(0, half, chunk):
+            view = _run(mechanism, chunk, random.stream(key, side), sides[side], np.uint32(first + done))
+            yield _flatten(view, side)[: half - done]
+
+    one, again, other = map(replay, ("data", "data", "neighbour"))
+    same = jax.tree.map(lambda a, b: jnp.issubdtype(a.dtype, jnp.floating) or np.array_equal(a, b), one, other)
+    pairs = [jax.tree.map(lambda leaf, i=i: leaf[i], (one, other)) for i in range(_REPLAYS)]
+    measured = None if measure is None else float(np.max([float(measure(*pair)) for pair in pairs]))
+
+    views = [np.concatenate(list(runs(side, 0))) for side in sides]
+    origin, weights = discriminant(*views)
+
+    def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:  # rounded: equal views stay equal
+        return np.concatenate([((block - origin) @ weights).astype(np.float32) for block in blocks])
+
+    chosen = [statistic(np.array_split(v, -(-half // chunk))) for v in views]
+    tested = [statistic(runs(side, half)) for side in sides]
+    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates at each threshold
+    epsilon_cp, threshold = epsilon_bound(chosen, tested, alpha, delta)
+    epsilon_lower, bound, mu_lower = epsilon_cp, "Clopper-Pearson", None
+    if gaussian:
+        mu_lower, its_threshold = mu_bound(chosen, tested, alpha)
+        if gaussian_epsilon(mu_lower, delta) > epsilon_cp:
+            epsilon_lower, bound, threshold = gaussian_epsilon(mu_lower, delta), "Gaussian DP", its_threshold
+    low, high = np.quantile(np.stack(tested), (0.0005, 0.9995))
+    edges = np.linspace(min(low, threshold) - 0.1, max(high, threshold) + 0.1, 81)
+    return Audit(
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        epsilon_lower=epsilon_lower,
+        bound=bound,
+        epsilon_cp=epsilon_cp,
+        mu_lower=mu_lower,
+        sensitivity=sensitivity,
+        sensitivity_measured=measured,
+        same_control_flow=jax.tree.all(same),
+        deterministic=jax.tree.all(jax.tree.map(np.array_equal, one, again)),
+        n_runs=2 * half,
+        seconds=time.perf_counter() - start,
+        threshold=threshold,
+        edges=edges,
+        counts=np.stack([np.histogram(np.clip(t, edges[0], edges[-1]), edges)[0] for t in tested]),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _run(mechanism: Callable, chunk: int, key: Array, data: Any, first: Array) -> Any:
+    """Views of runs first .. first + chunk - 1. Both neighbours share the program: data is an argument."""
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
+    return jax.vmap(mechanism, (0, None))(keys, data)
+
+
+def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
+    """How many numbers a view has, after checking that it can be audited."""
+    leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
+    for leaf in leaves:
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise ValueError(f"mechanism must return floating-point numbers, integers or booleans, got {leaf.dtype}")
+    size = sum(leaf.size for leaf in leaves)
+    if not 1 <= size <= MAX_COORDINATES:
+        raise ValueError(f"mechanism must return 1 to {MAX_COORDINATES} numbers per run, got {size}")
+    return size
+
+
+def _flatten(view: Any, side: str) -> np.ndarray:
+    leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(view)]
+    rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
+    if not np.isfinite(rows).all():
+        bad = tuple(np.argwhere(~np.isfinite(rows))[0])
+        raise ValueError(f"mechanism must return finite numbers, got {rows[bad]} at coordinate {bad[1]} on {side}")
+    return rows

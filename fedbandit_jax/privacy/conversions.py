@@ -1,0 +1,112 @@
+"""From one notion of privacy to another: Renyi and concentrated to (epsilon, delta), and advanced composition.
+
+References: Canonne, Kamath & Steinke (2020), Proposition 12; Bun & Steinke (2016); Kairouz, Oh & Viswanath (2015),
+Theorem 3.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.privacy.accounting import EPSILON_RANGE
+
+Curve = Callable[[float], float]  # alpha > 1 -> Renyi divergence of order alpha
+_LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # of alpha - 1
+_MU_LIMIT = 1e4
+_RHO_LIMIT = _MU_LIMIT**2 / 2
+_INFINITE = 1e100
+
+
+def rdp_epsilon(rdp: Curve, delta: float) -> float:
+    """Smallest epsilon at `delta` of a mechanism whose Renyi divergence of every order alpha is at most rdp(alpha).
+
+        epsilon = inf_{alpha > 1} rdp(alpha) + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1/alpha), at least 0
+
+    Orders at which `rdp` is infinite are passed over.
+
+    >>> round(rdp_epsilon(lambda alpha: alpha / 2, 1e-5), 3)
+    4.728
+    """
+    log_delta = math.log(validate.probability("delta", delta))
+
+    def bound(log_order: float) -> float:
+        alpha = 1 + math.exp(log_order)
+        try:
+            divergence = min(rdp(alpha), _INFINITE)
+        except OverflowError:
+            divergence = _INFINITE
+        if math.isnan(divergence) or divergence < 0:
+            raise ValueError(f"rdp must be >= 0 at every order, got {divergence} at alpha = {alpha:g}")
+        spread = (log_delta + math.log(alpha)) / (alpha - 1)
+        return divergence - spread - math.log1p(1 / (alpha - 1))
+
+    values = [bound(u) for u in _LOG_ORDERS]
+    best = int(np.argmin(values))
+    if values[best] >= _INFINITE / 2:
+        raise ValueError(f"rdp must be finite at some order, got {rdp(2.0)} at alpha = 2")
+    around = (_LOG_ORDERS[max(best - 1, 0)], _LOG_ORDERS[min(best + 1, len(values) - 1)])
+    refined = minimize_scalar(bound, bounds=around, method="bounded", options={"xatol": 1e-9})
+    epsilon = min(float(refined.fun), values[best])  # pyright: ignore[reportAttributeAccessIssue]
+    return max(epsilon * (1 + 1e-10) + 1e-14, 0.0)
+
+
+def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
+    """Smallest epsilon at `delta` of (xi, rho)-zCDP: Renyi divergence at most xi + rho alpha."""
+    rho = validate.within("rho", rho, 0, _RHO_LIMIT)
+    xi = validate.within("xi", xi, 0, EPSILON_RANGE[1])
+    return rdp_epsilon(lambda alpha: xi + rho * alpha, delta)
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Largest rho whose `zcdp_epsilon` is at most epsilon, rounded down by a part in 10^8."""
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
+    validate.probability("delta", delta)
+
+    def excess(log_rho: float) -> float:
+        return zcdp_epsilon(math.exp(log_rho), delta) - epsilon
+
+    low, high = math.log(1e-26), math.log(_RHO_LIMIT)
+    rho = math.exp(float(brentq(excess, low, high, xtol=1e-13)))  # pyright: ignore[reportArgumentType]
+    while zcdp_epsilon(rho, delta) > epsilon:
+        rho *= 1 - 1e-8
+    return rho * (1 - 1e-8)
+
+
+def gaussian_rho(mu: float) -> float:
+    """zCDP of a Gaussian mechanism with sensitivity / noise std = mu: rho = mu^2 / 2."""
+    return validate.within("mu", mu, 0, _MU_LIMIT) ** 2 / 2
+
+
+def rdp_gaussian(mu: float) -> Curve:
+    """Renyi curve of a Gaussian mechanism: alpha mu^2 / 2."""
+    rho = gaussian_rho(mu)
+    return lambda alpha: rho * alpha
+
+
+def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:
+    """(epsilon, delta) of mechanisms, each (epsilon_i, delta_i)-DP and chosen adaptively.
+
+        epsilon = sum epsilon_i tanh(epsilon_i / 2) + sqrt(2 ln(1/slack) sum epsilon_i^2),   delta = slack + sum delta_i
+
+    or the plain sums, where those have the smaller epsilon.
+
+    >>> epsilon, delta = advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)
+    >>> round(epsilon, 3), delta
+    (5.298, 1e-05)
+    """
+    if len(epsilons) != len(deltas) or not len(epsilons):
+        raise ValueError(f"epsilons and deltas must be as many and at least one, got {len(epsilons)} and {len(deltas)}")
+    eps = np.array([validate.within("epsilons", e, 0, EPSILON_RANGE[1]) for e in epsilons])
+    plain_delta = math.fsum(validate.within("deltas", d, 0, 1) for d in deltas)
+    slack = validate.probability("slack", slack)
+    plain = math.fsum(eps)
+    advanced = math.fsum(eps * np.tanh(eps / 2)) + math.sqrt(-2 * math.log(slack) * math.fsum(eps**2))
+    epsilon, delta = (plain, plain_delta) if plain <= advanced else (advanced, plain_delta + slack)
+    if not delta < 1:
+        raise ValueError(f"deltas and slack must add up to less than 1, got {delta}")
+    return epsilon * (1 + 1e-12), delta

@@ -1,0 +1,134 @@
+"""Rigorous epsilon of integer noise that looks Gaussian.
+
+A user moves D integers (all releases, all entries) by s, ||s||_2 <= Delta; s may depend on earlier outputs. The noise x
+has pmf p, symmetric, of variance near sigma^2; mu = Delta / sigma. The privacy loss is L = ln p(x) / p(x + s), and
+delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)), which rises with l: a loss larger by eta costs eta in epsilon.
+
+*Smoothing.* Let p(x) <= A^D e^(-|x|^2 / 2 sigma^2) and L <= (<s, x> + |s|^2 / 2) / sigma^2. Add w ~ N(0, tau^2 I) to x.
+By Poisson summation (over any shift of the integers) the density of y = x + w is at most
+
+    c^D,   c = A sqrt(2 pi) sigma (1 + 2 sum_m q^(m^2)),   q = e^(-2 pi^2 v),   1/v = 1/sigma^2 + 1/tau^2,
+
+times that of N(0, (sigma^2 + tau^2) I). Whatever x is, <s, w> >= -r tau |s| with probability Phi(r), and then
+<s, x> <= <s, y> + r tau |s|. So the loss is that of a Gaussian mechanism, but for a shift and a factor:
+
+    delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
+
+*Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The sum of M of them is within a factor e^(+-xi) of
+one, xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke
+2021; Chowdhury & Zhou 2023, Lemma 4): epsilon grows by 2 D xi and delta by e^(D xi). Also, by the same factors, its
+Renyi curve is at most alpha mu^2 / 2 + (2 alpha - 1) / (alpha - 1) D xi.
+
+*Binomial*, Bin(N, 1/2) - N/2. With V = (N + 1) / 4 the ratio of pmfs is exactly
+
+    ln p(x) / p(x + s) = sum_{i = 1..s} 2 artanh(u_i),   u_i = (x + i - 1/2) / (2 V),   s > 0,
+
+where sum 2 u_i = (s x + s^2 / 2) / V is linear with sigma^2 = V. From the middle, where artanh u >= u, it gives
+p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). Every x_j is at most t sqrt(V) but with probability D e^(-t^2 / 2)
+(Hoeffding), and then the rest of L is at most |s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at
+u = (t sqrt(V) + Delta) / (2 V). All of this falls with N: shifts of entries with more trials may be scaled down.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.conversions import rdp_epsilon
+
+_MU_RANGE = (1e-100, 1e3)
+_WASTE = 1e-4  # the part of delta given to events that cost next to nothing
+
+
+def discrete_gaussian_epsilon(
+    *, sensitivity: float, sigma: float, n_agents: int, n_entries: int, delta: float
+) -> float:
+    """Epsilon at `delta` when each of M agents adds discrete Gaussian noise of parameter sigma^2 / M to every entry.
+
+    Args:
+        sensitivity: Delta, largest l2 norm of one user's integer shift of all entries.
+        sigma: of the sum of the agents' noise; sigma / sqrt(M) >= 1/2.
+        n_agents: M.
+        n_entries: D, entries of all releases together.
+        delta: in (0, 1).
+
+    >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
+    4.377
+    """
+    sensitivity = validate.positive("sensitivity", sensitivity)
+    sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
+    m, entries = _count("n_agents", n_agents), _count("n_entries", n_entries)
+    delta = validate.probability("delta", delta)
+    mu = _ratio(sensitivity, sigma)
+    agent = sigma / math.sqrt(m)
+    if agent < 0.5:
+        raise ValueError(f"sigma / sqrt(n_agents) must be at least 1/2, got {agent:g} (sigma = {sigma:g}, M = {m:g})")
+    cost = entries * _xi(agent, m)
+    epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
+    return min(epsilon, 2 * cost + _smoothed_epsilon(mu, sigma, entries, cost, delta))
+
+
+def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
+    """Epsilon at `delta` of noise Bin(N, 1/2) on every entry.
+
+    Args:
+        sensitivity: Delta, largest l2 norm of one user's integer shift of all entries.
+        n_trials: N, the least of any entry.
+        n_entries: D, entries of all releases together.
+        delta: in (0, 1).
+
+    >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)
+    1.058
+    """
+    sensitivity = validate.positive("sensitivity", sensitivity)
+    n, entries = _count("n_trials", n_trials), _count("n_entries", n_entries)
+    delta = validate.probability("delta", delta)
+    std = math.sqrt(n) / 2
+    mu = _ratio(sensitivity, std)
+    t = math.sqrt(2 * math.log(entries / (_WASTE * delta)))
+    u = (t + mu) / (2 * std)
+    epsilon = math.inf
+    if u < 0.9:
+        shift = math.sqrt(entries) * sensitivity * 2 * u**3 / (3 * (1 - u * u))
+        epsilon = shift + _smoothed_epsilon(mu, std, entries, entries / (4 * n), (1 - _WASTE) * delta)
+    if epsilon == math.inf:
+        raise ValueError(
+            f"n_trials must be larger for sensitivity = {sensitivity:g}, n_entries = {entries:g} and "
+            f"delta = {delta:g}, got {n:g}"
+        )
+    return epsilon
+
+
+def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, delta: float) -> float:
+    """Of a loss that is Gaussian up to smoothing, for densities e^log_mass too large: the best of a few r."""
+    tau = math.sqrt(math.log(2 * entries / _WASTE) / 2) / math.pi
+    ratio = tau / sigma
+    q = math.exp(-2 * math.pi**2 * tau**2 / (1 + ratio**2))
+    log_mass += entries * math.log1p(2 * q / (1 - q**3))
+
+    def bound(r: float) -> float:
+        log_delta = math.log(delta) - log_mass + float(log_ndtr(r))
+        if log_delta < -700:
+            return math.inf
+        return r * ratio * mu + gaussian_epsilon(mu * math.hypot(1, ratio), math.exp(log_delta))
+
+    return min(bound(k / 2) for k in range(1, 13))
+
+
+def _xi(sigma: float, m: float) -> float:
+    """10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1)), the terms after the thousandth taken equal."""
+    k = np.arange(1, min(m, 1001))
+    terms = np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1))
+    return 10 * float(terms.sum() + (max(m - 1001, 0) * terms[-1] if m > 1 else 0.0))
+
+
+def _ratio(sensitivity: float, sigma: float) -> float:
+    return max(validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1]), _MU_RANGE[0])
+
+
+def _count(name: str, value: int) -> float:
+    return validate.within(name, validate.integer(name, value, at_least=1), 1, 1e15)

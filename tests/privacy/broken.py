@@ -1,0 +1,233 @@
+"""Mechanisms that claim privacy they do not have, one for each way of getting it wrong. Every audit must catch them.
+
+`fedbandit audit --controls tests/privacy/broken.py` runs them beside the shipped ones.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedbandit_jax as fb
+from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, linear, transcript
+from fedbandit_jax.privacy.channel import Aggregated
+from fedbandit_jax.privacy.protocols import SiloLocal
+
+
+def honest(*, n_agents=1, batch=2, **options):
+    return linear(fb.algos.private_fed_lin_ucb(BUDGET, batch=batch, **options), n_agents=n_agents)
+
+
+def damaged(name, change, *, n_agents=1, batch=2, **options):
+    """The honest case of these options, run with `change(channel)` in place of its channel."""
+    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=batch, **options)
+    env = fb.envs.script(np.zeros((1, n_agents, 1, 2)), np.zeros((1, n_agents, 1)))
+    horizon = N_SYNCS * batch
+    spec = replace(env.spec, max_norm=1.0)
+    bound = algo.bind(spec, horizon)
+    bound = bound.replace(channel=change(bound.channel))
+    return replace(linear(algo, n_agents=n_agents), name=name, mechanism=transcript(bound, env, horizon))
+
+
+def scaled(name, factor, **options):
+    """Gaussian noise of the wrong size."""
+
+    def change(channel):
+        return replace(channel, protocol=replace(channel.protocol, std=channel.protocol.std * np.float32(factor)))
+
+    return damaged(name, change, **options)
+
+
+def broken_kappa():
+    """kappa = 1: the tree's composition over levels forgotten."""
+    return scaled("kappa = 1", 0.5)  # kappa = 4 at S = 8
+
+
+def broken_adjacency():
+    """Delta_J^2 = 2, the sensitivity of removing a user, where users are replaced."""
+    return scaled("sensitivity of add_remove", (2 / 4.5) ** 0.5)
+
+
+def broken_sensitivity():
+    """Half of the sensitivity."""
+    return scaled("half the sensitivity", 0.5, release="sqrt_toeplitz")
+
+
+def broken_blt():
+    """BLT noise scaled as if one user were in one message."""
+    return scaled("blt without its sensitivity", 2.7808**-1 * 4.5**0.5, release="blt")
+
+
+def broken_variance():
+    """sqrt(sigma) for sigma."""
+    return scaled("standard deviation for variance", 0.4)
+
+
+def broken_visits():
+    """Users who come three times, calibrated for once."""
+    three = linear(fb.algos.private_fed_lin_ucb(BUDGET, batch=3, visits=3), n_agents=1)
+    once = honest(batch=3)
+    return replace(three, name="returning users", mechanism=once.mechanism)
+
+
+@fb.pytree
+class Forgotten(Aggregated):
+    """Draws its noise and does not add it."""
+
+    def step(self, key, k, state, x, y):
+        _, after = Aggregated.step(self, key, k, state, x, y)
+        return after.sums.high, after._replace(view=after.sums.high)
+
+
+@fb.pytree
+class Constant(Aggregated):
+    """One draw for every release of every run: the key is never used."""
+
+    def step(self, key, k, state, x, y):
+        return Aggregated.step(self, jax.random.key(7), k, state, x, y)
+
+
+@fb.pytree
+class SharedByEntries(SiloLocal):
+    """One draw for all entries."""
+
+    def noise(self, key, k, state, x, y):
+        draw, state = SiloLocal.noise(self, key, k, state, x, y)
+        return jnp.broadcast_to(draw[:1], draw.shape), state
+
+
+@fb.pytree
+class SharedByReleases(SiloLocal):
+    """One draw for all releases of a run."""
+
+    def init(self, size):
+        return jnp.zeros(size)
+
+    def noise(self, key, k, state, x, y):
+        draw, _ = SiloLocal.noise(self, key, k, (), x, y)
+        draw = jnp.where(k == 1, draw, state)
+        return draw, draw
+
+
+def _as(kind):
+    def change(channel):
+        return kind(n_agents=channel.n_agents, protocol=channel.protocol, release=channel.release)
+
+    return change
+
+
+def _with(kind):
+    def change(channel):
+        return replace(channel, protocol=kind(std=channel.protocol.std))
+
+    return change
+
+
+def broken_never_added():
+    """Noise drawn, reported, and not added."""
+    return damaged("noise never added", _as(Forgotten))
+
+
+def broken_missing_key():
+    """Randomness that falls back to a constant."""
+    return damaged("constant key", _as(Constant))
+
+
+def broken_shared_by_entries():
+    """One draw shared by all entries of the statistics."""
+    return damaged("one draw for all entries", _with(SharedByEntries))
+
+
+def broken_shared_by_releases():
+    """One draw shared by all releases."""
+    return damaged("one draw for all releases", _with(SharedByReleases))
+
+
+def broken_half_the_silos():
+    """Secure aggregation in which most silos add no share of the noise."""
+
+    def change(channel):
+        protocol = channel.protocol
+        return replace(channel, protocol=replace(protocol, share=protocol.share / np.float32(2)))
+
+    return damaged("three of four silos add no noise", change, n_agents=4, trust="secagg", release="blt")
+
+
+def broken_vector_sum():
+    """A quarter of the noise bits."""
+
+    def change(channel):
+        protocol = channel.protocol
+        return replace(channel, protocol=replace(protocol, b=np.ceil(protocol.b / 4)))
+
+    return damaged("a quarter of the bits", change, n_agents=3, trust="shuffle_vector_sum")
+
+
+def two_armed(name, algo, first_user, other_user, batch, answers=1.0):
+    """Users who choose between e1 and e2; the first has `first_user` twice, or `other_user`; certified, it says."""
+    horizon = N_SYNCS * batch
+
+    def data(user, answer):
+        contexts = np.broadcast_to(np.eye(2, dtype=np.float32), (horizon, 1, 2, 2)).copy()
+        contexts[0, 0] = user
+        rewards = np.ones((horizon, 1, 2), np.float32)
+        rewards[0] = answer
+        return contexts, rewards
+
+    one, other = data(first_user, 1.0), data(other_user, answers)
+    env = fb.envs.script(*one)
+    case = linear(algo, n_agents=1)
+    mechanism = transcript(algo.bind(env.spec, horizon), env, horizon)
+    return replace(case, name=name, mechanism=mechanism, data=one, neighbour=other)
+
+
+def broken_cascade():
+    """Algorithm 1 as printed: agents learn from raw data inside the batch, and one user steers all later ones."""
+    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=16, lazy=False, exploration_scale=0.0)
+    return two_armed("batch cascade", algo, [1, 0], [0, 1], 16)
+
+
+def broken_clipping():
+    """Unbounded rewards, unclipped."""
+    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=2, clip_rewards=False)
+    return two_armed("unclipped rewards", algo, [1, 0], [1, 0], 2, answers=50.0)
+
+
+@fb.pytree
+class AdaptiveSchedule(fb.Algorithm):
+    """Synchronises when the raw Gram matrix has grown (Dubey & Pentland 2020); shows nothing but when."""
+
+    batch: int = fb.static(default=1)
+
+    def init(self, key, spec):
+        return jnp.eye(2), jnp.eye(2), jnp.bool_(False)
+
+    def act(self, key, t, local, offered):
+        return jnp.zeros(1, jnp.int32)
+
+    def learn(self, t, local, offered, arms, rewards):
+        gram, synced, _ = local
+        x = offered.contexts[0, 0]
+        gram = gram + jnp.outer(x, x)
+        due = jnp.linalg.det(gram) > 2.8 * jnp.linalg.det(synced)
+        return (gram, jnp.where(due, gram, synced), due), None
+
+    def view(self, state):
+        return state[2]
+
+
+def broken_adaptive_schedule():
+    """The schedule alone leaks: one user more or less in a direction moves the first synchronisation."""
+    case = honest(batch=1)
+    env = fb.envs.script(*case.data)
+    bare = Case(
+        name="adaptive schedule",
+        mechanism=transcript(AdaptiveSchedule(), env, N_SYNCS),
+        data=case.data,
+        neighbour=case.neighbour,
+        epsilon=BUDGET.epsilon,
+        delta=BUDGET.delta,
+        gaussian=False,
+    )
+    return bare

@@ -1,0 +1,305 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedbandit_jax import plotting
+from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.audit import Audit, audit, table
+
+
+def gaussian(key, data):
+    """x + sigma N(0, 1)."""
+    x, sigma = data
+    return x + sigma * jax.random.normal(key, x.shape)
+
+
+def laplace(key, data):
+    x, scale = data
+    return x + scale * jax.random.laplace(key, x.shape)
+
+
+def randomized_response(key, data):
+    bit, epsilon = data
+    return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(epsilon)), bit, 1 - bit)
+
+
+def never_added(key, data):
+    x, sigma = data
+    return jnp.stack([x, sigma * jax.random.normal(key)])
+
+
+def shared_draw(key, data):
+    """One draw for two releases that differ in their sensitivity: their difference is noiseless."""
+    x, sigma = data
+    return jnp.stack([1000 + x, 0.5 * x]) + sigma * jax.random.normal(key)
+
+
+def adaptive_schedule(key, data):
+    """The noise is right, but when the first of 16 synchronisations happens follows the data."""
+    x, sigma = data
+    total = jnp.cumsum(jnp.full(16, 0.2).at[0].add(x))
+    return {"sum": total[-1] + sigma * jax.random.normal(key), "first": jnp.argmax(total > 2)}
+
+
+def sides(claim, factor=1.0, shape=(1,)):
+    """Zeros and ones, and the noise of a Gaussian mechanism with `factor` times the ratio that the claim allows."""
+    sigma = np.float32(1 / (factor * gaussian_mu(*claim)))
+    return (np.zeros(shape, np.float32), sigma), (np.ones(shape, np.float32), sigma)
+
+
+def run(mechanism, pair, claim, key, **options):
+    return audit(mechanism, *pair, epsilon=claim[0], delta=claim[1], key=key, **options)
+
+
+# Lower bounds at N = 1e5: Clopper-Pearson, Gaussian DP; and the standard deviation of each over audits.
+EXPECTED = {
+    (1.0, 0.1): ((0.936, 0.019), (0.932, 0.018)),
+    (5.0, 0.1): ((4.55, 0.13), (4.93, 0.06)),
+    (1.0, 1e-5): ((0.13, 0.05), (0.91, 0.034)),
+}
+
+
+@pytest.mark.parametrize("claim", EXPECTED)
+def test_exact_noise_passes_and_the_bounds_are_tight(key, claim):
+    a = run(gaussian, sides(claim), claim, key, gaussian=True)
+    (cp, cp_error), (gdp, gdp_error) = EXPECTED[claim]
+    assert a.passed, a.reasons
+    assert cp - 4 * cp_error < a.epsilon_cp <= a.epsilon_lower <= claim[0]  # a better threshold may show more
+    assert gaussian_epsilon(a.mu_lower, claim[1]) == pytest.approx(gdp, abs=4 * gdp_error)
+    assert (a.n_runs, a.mu_lower <= gaussian_mu(*claim)) == (100_000, True)
+
+
+@pytest.mark.parametrize("claim", EXPECTED)
+@pytest.mark.parametrize("factor", [2.0, math.sqrt(4.5 / 2)])
+def test_too_little_gaussian_noise_is_caught(key, claim, factor):
+    """Half the noise; calibration to one stream instead of both."""
+    a = run(gaussian, sides(claim, factor), claim, key, gaussian=True)
+    assert not a.passed
+    assert a.reasons[0] == f"epsilon is at least {a.epsilon_lower:.4g} with confidence 0.95, claimed {claim[0]:g}"
+    assert a.mu_lower <= factor * gaussian_mu(*claim)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("mechanism", [laplace, randomized_response])
+def test_pure_dp(key, mechanism, epsilon):
+    """Clopper-Pearson at delta = 0, on a continuous and on a discrete view: the truth passes, double is caught."""
+    for true, passed in ((epsilon, True), (2 * epsilon, False)):
+        parameter = np.float32(1 / true if mechanism is laplace else true)
+        pair = (np.float32(0), parameter), (np.float32(1), parameter)
+        a = run(mechanism, pair, (epsilon, 0.0), key)
+        assert a.passed == passed
+        assert 0.85 * true < a.epsilon_lower <= true
+        assert (a.bound, a.mu_lower) == ("Clopper-Pearson", None)
+
+
+def test_coverage():
+    """At equality a claim fails in at most 5 % of 200 audits, plus 3 standard errors; each bound holds by itself."""
+    repeats, allowed = 200, 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+    claim = (1.0, 0.1)
+    for mechanism, pair, options in (
+        (gaussian, sides(claim), {"gaussian": True}),
+        (randomized_response, ((np.float32(0), np.float32(1)), (np.float32(1), np.float32(1))), {}),
+    ):
+        delta = 0.1 if options else 0.0
+        found = [run(mechanism, pair, (1.0, delta), jax.random.key(i), n_runs=2000, **options) for i in range(repeats)]
+        assert np.mean([not a.passed for a in found]) <= allowed
+        assert np.mean([a.epsilon_lower for a in found]) > 0.6  # not by claiming nothing
+
+
+def test_noise_drawn_but_never_added(key):
+    pair = (np.float32(0.5), np.float32(10)), (np.float32(0.501), np.float32(10))
+    assert run(never_added, pair, (5.0, 1e-5), key).epsilon_lower > 9
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1000.0])
+def test_one_draw_shared_by_two_releases(key, sigma):
+    pair = (np.float32(0), np.float32(sigma)), (np.float32(1), np.float32(sigma))
+    a = run(shared_draw, pair, (5.0, 1e-5), key)
+    assert not a.passed
+    assert a.epsilon_lower > 9
+
+
+def test_schedule_that_depends_on_the_data(key):
+    """Found by the statistic, and by replaying equal keys; deterministic, so 7.9 is shown by 1e4 runs."""
+    a = run(adaptive_schedule, sides((1.0, 1e-5), shape=()), (1.0, 1e-5), key, n_runs=20_000)
+    assert not a.same_control_flow
+    assert a.epsilon_lower == pytest.approx(7.9, abs=0.02)
+    assert [reason.split(" ")[0:3] for reason in a.reasons] == [["epsilon", "is", "at"], ["the", "control", "flow"]]
+    assert "different" in str(a)
+
+
+@pytest.mark.parametrize("moved", [1.0, 2.0])
+def test_sensitivity_is_measured(key, moved):
+    """Far below what the claim could show, equal keys still see the difference of the views."""
+
+    def norm(view, other):
+        return np.linalg.norm(view["sum"] - other["sum"])
+
+    def mechanism(key, x):
+        return {"sum": x + 100 * jax.random.normal(key, x.shape), "synced": jnp.arange(3)}
+
+    x = np.zeros(4, np.float32)
+    a = audit(mechanism, x, x + moved / 2, epsilon=1.0, delta=0.1, key=key, n_runs=1000, sensitivity=1.0, measure=norm)
+    assert a.sensitivity_measured == pytest.approx(moved, rel=1e-3)
+    assert a.passed == (moved == 1)
+    assert [reason[:29] for reason in a.reasons] == ([] if moved == 1 else ["the sensitivity is at least 2"])
+    assert a.same_control_flow
+
+
+def test_hidden_randomness_is_caught(key):
+    rng = np.random.default_rng(0)
+
+    def mechanism(key, x):
+        shape = jax.ShapeDtypeStruct((), np.float32)
+        hidden = jax.pure_callback(
+            lambda k: rng.standard_normal(k.shape[:-1], np.float32), shape, jax.random.key_data(key),
+            vmap_method="expand_dims",
+        )  # fmt: skip
+        return x + hidden
+
+    a = audit(mechanism, np.float32(0), np.float32(0), epsilon=1.0, delta=0.1, key=key, n_runs=1000)
+    assert not a.deterministic
+    assert a.reasons == ("equal keys and data gave different views: some randomness is not from the key",)
+
+
+def test_many_correlated_coordinates(key):
+    """The statistic found in 48 dimensions is within 10 % of the likelihood ratio, mu = |C^-1/2 (x - y)|; quickly."""
+    rng = np.random.default_rng(3)
+    mix = rng.standard_normal((48, 48)).astype(np.float32) * np.geomspace(1e-3, 1e3, 48, dtype=np.float32)[:, None]
+    gap = (mix @ rng.standard_normal(48)).astype(np.float32)
+    for mu in (0.4, 2.0):
+        y = gap * np.float32(mu / np.linalg.norm(np.linalg.solve(mix.astype(float), gap.astype(float))))
+        a = audit(
+            lambda key, x: x + mix @ jax.random.normal(key, (48,)), 0 * y, y, epsilon=50, delta=0.1, key=key,
+            gaussian=True,
+        )  # fmt: skip
+        assert 0.9 * mu < a.mu_lower <= mu
+        assert a.seconds < 10
+
+
+def test_coordinates_that_say_nothing(key):
+    """Constant, copied and rescaled coordinates change neither the bound nor its validity."""
+
+    def padded(key, data):
+        view = gaussian(key, data)
+        return jnp.zeros(3), jnp.full(2, 7.3), view, 3 * view, jnp.array([True, False])
+
+    claim = (1.0, 0.1)
+    alone, among = (run(f, sides(claim), claim, key, gaussian=True) for f in (gaussian, padded))
+    assert among.passed
+    assert among.mu_lower == pytest.approx(alone.mu_lower, abs=0.03)
+
+
+def test_python_numbers_are_data(key):
+    a = audit(lambda key, x: x + jax.random.normal(key), 0.0, np.float32(1), epsilon=1, delta=0.5, key=key, n_runs=1000)
+    assert a.passed
+
+
+def test_equal_data_shows_nothing(key):
+    for mechanism in (gaussian, lambda key, data: data[0]):
+        x = (np.ones(2, np.float32), np.float32(1))
+        a = audit(mechanism, x, x, epsilon=0.05, delta=1e-5, key=key, n_runs=2000, gaussian=True)
+        assert a.passed
+        assert a.counts.sum(1).tolist() == [1000, 1000]
+
+
+def test_results_repeat_and_compile_once(key):
+    traced = []
+
+    def counted(key, data):
+        traced.append(1)
+        return gaussian(key, data)
+
+    claim = (1.0, 0.1)
+    one, other = (run(counted, sides(claim), claim, key, n_runs=30_001) for _ in range(2))
+    assert len(traced) <= 2  # shapes, then one program for both sides and all chunks
+    assert (one.epsilon_lower, one.threshold) == (other.epsilon_lower, other.threshold)
+    assert one.n_runs == 30_000
+    assert one.counts.sum(1).tolist() == [15_000, 15_000]
+    assert run(counted, sides(claim), claim, jax.random.key(1), n_runs=30_000).threshold != one.threshold
+
+
+def make(**changes):
+    fields = {
+        "name": "tree, tight", "epsilon": 1.0, "delta": 0.1, "confidence": 0.95, "epsilon_lower": 0.9,
+        "bound": "Gaussian DP", "epsilon_cp": 0.8, "mu_lower": 0.7, "sensitivity": 2.0, "sensitivity_measured": 2.0,
+        "same_control_flow": True, "deterministic": True, "n_runs": 100_000, "seconds": 3.21, "threshold": 0.1,
+        "edges": np.linspace(-4, 4, 81), "counts": np.ones((2, 80), int),
+    }  # fmt: skip
+    return Audit(**{**fields, **changes})
+
+
+def test_verdicts_and_reports():
+    assert make().passed
+    for change in (
+        {"epsilon_lower": 1.01},
+        {"epsilon_lower": math.nan},
+        {"sensitivity_measured": 2.01},
+        {"sensitivity_measured": math.nan},
+        {"same_control_flow": False},
+        {"deterministic": False},
+    ):
+        a = make(**change)
+        assert not a.passed
+        assert len(a.reasons) == 1
+        assert "FAIL" in str(a)
+        assert max(map(len, str(a).splitlines())) <= 100
+    lines = table([make(), make(name="x", epsilon_lower=12.5, sensitivity=None, sensitivity_measured=None)]).split("\n")
+    assert lines == [
+        "mechanism    epsilon, delta  epsilon >=  sensitivity  verdict     runs  seconds",
+        "tree, tight          1, 0.1       0.900        2 / 2     pass  100,000      3.2",
+        "x                    1, 0.1      12.500        - / -     FAIL  100,000      3.2",
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_figure(n, tmp_path):
+    figure = plotting.audits([make(name=f"m{i}", epsilon_lower=0.5 + i) for i in range(n)])
+    assert [ax.get_title() for ax in figure.axes[:2]] == [
+        "m0\nclaim ε = 1, shown ≥ 0.5, pass",
+        "m1\nclaim ε = 1, shown ≥ 1.5, FAIL",
+    ][:n]
+    assert len(figure.axes) == n
+    assert plotting.save_png(figure, tmp_path / "audits.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="audits must hold at least one audit, got none"):
+        plotting.audits([])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"epsilon": 0}, ValueError, "epsilon must be finite and > 0, got 0"),
+        ({"epsilon": math.inf}, ValueError, "epsilon must be finite and > 0, got inf"),
+        ({"delta": -0.1}, ValueError, r"delta must be in \[0, 1\], got -0.1"),
+        ({"delta": 0.0, "gaussian": True}, ValueError, r"delta must be in \(0, 1\), got 0.0"),
+        ({"gaussian": 1}, TypeError, "gaussian must be True or False, got 1"),
+        ({"confidence": 1.0}, ValueError, r"confidence must be in \(0, 1\), got 1.0"),
+        ({"n_runs": 999}, ValueError, "n_runs must be >= 1000, got 999"),
+        ({"n_runs": 1e5}, TypeError, "n_runs must be an integer >= 1000, got 100000.0"),
+        ({"key": 0}, TypeError, "key must be a typed key"),
+        ({"mechanism": 3}, TypeError, "mechanism and measure must be functions, got 3 and None"),
+        ({"measure": 3}, TypeError, "mechanism and measure must be functions, got .* and 3"),
+        ({"sensitivity": -1.0}, ValueError, "sensitivity must be finite and > 0, got -1.0"),
+        ({"sensitivity": 2.0}, ValueError, "sensitivity must come with a measure, got 2 and none"),
+        ({"neighbour": np.zeros(2)}, ValueError, r"neighbour must have the shapes of data, .*\(1,\).*\(2,\)"),
+        ({"neighbour": (np.zeros(1),)}, ValueError, "neighbour must have the shapes of data"),
+        ({"mechanism": lambda key, x: ()}, ValueError, "mechanism must return 1 to 1000 numbers per run, got 0"),
+        ({"mechanism": lambda key, x: jnp.zeros(1001)}, ValueError, "1 to 1000 numbers per run, got 1001"),
+        ({"mechanism": lambda key, x: key}, ValueError, "mechanism must return floating-point .* got key<fry>"),
+        (
+            {"mechanism": lambda key, x: 1 / x},
+            ValueError,
+            "must return finite numbers, got inf at coordinate 0 on data",
+        ),
+    ],
+)
+def test_bad_arguments(key, change, error, words):
+    arguments = {
+        "mechanism": lambda key, x: x + jax.random.normal(key, x.shape), "data": np.zeros(1), "neighbour": np.ones(1),
+        "epsilon": 1.0, "delta": 0.1, "key": key, "n_runs": 1000,
+    }  # fmt: skip
+    with pytest.raises(error, match=words):
+        audit(**{**arguments, **change})

@@ -1,0 +1,219 @@
+"""Every message of every silo, randomised, passed on and analysed, has the law of the noise drawn at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy.channel import Aggregated, Messages
+from fedbandit_jax.privacy.encoding import pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.protocols import SecAgg, Shuffled, SiloLocal, VectorSum
+from fedbandit_jax.privacy.releases import RELEASES, make
+
+M, B, D, S = 3, 2, 2, 5
+SPEC = fb.Spec(n_agents=M, n_arms=2, dim=D, max_norm=1.0, rewards_in_unit=True)
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+N = 40_000
+PAIRS = [("silo_local", release) for release in RELEASES]
+PAIRS += [
+    ("secagg", "tree"),
+    ("secagg", "honaker"),
+    ("secagg", "blt"),
+    ("central", "blt"),
+    ("shuffle_amplified", "tree"),
+]
+PAIRS += [("local", "input_perturbation")]
+
+
+def users():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((S, B, D, M))
+    x /= np.linalg.norm(x, axis=2, keepdims=True) * 1.1
+    return x.astype(np.float32), rng.random((S, B, M)).astype(np.float32)
+
+
+def channel_of(trust, release, *, messages):
+    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=B, trust=trust, release=release, messages=messages)
+    return algo.bind(SPEC, B * S).channel
+
+
+def play(channel, key, x, y):
+    """(S, d, d + 1) private statistics of one run, and what was shown at the end."""
+
+    def body(state, inputs):
+        k, x, y = inputs
+        statistics, state = channel.step(jax.random.fold_in(key, k), k, state, x, y)
+        return state, statistics
+
+    state, statistics = jax.lax.scan(body, channel.init(D), (jnp.arange(1, S + 1), x, y))
+    return statistics, state.view
+
+
+def sample(channel, key, n=N):
+    """(n, S * D) packed statistics."""
+    x, y = users()
+    run = jax.jit(lambda keys: jax.lax.map(lambda k: pack(play(channel, k, x, y)[0]).ravel(), keys, batch_size=4000))
+    return np.asarray(run(jax.random.split(key, n)), float)
+
+
+def exact():
+    x, y = users()
+    rows = np.concatenate([x, y[:, :, None]], 2)
+    return np.asarray(pack(jnp.asarray(np.cumsum(np.einsum("kbim,kbjm->kij", x, rows), 0)))).ravel()
+
+
+def assert_same_law(a, b):
+    """Means and all covariances within 5 standard errors, and the last coordinates by Kolmogorov-Smirnov."""
+    n = len(a)
+    scale = a.std(0)
+    assert (abs(a.mean(0) - b.mean(0)) < 5 * scale * np.sqrt(2 / n)).all()
+    one, other = np.cov((a / scale).T), np.cov((b / scale).T)
+    error = np.sqrt((1 + one**2) * 2 / n)
+    assert (abs(one - other) < 5 * error).all()
+    assert stats.ks_2samp(a[:, -1], b[:, -1]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("trust", "release"), PAIRS)
+def test_messages_equal_aggregated_in_law(key, trust, release):
+    one, other = (channel_of(trust, release, messages=mode) for mode in (True, False))
+    assert type(one) is Messages
+    assert type(other) is Aggregated
+    a, b = sample(one, key), sample(other, jax.random.fold_in(key, 1))
+    assert_same_law(a, b)
+    spread = a - exact()
+    assert (abs(spread.mean(0)) < 5 * a.std(0) / np.sqrt(N) + 0.02).all()  # unbiased, up to the grid of secagg
+    declared = one.protocol.sum_std() * np.sqrt(make(release, S).prefix_variance())
+    variance = (spread.reshape(N, S, -1) ** 2).mean((0, 2))
+    error = 5 * np.sqrt(2 / (N * packed_size(D)))
+    np.testing.assert_allclose(variance, declared**2, rtol=error)
+    assert (abs(variance / (1.05 * declared) ** 2 - 1) > error).all()  # a scale wrong by 5 % would be rejected
+
+
+def test_wrong_law_is_rejected(key):
+    """The comparison above can fail: one silo without noise, or one draw for all releases."""
+    channel = channel_of("silo_local", "tree", messages=True)
+    std = np.array([*channel.protocol.std[:2], 0.0], np.float32)
+    lazy_silo = Messages(n_agents=M, protocol=SiloLocal(std=std), release=channel.release, batch=B)
+    honest = sample(channel_of("silo_local", "tree", messages=False), key)
+    with pytest.raises(AssertionError):
+        assert_same_law(sample(lazy_silo, key), honest)
+
+
+def small_vector_sum():
+    levels = 3
+    g, b = np.array([4, 5, 7], np.float32), np.array([9, 6, 5], np.float32)
+    return VectorSum(g=g, b=b, n_batch=M * B, exact=True, width=int((2 * g + b).max())), make("tree", S), levels
+
+
+def test_vector_sum_messages(key):
+    """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
+    protocol, release, levels = small_vector_sum()
+    assert release.n_levels == levels
+    n = 20_000
+    a = sample(Messages(n_agents=M, protocol=protocol, release=release, batch=B), key, n)
+    b = sample(Aggregated(n_agents=M, protocol=protocol, release=release), jax.random.fold_in(key, 1), n)
+    assert (abs(a.mean(0) - exact()) < 5 * a.std(0) / np.sqrt(n)).all()
+    scale = a.std(0)
+    one, other = np.cov((a / scale).T), np.cov((b / scale).T)
+    assert (abs(one - other) < 5 * np.sqrt((1 + one**2) * 2 / n)).all()
+    # exact variance, level by level: (sum f (1 - f) + n b / 4) / g^2
+    x, y = users()
+    w = np.asarray(pack_users(jnp.asarray(x), jnp.asarray(y)), float)  # (S, B, D, M)
+    z = [(w + 1) * g for g in protocol.g]
+    rounding = [np.cumsum(((v % 1) * (1 - v % 1)).sum((1, 3)), 0) for v in z]
+    for k, level in ((0, 0), (1, 1), (3, 2)):  # prefixes 1, 2, 4 are single nodes that start at batch 1
+        nodes = a.reshape(n, S, -1)[:, k]
+        users_in = M * B << level
+        variance = (rounding[level][k] + users_in * protocol.b[level] / 4) / protocol.g[level] ** 2
+        np.testing.assert_allclose(nodes.var(0), variance, rtol=5 * np.sqrt(2 / n))
+    assert protocol.sum_std() ** 2 >= max(variance)
+
+
+@pytest.mark.parametrize("trust", [trust for trust in fb.privacy.TRUST])
+def test_noise_has_the_declared_scale_at_the_size_of_the_paper(key, trust):
+    """M=100, B=25, d=10: the drawn noise of every tree level is as large as declared, and not 3 % larger or smaller."""
+    m, batch, d, n = 100, 25, 10, 600
+    release = "input_perturbation" if trust == "local" else "tree"
+    c = fb.privacy.calibrate(BUDGET, n_syncs=400, release=release, trust=trust, n_agents=m, batch=batch, dim=d)
+    x, y = jnp.zeros((batch, d, m)), jnp.zeros((batch, m))
+    state = c.protocol.init(packed_size(d))
+    draw = jax.jit(jax.vmap(lambda key, k: c.protocol.noise(key, k, state, x, y)[0], (0, None)))
+    for k in (1, 2, 64, 256):
+        noise = np.asarray(draw(jax.random.split(key, n), jnp.int32(k)), float)
+        declared = c.protocol.sum_std()
+        if trust == "shuffle_vector_sum":  # the bound is that of the lowest level; x = 0 needs no rounding
+            g, b = c.protocol.g[k.bit_length() - 1], c.protocol.b[k.bit_length() - 1]
+            declared, bound = np.sqrt(m * batch * k * b / 4) / g, declared
+            assert 0.95 * bound < declared < bound
+        assert np.sqrt((noise**2).mean()) == pytest.approx(declared, rel=4 / np.sqrt(2 * noise.size))
+        assert 4 / np.sqrt(2 * noise.size) < 0.03
+
+
+def test_vector_sum_shows_only_mixed_bits(key):
+    protocol, release, _ = small_vector_sum()
+    channel = Messages(n_agents=M, protocol=protocol, release=release, batch=B)
+    x, y = users()
+    _, shown = play(channel, key, x, y)
+    assert shown.shape == (packed_size(D), M * S * B * protocol.width)
+    assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
+    _, again = play(channel, jax.random.fold_in(key, 1), x, y)
+    assert not np.array_equal(shown, again)
+
+
+def test_shuffler_permutes_silos(key):
+    messages = jnp.arange(5.0)[:, None, None] * jnp.ones((5, 1, 3))
+    protocol = Shuffled(std=np.zeros(5, np.float32))
+    seen = np.asarray(jax.vmap(lambda k: protocol.third_party(k, messages)[:, 0, 0])(jax.random.split(key, 4000)))
+    assert (np.sort(seen, 1) == np.arange(5)).all()
+    counts = np.stack([(seen == silo).sum(0) for silo in range(5)])
+    assert stats.chi2.sf(((counts - 800) ** 2 / 800).sum(), 16) > 1e-4
+
+
+def test_secagg_is_modular(key):
+    """Sums wrap modulo 2^32 and come back with their sign; single messages are noise-covered residues."""
+    protocol = SecAgg(share=np.float32(1.0), scale=np.float32(2.0**16), n_agents=3)
+    for total in (-21_000.0, 0.0, 21_000.0):
+        messages = jnp.full((3, 1, 4), total / 3)
+        keys = jax.random.split(key, 3)
+        sent = jax.vmap(protocol.randomize, (0, 0, None, 0))(keys, jnp.arange(3), 1, messages)
+        assert sent.dtype == jnp.uint32
+        shown = protocol.third_party(key, sent)
+        assert shown.shape == (1, 4)
+        np.testing.assert_allclose(protocol.analyze(key, 1, shown), total, atol=1e-3 * abs(total) + 0.01)
+
+
+def test_zero_noise_is_exact(key):
+    x, y = users()
+    for release in RELEASES:
+        for kind in (Aggregated, Messages):
+            extra = dict(batch=B) if kind is Messages else {}
+            protocol = SiloLocal(std=np.zeros(M, np.float32))
+            channel = kind(n_agents=M, protocol=protocol, release=make(release, S), **extra)
+            np.testing.assert_allclose(pack(play(channel, key, x, y)[0]).ravel(), exact(), atol=2e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_packing_is_an_isometry(dim):
+    rng = np.random.default_rng(dim)
+    w = rng.standard_normal((7, dim, dim))
+    statistics = np.concatenate([w + np.swapaxes(w, 1, 2), rng.standard_normal((7, dim, 1))], -1).astype(np.float32)
+    vector = pack(jnp.asarray(statistics))
+    assert vector.shape == (7, packed_size(dim))
+    np.testing.assert_allclose(np.linalg.norm(vector, axis=-1), np.sqrt((statistics**2).sum((1, 2))), rtol=1e-5)
+    np.testing.assert_allclose(unpack(vector, dim), statistics, rtol=1e-6)
+    x, y = rng.standard_normal((dim, 3)), rng.random(3)
+    rows = np.concatenate([x, y[None]])
+    one = pack(jnp.asarray(np.einsum("im,jm->mij", x, rows)))
+    np.testing.assert_allclose(pack_users(jnp.asarray(x), jnp.asarray(y)).T, one, rtol=1e-5)
+
+
+def test_unpacked_noise_has_the_symmetric_law(key):
+    """(G + G')/2: variance 1 on the diagonal and in the bias, 1/2 off it, symmetric, uncorrelated."""
+    noise = np.asarray(unpack(jax.random.normal(key, (200_000, packed_size(3))), 3))
+    np.testing.assert_array_equal(noise[..., :3], np.swapaxes(noise[..., :3], 1, 2))
+    expected = np.full((3, 4), 0.5)
+    expected[np.arange(3), np.arange(3)] = expected[:, 3] = 1
+    np.testing.assert_allclose(noise.var(0), expected, rtol=5 * np.sqrt(2 / 200_000))
+    assert abs(np.corrcoef(noise[:, 0, 0], noise[:, 0, 1])[0, 1]) < 5 / np.sqrt(200_000)

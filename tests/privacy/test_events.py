@@ -1,0 +1,155 @@
+import math
+
+import dp_accounting
+import pytest
+from dp_accounting import pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbandit_jax.privacy import gaussian_epsilon
+from fedbandit_jax.privacy.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
+from fedbandit_jax.privacy.events import (
+    ApproximateDP,
+    Gaussian,
+    PureDP,
+    Renyi,
+    ZeroConcentrated,
+    compose,
+    returning_mu,
+)
+
+MUS = st.lists(st.floats(0.05, 1.5), min_size=1, max_size=5)
+DELTAS = st.floats(-18, -1).map(math.exp)
+REPLACE = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+
+
+@settings(max_examples=6, deadline=None)
+@given(MUS, DELTAS)
+def test_gaussians_are_exact(mus, delta):
+    composition = compose([Gaussian(mu) for mu in mus], delta)
+    assert composition.accountant == "exact Gaussian"
+    accountant = pld.PLDAccountant()
+    for mu in mus:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    assert composition.epsilon == pytest.approx(accountant.get_epsilon(delta), rel=2e-3, abs=2e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(MUS, DELTAS)
+def test_less_knowledge_is_more_epsilon(mus, delta):
+    """exact <= Renyi = zCDP <= pairwise advanced composition of the same mechanisms."""
+    exact = compose([Gaussian(mu) for mu in mus], delta).epsilon
+    rho = [ZeroConcentrated(mu**2 / 2) for mu in mus]
+    renyi = compose(rho, delta)
+    assert renyi.accountant == "Renyi"
+    assert exact <= renyi.epsilon
+    mixed = compose([Gaussian(mus[0]), *rho[1:]], delta).epsilon
+    assert mixed <= renyi.epsilon * (1 + 1e-9)
+    assert renyi.epsilon == pytest.approx(zcdp_epsilon(sum(mu**2 for mu in mus) / 2, delta), rel=1e-9)
+    share = delta / (2 * len(mus))
+    each = [ApproximateDP(gaussian_epsilon(mu, share), share) for mu in mus]
+    approximate = compose(each, delta)
+    assert approximate.accountant == "advanced composition"
+    assert exact <= approximate.epsilon
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(0.1, 1.0), st.floats(0.1, 1.0), DELTAS)
+def test_mixtures_are_never_optimistic(mu, epsilon, delta):
+    """A Gaussian and randomised response (the worst pure mechanism), against their numerical composition."""
+    accountant = pld.PLDAccountant(REPLACE)
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    accountant.compose(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2))
+    exact = accountant.get_epsilon(delta)
+    for pure in (PureDP(epsilon), ApproximateDP(epsilon, 0.0), Renyi(PureDP(epsilon).rdp)):
+        composed = compose([Gaussian(mu), pure], delta)
+        assert composed.epsilon >= exact * (1 - 1e-3) - 1e-3
+        assert composed.epsilon <= zcdp_epsilon(mu**2 / 2, delta) + epsilon + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.3, 3.0, 40.0, 1e4])
+@pytest.mark.parametrize("alpha", [1 + 1e-9, 1.5, 3.0, 1e3, 1e15])
+def test_renyi_of_pure_privacy(epsilon, alpha):
+    """ln(p^alpha (1-p)^(1-alpha) + (1-p)^alpha p^(1-alpha)) / (alpha - 1) with p = e^eps / (1 + e^eps)."""
+    mp = pytest.importorskip("mpmath")
+    with mp.workdps(80):
+        e, a = mp.mpf(epsilon), mp.mpf(alpha)
+        exact = mp.log((mp.exp(a * e) + mp.exp((1 - a) * e)) / (1 + mp.exp(e))) / (a - 1)
+    assert PureDP(epsilon).rdp(alpha) == pytest.approx(float(exact), rel=1e-9)
+    assert PureDP(epsilon).rdp(alpha) <= min(epsilon, alpha * epsilon**2 / 2) * (1 + 1e-9)
+
+
+def test_pure_events_never_exceed_their_sum():
+    assert compose([PureDP(0.5), PureDP(0.25)], 1e-9).epsilon <= 0.75 * (1 + 1e-9)
+    assert compose([PureDP(0.01)] * 1000, 1e-6).epsilon < 2.0
+
+
+def test_approximate_events():
+    """No room for slack: the plain sum. Room: advanced composition with all of it."""
+    assert compose([ApproximateDP(1.0, 1e-5)], 1e-5).epsilon == pytest.approx(1.0, rel=1e-9)
+    many = [ApproximateDP(0.01, 1e-9)] * 1000
+    expected, _ = advanced_composition([0.01] * 1000, [1e-9] * 1000, 1e-5 - 1e-6)
+    assert compose(many, 1e-5).epsilon == pytest.approx(expected, rel=1e-9)
+    half = advanced_composition([0.01] * 1000, [1e-9] * 1000, 4.5e-6)[0] + gaussian_epsilon(0.2, 4.5e-6)
+    assert compose([*many, Gaussian(0.2)], 1e-5).epsilon == pytest.approx(half, rel=1e-9)
+
+
+def test_a_curve_is_a_renyi_event():
+    assert compose([Renyi(lambda alpha: alpha / 8)], 1e-5).epsilon == rdp_epsilon(lambda alpha: alpha / 8, 1e-5)
+
+
+def test_returning_users():
+    assert returning_mu([0.7], [1]) == 0.7
+    assert returning_mu([0.7], [3]) == pytest.approx(2.1)
+    assert returning_mu([0.3, 0.4, 9.0], [1, 1, 0]) == pytest.approx(0.5)
+    visits = [2, 1, 4]
+    mus = [0.1, 0.5, 0.02]
+    events = [Gaussian(returning_mu([mu], [r])) for mu, r in zip(mus, visits)]
+    assert compose(events, 0.1).epsilon == pytest.approx(gaussian_epsilon(returning_mu(mus, visits), 0.1), rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e300])
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("mu", Gaussian),
+        ("epsilon", PureDP),
+        ("rho", ZeroConcentrated),
+        ("epsilon", lambda v: ApproximateDP(v, 0.0)),
+        ("delta", lambda v: ApproximateDP(1.0, v)),
+        ("delta", lambda v: compose([Gaussian(1.0)], v)),
+        ("mus", lambda v: returning_mu([v], [1])),
+        ("visits", lambda v: returning_mu([1.0], [v])),
+    ],
+)
+def test_bad_numbers_end_in_a_sentence(name, function, value):
+    with pytest.raises((ValueError, TypeError), match=f"^{name} must .* got "):
+        function(value)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (lambda: Renyi(0.3), TypeError, "curve must be a function of alpha, got 0.3"),  # pyright: ignore
+        (lambda: compose([], 0.1), ValueError, "events must not be empty"),
+        (lambda: compose([0.3], 0.1), TypeError, "events must be privacy events, got 0.3"),  # pyright: ignore
+        (
+            lambda: compose([ApproximateDP(1.0, 0.2)], 0.1),
+            ValueError,
+            "delta must exceed the sum of the events' deltas, 0.2, got 0.1",
+        ),
+        (lambda: compose([ApproximateDP(1.0, 0.1), Gaussian(1.0)], 0.1), ValueError, "delta must exceed"),
+        (lambda: returning_mu([1.0], [1, 2]), ValueError, "mus and visits must be as many, got 1 and 2"),
+        (lambda: returning_mu([1.0], [10**20]), ValueError, "visits must be in"),
+    ],
+)
+def test_bad_arguments(function, error, words):
+    with pytest.raises(error, match=words):
+        function()
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
+def test_extremes_are_finite(delta):
+    for event in (Gaussian(1e4), Gaussian(0.0), PureDP(1e6), PureDP(0.0), PureDP(1e-300), ZeroConcentrated(1e6)):
+        for events in ([event], [event, PureDP(1.0)]):
+            assert 0 <= compose(events, delta).epsilon < 1e9

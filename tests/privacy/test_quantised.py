@@ -1,0 +1,214 @@
+"""Epsilon of integer noise against exact hockey-stick divergences of the integer laws themselves."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from fedbandit_jax.privacy import gaussian_epsilon
+from fedbandit_jax.privacy.quantised import _xi, binomial_epsilon, discrete_gaussian_epsilon
+
+DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
+
+
+def discrete_gaussian(sigma, n_agents=1):
+    """Pmf of the sum of n_agents discrete Gaussians of parameter sigma^2 / n_agents."""
+    reach = math.ceil(26 * sigma)
+    x = np.arange(-reach, reach + 1)
+    one = np.exp(-(x**2) * n_agents / (2 * sigma**2))
+    one /= one.sum()
+    pmf = one
+    for _ in range(n_agents - 1):
+        pmf = np.convolve(pmf, one, "same")
+    return pmf
+
+
+def binomial(n):
+    reach = min(n // 2, math.ceil(7 * math.sqrt(n)))
+    return binom.pmf(np.arange(n // 2 - reach, n - n // 2 + reach + 1), n, 0.5)
+
+
+def exact_delta(pmf, shift, epsilon):
+    """Largest hockey-stick divergence, either way, between noise and shifted noise; one axis for every entry."""
+    p = q = np.ones(1)
+    for s in shift:
+        p = np.multiply.outer(p, np.append(pmf, np.zeros(s)))
+        q = np.multiply.outer(q, np.append(np.zeros(s), pmf))
+    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
+
+
+def check_one_dimension(pmf, shift, epsilon_at, tight):
+    for delta in DELTAS:
+        epsilon = epsilon_at(delta)
+        assert exact_delta(pmf, [shift], epsilon) <= delta
+        if tight and epsilon > 0.1:
+            assert exact_delta(pmf, [shift], 0.9 * epsilon) > delta
+
+
+@pytest.mark.parametrize(("sigma", "n_agents"), [(3, 1), (3, 2), (3, 20), (4.5, 20), (10, 20), (100, 1), (1000, 1)])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_discrete_gaussian_is_never_optimistic(sigma, mu, n_agents):
+    shift = max(1, round(mu * sigma))
+    rest = {"sensitivity": shift, "sigma": sigma, "n_agents": n_agents, "n_entries": 1}
+    pmf = discrete_gaussian(sigma, n_agents)
+    check_one_dimension(pmf, shift, lambda delta: discrete_gaussian_epsilon(**rest, delta=delta), sigma >= 100)
+
+
+@pytest.mark.parametrize("n", [200, 201, 2_500, 2_501, 100_000, 1_000_000])
+@pytest.mark.parametrize("mu", [0.1, 0.4, 1.0, 2.5])
+def test_binomial_is_never_optimistic(n, mu):
+    shift = max(1, round(mu * math.sqrt(n) / 2))
+    rest = {"sensitivity": shift, "n_trials": n, "n_entries": 1}
+    check_one_dimension(binomial(n), shift, lambda delta: binomial_epsilon(**rest, delta=delta), n >= 100_000)
+
+
+@pytest.mark.parametrize("shift", [(1, 1), (3, 2), (20, 1), (25, 25)])
+def test_two_dimensions(shift):
+    norm = math.hypot(*shift)
+    for delta in DELTAS:
+        for sigma in (3.0, 8.0, 30.0):
+            epsilon = discrete_gaussian_epsilon(sensitivity=norm, sigma=sigma, n_agents=1, n_entries=2, delta=delta)
+            assert exact_delta(discrete_gaussian(sigma), shift, epsilon) <= delta
+        for n in (600, 2_501):
+            epsilon = binomial_epsilon(sensitivity=norm, n_trials=n, n_entries=2, delta=delta)
+            assert exact_delta(binomial(n), shift, epsilon) <= delta
+
+
+@pytest.mark.parametrize(
+    ("pmf", "shift", "mu", "delta"),
+    [(discrete_gaussian(3.0), 9, 3.0, 1e-6), (binomial(100), 10, 2.0, 1e-9), (discrete_gaussian(1.0, 2), 5, 5.0, 1e-6)],
+)
+def test_gaussian_accounting_alone_is_optimistic(pmf, shift, mu, delta):
+    """A control: the corrections are needed."""
+    assert exact_delta(pmf, [shift], gaussian_epsilon(mu, delta)) > 1.15 * delta
+
+
+def test_a_shift_spread_over_many_entries():
+    """64 entries moved by 3 each: the privacy losses of one entry, rounded up to a grid, convolved 64 times."""
+    n, entries, step = 2_500, 64, 1e-4
+    pmf = binomial(n)
+    with np.errstate(divide="ignore"):
+        loss = np.log(pmf[:-3]) - np.log(pmf[3:])
+    law = np.bincount(np.ceil(loss / step).astype(int) - math.floor(loss.min() / step), weights=pmf[:-3])
+    size = 1 << math.ceil(math.log2(entries * len(law)))
+    total = np.fft.irfft(np.fft.rfft(law, size) ** entries, size)[: entries * len(law)]
+    values = (np.arange(len(total)) + entries * math.floor(loss.min() / step)) * step
+    for delta in (0.1, 1e-3, 1e-6):
+        epsilon = binomial_epsilon(sensitivity=3 * 8.0, n_trials=n, n_entries=entries, delta=delta)
+        assert (total * np.clip(-np.expm1(epsilon - values), 0, 1)).sum() <= delta
+        assert epsilon > gaussian_epsilon(24 / 25, delta)
+
+
+@pytest.mark.parametrize("delta", [0.1, 1e-5, 1e-9])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
+def test_close_to_gaussian_at_working_sizes(mu, delta):
+    gaussian = gaussian_epsilon(mu, delta)
+    discrete = discrete_gaussian_epsilon(sensitivity=mu * 1e5, sigma=1e5, n_agents=100, n_entries=26_000, delta=delta)
+    assert gaussian < discrete < 1.002 * gaussian
+    std = math.sqrt(10**7) / 2
+    binomial = binomial_epsilon(sensitivity=mu * std, n_trials=10**7, n_entries=585, delta=delta)
+    assert gaussian < binomial < (1.02 if gaussian < 0.1 else 1.01) * gaussian
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11, 200, 2001])
+def test_binomial_lies_below_a_gaussian(n):
+    """p(x) <= e^(1/4N) e^(-x^2 / 2V) / sqrt(2 pi V), V = (N + 1) / 4."""
+    mp = pytest.importorskip("mpmath")
+    with mp.workdps(40):
+        v, worst = mp.mpf(n + 1) / 4, mp.mpf(0)
+        for k in range(n + 1):
+            p = mp.binomial(n, k) / mp.mpf(2) ** n
+            worst = max(worst, p * mp.sqrt(2 * mp.pi * v) * mp.exp((k - mp.mpf(n) / 2) ** 2 / (2 * v)))
+        assert worst <= mp.exp(mp.mpf(1) / (4 * n))
+
+
+@pytest.mark.parametrize(("n", "k", "s"), [(10, 2, 3), (11, 7, 4), (1001, 400, 50), (10**6, 501_000, 800)])
+def test_binomial_ratio_is_a_sum_of_artanh(n, k, s):
+    i = np.arange(1, s + 1)
+    loss = (2 * np.arctanh((k - n / 2 + i - 0.5) / ((n + 1) / 2))).sum()
+    assert loss == pytest.approx(float(binom.logpmf(k, n, 0.5) - binom.logpmf(k + s, n, 0.5)), rel=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("n_agents", [2, 3, 8])
+def test_sums_of_discrete_gaussians(sigma, n_agents):
+    """Within e^(+-xi) of one discrete Gaussian of the summed parameter."""
+    total = sigma * math.sqrt(n_agents)
+    ratio = discrete_gaussian(total, n_agents) / (one := discrete_gaussian(total))
+    middle = one > 1e-9
+    assert np.abs(np.log(ratio[middle])).max() <= _xi(sigma, n_agents) + 1e-6
+    k = np.arange(1, 5000)
+    assert _xi(sigma, 5000) >= 10 * np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum()
+
+
+@pytest.mark.parametrize("tau", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_smoothing(tau, offset):
+    """Integer noise plus N(0, tau^2) has at most c times the density of N(0, sigma^2 + tau^2)."""
+    sigma, y = 3.0, np.linspace(-15, 15, 401)
+    k = np.arange(-80, 81) + offset
+    p = np.exp(-(k**2) / (2 * sigma**2)) / (math.sqrt(2 * math.pi) * sigma)
+    density = (p * np.exp(-((y[:, None] - k) ** 2) / (2 * tau**2))).sum(1) / (math.sqrt(2 * math.pi) * tau)
+    v = sigma**2 + tau**2
+    gaussian = np.exp(-(y**2) / (2 * v)) / math.sqrt(2 * math.pi * v)
+    q = math.exp(-2 * math.pi**2 / (1 / sigma**2 + 1 / tau**2))
+    assert (density / gaussian).max() <= 1 + 2 * q / (1 - q**3) + 1e-12
+
+
+LOGS = st.floats(-3, 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LOGS, st.floats(0, 5), st.floats(-12, -0.1), st.integers(1, 1000))
+def test_more_shift_is_more_epsilon(log_sensitivity, log_sigma, log_delta, n_entries):
+    delta, sigma, sensitivity = 10**log_delta, 10**log_sigma, 10**log_sensitivity
+    if sensitivity > 100 * sigma:
+        return
+    rest = {"n_entries": n_entries, "delta": delta}
+    at = discrete_gaussian_epsilon(sensitivity=sensitivity, sigma=sigma, n_agents=1, **rest)
+    assert discrete_gaussian_epsilon(sensitivity=1.1 * sensitivity, sigma=sigma, n_agents=1, **rest) >= at * (1 - 1e-9)
+    assert discrete_gaussian_epsilon(sensitivity=sensitivity, sigma=1.1 * sigma, n_agents=1, **rest) <= at * (1 + 1e-9)
+    assert at >= gaussian_epsilon(sensitivity / sigma, delta) * (1 - 1e-9)
+    n = math.ceil(4 * sigma**2) + 10**6
+    at = binomial_epsilon(sensitivity=sensitivity, n_trials=n, **rest)
+    assert binomial_epsilon(sensitivity=1.1 * sensitivity, n_trials=n, **rest) >= at
+    assert binomial_epsilon(sensitivity=sensitivity, n_trials=2 * n, **rest) <= at
+
+
+GAUSSIAN = {"sensitivity": 1.0, "sigma": 10.0, "n_agents": 2, "n_entries": 3, "delta": 0.1}
+BINOMIAL = {"sensitivity": 1.0, "n_trials": 1000, "n_entries": 3, "delta": 0.1}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e300])
+def test_bad_numbers_end_in_a_sentence(value):
+    cases = [(discrete_gaussian_epsilon, GAUSSIAN, name) for name in GAUSSIAN]
+    cases += [(binomial_epsilon, BINOMIAL, name) for name in BINOMIAL]
+    for function, arguments, name in cases:
+        with pytest.raises((ValueError, TypeError), match=rf"^{name}.* got "):
+            function(**{**arguments, name: value})
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        (discrete_gaussian_epsilon, {**GAUSSIAN, "sigma": 0.6}, r"sigma / sqrt\(n_agents\) must be at least 1/2, got"),
+        (discrete_gaussian_epsilon, {**GAUSSIAN, "sensitivity": 1e5}, r"sensitivity / sigma must be in \[0, 1000\]"),
+        (discrete_gaussian_epsilon, {**GAUSSIAN, "n_entries": 10**40}, "n_entries must be in"),
+        (binomial_epsilon, {**BINOMIAL, "n_trials": 10}, "n_trials must be larger for sensitivity = 1, .* got 10"),
+        (binomial_epsilon, {**BINOMIAL, "n_entries": 10**15}, "n_trials must be larger"),
+    ],
+)
+def test_what_cannot_be_proved(function, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        function(**arguments)
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
+def test_extremes_are_finite(delta):
+    for sensitivity in (1.0, 1e-300):
+        change = {"sensitivity": sensitivity, "delta": delta}
+        assert 0 <= discrete_gaussian_epsilon(**{**GAUSSIAN, **change}) < 1e3
+        assert 0 <= binomial_epsilon(**{**BINOMIAL, **change, "n_trials": 10**6}) < 1e3

@@ -1,0 +1,124 @@
+"""The noise of every prefix has the law its release says it has, alone and inside a private algorithm."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import silent
+from scipy import stats
+from test_releases import decoder
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy.encoding import packed_size, unpack
+from fedbandit_jax.privacy.releases import RELEASES, make
+from fedbandit_jax.process import RoundProcess
+
+ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
+N = 100_000
+
+
+def variance_test(sample, variance):
+    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
+    p = stats.chi2(len(sample)).cdf((sample.astype(float) ** 2).sum() / variance)
+    return 2 * min(p, 1 - p)
+
+
+def drawn(release, key, way):
+    """Noise of all prefixes, (S, N): from one draw per synchronisation, or from messages of noise alone."""
+    n = release.n_syncs
+    if way == "step":
+        recurrence, draws = release.step, jax.random.normal(key, (n, N))
+    else:
+        recurrence, draws = release.decode, jax.random.normal(key, (n, release.n_parts, N))
+
+    def step(state, inputs):
+        noise, state = recurrence(state, *inputs)
+        return state, noise
+
+    return np.asarray(jax.lax.scan(step, release.init((N,)), (jnp.arange(1, n + 1), draws))[1])
+
+
+@pytest.mark.parametrize("way", ["step", "decode"])
+@pytest.mark.parametrize("name", RELEASES)
+def test_law(key, name, way):
+    """Variance of every prefix, 5 % more or less is rejected, and all correlations between prefixes."""
+    release = make(name, 12)
+    noise, variance = drawn(release, key, way), release.prefix_variance()
+    for sample, v in zip(noise, variance):
+        assert variance_test(sample, v) > ALPHA
+        assert variance_test(sample, 1.05 * v) < ALPHA
+        assert variance_test(sample, v / 1.05) < ALPHA
+    matrix = decoder(release)
+    expected = matrix @ matrix.T / np.sqrt(np.outer(variance, variance))
+    np.testing.assert_allclose(np.corrcoef(noise), expected, atol=6 / np.sqrt(N))
+
+
+def test_symmetric_gaussian_law(key):
+    """Diagonal and bias N(0, 1), off-diagonal N(0, 1/2), all independent; an 8 % wrong scale is rejected."""
+    n, d = 40_000, 4
+    draws = np.asarray(unpack(jax.random.normal(key, (n, packed_size(d))), d), float)
+    np.testing.assert_array_equal(draws[..., :d], np.swapaxes(draws[..., :d], 1, 2))
+    upper = [draws[:, i, j] for i in range(d) for j in range(i, d)]
+    scale = [1.0 if i == j else np.sqrt(0.5) for i in range(d) for j in range(i, d)]
+    columns = np.stack(upper + [draws[:, i, d] for i in range(d)]) / np.array(scale + [1.0] * d)[:, None]
+    for column in columns:
+        assert stats.kstest(column, "norm").pvalue > ALPHA
+        assert stats.kstest(1.08 * column, "norm").pvalue < ALPHA
+    correlation = np.corrcoef(columns) - np.eye(len(columns))
+    assert np.abs(correlation).max() < 6 / np.sqrt(n)
+
+
+def released_noise(bound, env, horizon, key, n_runs):
+    """Noise found in the statistics that decide: theta and V of real runs on users with x = 0, at each sync."""
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+
+    def run(key):
+        def body(carry, k):
+            world, state, _ = process.step(key, *carry, k)
+            v = jnp.linalg.inv(state.posterior.inverse[..., 0])
+            gram = v - bound.regularization * jnp.eye(2)
+            return (world, state), jnp.concatenate([gram.ravel(), v @ state.posterior.theta[:, 0]])
+
+        return jax.lax.scan(body, process.init(key), jnp.arange(bound.n_syncs))[1]
+
+    return np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, n_runs)), float)  # (n, S, 6): n00, .., n11, n0, n1
+
+
+def private(n_syncs, **options):
+    """(algorithm bound to 3 silos whose users all have x = 0, environment, horizon) with batches of 2."""
+    horizon = 2 * n_syncs
+    env = fb.envs.script(np.zeros((horizon, 3, 2, 2)), np.zeros((horizon, 3, 2)))
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=2, **options)
+    return algo.bind(env.spec, horizon), env, horizon
+
+
+@pytest.mark.parametrize("options", [{}, {"lazy": False}, {"messages": True}], ids=str)
+@pytest.mark.parametrize("name", RELEASES)
+def test_noise_is_in_the_statistics_that_decide(key, name, options):
+    """At sync k the server's sums carry M sigma_0^2 prefix_variance[k]; a wrong sigma is rejected."""
+    noise = released_noise(*private(7, release=name, **options), key, 4000)
+    sigma = fb.privacy.calibrate(fb.privacy.Budget(1.0, 0.1), n_syncs=7, release=name).sigma
+    release = make(name, 7)
+    for k, variance in enumerate(3 * sigma**2 * release.prefix_variance()):
+        for entry, share in ((0, 1.0), (1, 0.5), (3, 1.0), (4, 1.0), (5, 1.0)):
+            sample = noise[:, k, entry]
+            assert variance_test(sample, share * variance) > ALPHA, (k, entry)
+            assert variance_test(sample, share * variance * 1.1**2) < ALPHA * 100  # 10 % more would be seen
+            assert variance_test(sample, share * variance / 1.2**2) < ALPHA  # and 20 % too little
+    matrix = decoder(release)
+    covariance = matrix @ matrix.T
+    expected = covariance / np.sqrt(np.outer(covariance.diagonal(), covariance.diagonal()))
+    np.testing.assert_allclose(np.corrcoef(noise[:, :, 0].T), expected, atol=6 / np.sqrt(4000))
+
+
+def test_controls_are_caught(key):
+    """The same test rejects: no noise at all, half the scale, one silo's noise instead of M."""
+    bound, env, horizon = private(4)
+    std = bound.channel.protocol.std
+    alone = std * np.array([1, 0, 0], np.float32)
+    for broken in (silent(bound).channel.protocol.std, std / 2, alone):
+        channel = replace(bound.channel, protocol=replace(bound.channel.protocol, std=broken))
+        noise = released_noise(bound.replace(channel=channel), env, horizon, key, 1000)
+        assert variance_test(noise[:, 0, 0], float((std.astype(float) ** 2).sum())) < ALPHA
