@@ -17,20 +17,16 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """Size and version of a figure.
+class Size:
+    """Size of a figure.
 
     Args:
-        version: ours is sound and tight: lazy agents, exact noise, rewards in [0, 1]. released is the authors' code:
-            its noise, its constants, agents that learn inside the batch, Gaussian rewards; its certificate says
-            what epsilon that noise really gives.
         smoke: a few rounds, to see that everything runs.
         full: the paper's size.
         seed: of the random number generator.
         out: folder for the picture; default: experiments/figures, or results for --smoke.
     """
 
-    version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
     smoke: bool = False
     full: bool = False
     seed: int = 0
@@ -59,6 +55,19 @@ class Options:
             progress=True,
             throw=False,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Size):
+    """Size and version of a figure.
+
+    Args:
+        version: ours is sound and tight: lazy agents, exact noise, rewards in [0, 1]. released is the authors' code:
+            its noise, its constants, agents that learn inside the batch, Gaussian rewards; its certificate says
+            what epsilon that noise really gives.
+    """
+
+    version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
 
     @property
     def rewards(self) -> str:

@@ -2,9 +2,9 @@
 
 python experiments/zhou2024_fig2a.py [--as released] [--smoke | --full]
 
-The authors' noise for the shuffle model rests on Theorem 5.3, which does not hold at this size: their amplification lemma
-needs more noise than no shuffling at all. Our version therefore has the same noise in both models, and shows beside them
-what secure aggregation gives at the same budget, for certain.
+The authors' noise for the shuffle model rests on Theorem 5.3, which does not hold at this size: their amplification
+lemma needs more noise than no shuffling at all. Our version therefore has the same noise in both models, and shows
+beside them what secure aggregation gives at the same budget, for certain.
 """
 
 import tyro

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbandit_jax import algos as algos
+    from fedbandit_jax import audits as audits
     from fedbandit_jax import data as data
     from fedbandit_jax import envs as envs
     from fedbandit_jax import plotting as plotting
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("algos", "data", "envs", "plotting", "privacy")
+_MODULES = ("algos", "audits", "data", "envs", "plotting", "privacy")
 _HOME = {
     "_core.struct": ("pytree", "static"),
     "interfaces": ("Algorithm", "Environment", "Feedback", "Report", "Round", "Spec", "Status"),

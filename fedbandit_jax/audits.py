@@ -91,9 +91,10 @@ def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
     (noise,) = algo.calibrate(one.spec, horizon)
     bound = algo.bind(one.spec, horizon)
     replay: dict[str, Any] = {}
-    if not noise.protocol.needs_users:  # else the rounding noise of users' points depends on them, and does not cancel
+    if not noise.protocol.on_grid:  # else rounding depends on the data, and does not cancel
+        release = bound.channel.release  # pyright: ignore[reportAttributeAccessIssue]
         replay["sensitivity"] = algo.visits * (noise.releases_per_user * budget.joint_sensitivity_sq) ** 0.5
-        replay["measure"] = _messages_moved if algo.messages else _statistics_moved(bound.channel.release)  # pyright: ignore
+        replay["measure"] = _prefixes_moved(release) if release.prefix_at_silo or not algo.messages else _messages_moved
     return Case(
         name=name or " ".join((algo.trust, algo.release, *(("messages",) if algo.messages else ()))),
         mechanism=transcript(bound, one, horizon),
@@ -106,16 +107,17 @@ def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
 
 
 def _messages_moved(view: Any, other: Any) -> float:
-    """Joint l2 distance of all messages (S, M, P, D), their noise being equal."""
+    """Joint l2 distance of all messages (S, ..., D), their noise being equal."""
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
-def _statistics_moved(release: Release) -> Callable[[Any, Any], float]:
-    """The same from the private prefix sums (S, d, d + 1): their increments are those of the batches."""
+def _prefixes_moved(release: Release) -> Callable[[Any, Any], float]:
+    """The same from private prefix sums, (S, d, d + 1) or packed (S, M, 1, D): their increments are the batches'."""
     encoder = release.encoder()
 
     def measure(view: Any, other: Any) -> float:
-        moved = np.asarray(pack(jnp.asarray(view[0] - other[0])), float)
+        moved = view[0] - other[0]
+        moved = np.asarray(pack(jnp.asarray(moved)) if moved.ndim == 3 else moved.sum((1, 2)), float)
         return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
 
     return measure

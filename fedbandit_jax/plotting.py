@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +72,35 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
+
+
+def against_epsilon(result: Result, *, title: str, ax: Axes) -> None:
+    """Final group regret of every algorithm against the epsilon asked for, mean and one standard error over seeds.
+
+    Labels NAME(epsilon=...) of a sweep are one line; algorithms that are not private are horizontal. Solid, dashed and
+    dotted lines are as in `regret`.
+
+    Args:
+        result: from `fb.sweep` with a grid over epsilon.
+        title: of the axes.
+        ax: axes to draw on.
+    """
+    families: dict[str, list[Result]] = {}
+    for label in result:
+        families.setdefault(label.split("(epsilon=")[0], []).append(result[label])
+    for (name, members), colour in zip(families.items(), COLOURS * len(families)):
+        finals = np.stack([one.regret[:, -1] for one in members])
+        mean, error = finals.mean(1), finals.std(1, ddof=1) / np.sqrt(finals.shape[1]) if finals.shape[1] > 1 else None
+        if members[0].certificate.epsilon is None:
+            ax.axhline(mean[0], color=colour, label=name)
+            continue
+        style, claim = CLAIMS[members[0].certificate.claim]
+        epsilons = [one.certificate.epsilon or math.nan for one in members]
+        ax.errorbar(epsilons, mean, error, fmt=f"o{style}", markersize=4, color=colour, label=f"{name}: {claim}")
+    ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ asked for", title=title)
+    ax.set_ylabel(f"group regret after {result.rounds[-1]} rounds")
+    ax.grid(alpha=0.3, which="both")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
 
 
 def audits(audits: Sequence[Audit]) -> Figure:

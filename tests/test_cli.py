@@ -1,10 +1,11 @@
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
+from fedbandit_jax import audits, driver
 from fedbandit_jax.cli import main
 
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
@@ -23,7 +24,7 @@ def test_simulate(tmp_path, capsys):
     ):
         assert words in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sphere.json", "sphere.npz", "sphere.png"]
-    assert fb.Result.load(tmp_path / "sphere").regret.shape == (5, 2, 50)
+    assert fb.Result.load(tmp_path / "sphere").regret.shape == (9, 2, 50)
     (tmp_path / "sphere.png").unlink()
     assert main(["show", str(tmp_path / "sphere.npz")]) == 0
     assert (tmp_path / "sphere.png").exists()
@@ -64,9 +65,62 @@ def test_calibrate(capsys):
         assert number in text
 
 
+def test_calibrate_every_trust_model(capsys):
+    for trust in ("silo_local", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central"):
+        assert main(["calibrate", "--epsilon", "1", "--trust", trust]) == 0
+    assert main(["calibrate", "--epsilon", "1", "--trust", "local", "--release", "input_perturbation"]) == 0
+    assert capsys.readouterr().out.count("tight") == 6
+    assert main(["calibrate", "--epsilon", "1", "--release", "blt"]) == 0
+    assert "15.759" in capsys.readouterr().out
+
+
+def test_epsilon_of_a_sigma(capsys):
+    assert main(["calibrate", "--sigma", "5.4516", "--delta", "0.1"]) == 0
+    assert "gives epsilon = 1.52" in capsys.readouterr().out
+
+
+def test_audit(tmp_path, capsys):
+    command = ["audit", "--runs", "2000", "--only", "silo_local blt", "never", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert "1 shipped mechanisms: all as they should be" in capsys.readouterr().out
+    assert (tmp_path / "audit.png").exists()
+    controls = os.path.join(os.path.dirname(__file__), "privacy", "broken.py")
+    assert main([*command, "--controls", controls]) == 0
+    text = capsys.readouterr().out
+    assert "1 shipped mechanisms, 1 controls: all as they should be" in text
+    assert "FAIL" in text
+
+
+def test_audit_that_finds_something(tmp_path, monkeypatch, capsys):
+    """A broken mechanism among the shipped ones: named, with the reason, and exit code 1."""
+    broken = audits.load(Path(__file__).parent / "privacy" / "broken.py")
+    monkeypatch.setattr(audits, "shipped", lambda: [case for case in broken if case.name == "noise never added"])
+    with pytest.raises(SystemExit) as end:
+        main(["audit", "--runs", "1000", "--out", str(tmp_path)])
+    assert end.value.code == 1
+    text = capsys.readouterr().out
+    assert "noise never added: epsilon is at least" in text
+    assert "NOT as they should be: noise never added" in text
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        (["calibrate", "--release", "bush"], "release must be one of 'tree', "),
+        (["calibrate", "--trust", "blind"], "trust must be one of 'silo_local', "),
+        (["calibrate", "--trust", "local"], "release must be 'input_perturbation' with trust='local'"),
+        (["calibrate", "--trust", "secagg", "--sigma", "3"], "trust must be silo_local, central or local with sigma"),
+        (["calibrate", "--sigma", "0"], "sigma must be finite and > 0, got 0.0"),
+        (["calibrate", "--sigma", "1e-300"], "sigma must be at least"),
+        (["calibrate", "--delta", "0"], "delta must be in (0, 1), got 0.0"),
+        (["calibrate", "--epsilon", "inf"], "epsilon must be finite and > 0, got inf"),
+        (["calibrate", "--epsilon", "nan"], "epsilon must be finite and > 0, got nan"),
+        (["calibrate", "--horizon", "0"], "horizon must be >= 25, got 0"),
+        (["calibrate", "--visits", "0"], "visits must be >= 1, got 0"),
+        (["calibrate", "--dim", "0", "--trust", "secagg"], "dim must be >= 1, got 0"),
+        (["audit", "--runs", "10"], "runs must be >= 1000, got 10"),
+        (["audit", "--only", "unicorn"], "only must name a part of silo_local tree, "),
+        (["audit", "--controls", "nowhere.py"], "controls must be a Python file, got 'nowhere.py'"),
         (["simulate", "--epsilon", "-1"], "epsilon must be finite and > 0, got -1.0"),
         (["simulate", "--delta", "1"], "delta must be in (0, 1), got 1.0"),
         (["simulate", "--seeds", "0"], "n_seeds must be >= 1, got 0"),

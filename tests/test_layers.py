@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "fedbandit_jax"
 LAYERS = [  # top to bottom
     {"cli"},
     {"plotting"},
-    {"simulation"},
+    {"simulation", "audits"},
     {"driver", "results"},
     {"provenance"},
     {"process"},

@@ -41,7 +41,7 @@ def certify(
         releases=worst.n_syncs,
         releases_per_user=worst.releases_per_user,
         per_silo=tuple((n.budget.epsilon, n.budget.delta, n.epsilon_exact) for n in noises) if len(noises) > 1 else (),
-        not_covered=_not_covered(lazy, spec.fixed_contexts),
+        not_covered=(*trust.assumes, *_not_covered(lazy, spec.fixed_contexts)),
     )
 
 
@@ -60,7 +60,7 @@ def _not_covered(lazy: bool, fixed_contexts: bool) -> tuple[str, ...]:
         *(("contexts, which are fixed and public",) if fixed_contexts else ()),
         "features longer or rewards wider than the environment declares",
         "what only a simulator sees: regret curves, checkpoints",
-        "floating-point attacks: the noise is pseudo-random float32",
+        "floating-point attacks: noise is pseudo-random, all arithmetic float32",
     )
 
 

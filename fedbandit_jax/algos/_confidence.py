@@ -106,8 +106,9 @@ class KnownNoise:
     - G <= W + Sigma_k I <= C + Sigma_k I (probability 1 - alpha), hence V >= a (G + rho I) with a = min(1, v_1 / (c_1 +
       Sigma_k + rho)), and eta costs R / sqrt(a) times the self-normalised bound of ridge rho.
 
-    All three shrink as data come in, where "theory" pays for the first round's spectrum for ever. When W is projected,
-    lambda = max(1, q_k / S + p_1 - 2 c_1) minimises (q_k + S (lambda + p_1)) / sqrt(lambda + c_1).
+    Integer noise is treated as the Gaussian that it is close to. All three shrink as data come in, where "theory" pays
+    for the first round's spectrum for ever. When W is projected, lambda = max(1, q_k / S + p_1 - 2 c_1) minimises (q_k
+    + S (lambda + p_1)) / sqrt(lambda + c_1).
     """
 
     vector: struct.Number  # (S,) q_k
@@ -163,7 +164,7 @@ def known_noise(
     matrix = norm * server_stds
     worst = float(matrix.max(initial=0))
     ridge = max(1.0, worst)
-    lam = max(1.0, 2 * worst) if regularizer == "shift" else 1.0
+    lam = max(1.0, 2 * worst) if regularizer == "shift" else ridge  # >= rho, so that eta costs no more before the first
     number = np.float32
     rule = KnownNoise(
         vector=(quantile * server_stds).astype(number),
@@ -183,7 +184,7 @@ def known_noise(
         slope=subgaussian,
         log_term=2 * math.log(1 / alpha),
         dim=dim,
-        growth=n_agents / (dim * lam),
+        growth=n_agents / (dim * ridge),
         scale=exploration_scale,
     )
     return lam, first, rule

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -76,16 +77,18 @@ class BoundFedLinUCB(Algorithm):
         fresh, width, ok = self._estimate(k, statistics)
         posterior = ridge.where(ok, fresh, state.posterior)
         width = Width(*(jnp.where(ok[0], new, old) for new, old in zip(width, state.width)))
-        happens = k < self.n_syncs  # nothing is released after an incomplete batch, and nobody acts on it
-        status = state.status | jnp.where(ok[0] | ~happens, 0, Status.NO_ESTIMATE)
+        status = state.status | jnp.where(ok[0], 0, Status.NO_ESTIMATE)
+        happens = k < self.n_syncs  # nothing is released after an incomplete batch
+        synced = ServerState(sent, posterior, width, status)
+        synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
         up, bits = self.channel.uplink(k + 1, d)
         report = Report(
             rounds=jnp.where(happens, 1, 0),
-            floats=jnp.where(happens, jnp.stack([jnp.asarray(up), jnp.asarray(m * packed_size(d))]), 0),
+            floats=jnp.where(happens, jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))]), 0),
             float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
-            status=status,
+            status=synced.status,
         )
-        return ServerState(sent, posterior, width, status), report
+        return synced, report
 
     def view(self, state: ServerState) -> Any:
         """What the server was shown, or shows, at the last synchronisation."""

@@ -17,7 +17,7 @@ from fedbandit_jax.interfaces import Algorithm, Spec
 from fedbandit_jax.privacy import calibration, releases
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
-from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages
+from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages, Rounded
 from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
 
 # parameters about privacy noise
@@ -110,7 +110,10 @@ class FedLinUCB(Algorithm):
             protocol, release = protocol_of(noises), releases.make(self.release, n_syncs)
             stds = protocol.sum_std() * np.sqrt(release.prefix_variance())
             common = dict(n_agents=spec.n_agents, protocol=protocol, release=release)
-            channel = Messages(**common, batch=self.batch) if self.messages else Aggregated(**common)
+            if self.messages:
+                channel = Messages(**common, batch=self.batch)
+            else:
+                channel = Rounded(**common) if protocol.on_grid else Aggregated(**common)
         common: dict[str, Any] = dict(
             n_agents=spec.n_agents,
             dim=spec.dim,
@@ -320,8 +323,13 @@ def _checked(**fields: Any) -> FedLinUCB:
         validate.non_negative(name, fields[name])
     if fields["confidence"] == "known_noise" and fields["theta_norm"] == 0:
         raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
-    if isinstance(fields["budget"], tuple) and fields["trust"] != "silo_local":
-        raise ValueError(f"trust must be 'silo_local' when every silo has a budget of its own, got {fields['trust']!r}")
+    if isinstance(fields["budget"], tuple):
+        if fields["trust"] != "silo_local":
+            raise ValueError(
+                f"trust must be 'silo_local' when every silo has a budget of its own, got {fields['trust']!r}"
+            )
+        if len({(budget.delta, budget.adjacency) for budget in fields["budget"]}) > 1:
+            raise ValueError(f"budget must have one delta and one adjacency for all silos, got {fields['budget']}")
     if fields["trust"] == "local" and not fields["lazy"]:
         raise ValueError(
             "lazy must be True with trust='local': a silo sees no raw statistics it could learn from, got False"

@@ -10,5 +10,9 @@ from fedbandit_jax.privacy.calibration import TRUST as TRUST
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
+from fedbandit_jax.privacy.conversions import rdp_epsilon as rdp_epsilon
+from fedbandit_jax.privacy.conversions import zcdp_epsilon as zcdp_epsilon
+from fedbandit_jax.privacy.events import compose as compose
+from fedbandit_jax.privacy.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Release as Release

@@ -11,7 +11,8 @@ from fedbandit_jax.privacy import _calibrators, releases
 from fedbandit_jax.privacy._calibrators import Answer, Ask
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.protocols import Protocol
+from fedbandit_jax.privacy.events import ApproximateDP, Event, Gaussian
+from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SiloLocal
 
 METHODS = ("tight", "theorem", "released")
 
@@ -25,6 +26,7 @@ class Trust(NamedTuple):
     methods: tuple[str, ...]
     needs: tuple[str, ...]  # arguments of `calibrate`
     whose: str  # noise sigma is
+    assumes: tuple[str, ...] = ()  # what is not covered beside what no trust model covers
     why: str = ""  # other releases are refused
 
 
@@ -46,25 +48,32 @@ TRUST = {
         METHODS,
         ("n_agents", "batch"),
         "of a silo's message",
+        ("where amplification is claimed, silos that show the server their own messages, or send none",),
         _SHUFFLE,
     ),
     "shuffle_vector_sum": Trust(
-        "shuffle: users send noisy bits, a trusted shuffler mixes them, the server is not trusted",
+        "shuffle: each silo keeps its users' statistics and sends noisy bits for every one of them, in every tree node "
+        "she is in; a trusted shuffler mixes the bits of all silos, the server is not trusted",
         _calibrators.shuffle_vector_sum,
         ("tree",),
         METHODS,
         ("n_agents", "batch", "dim"),
         "of the sum over silos",
+        ("silos that show the server their own bits, or send none: the noise is that of all users together",),
         _SHUFFLE,
     ),
     "secagg": Trust(
-        "secure aggregation: each silo adds a share of the noise, the server sees sums over all silos only and is not "
-        "trusted; all silos are honest and take part in every release",
+        "secure aggregation: each silo adds 1/M of the noise's variance, the server sees sums over all silos only and "
+        "is not trusted",
         _calibrators.secagg,
         None,
         ("tight",),
         ("n_agents", "batch", "dim"),
         "of the sum over silos",
+        (
+            "silos that drop out, collude with the server, or subtract their own share of the noise from what it sends "
+            "back (one of M leaves (M - 1) / M of the variance)",
+        ),
     ),
     "central": Trust(
         "central: the server is trusted with every silo's sums and adds the noise",
@@ -75,12 +84,14 @@ TRUST = {
         "of the sum over silos",
     ),
     "local": Trust(
-        "local: each user adds noise to her own statistics, nobody is trusted",
+        "local: each user chooses her arm herself, from what the server publishes, and adds noise to her own "
+        "statistics; nobody is trusted",
         _calibrators.local,
         ("input_perturbation",),
         ("tight",),
         ("n_agents", "batch"),
         "of a user's report",
+        (),
         "a user reports once, so that there is nothing for a tree to save",
     ),
 }
@@ -121,6 +132,15 @@ class Calibration:
     def sound(self) -> bool:
         """Does this noise really give the budget?"""
         return self.epsilon_exact <= self.budget.epsilon
+
+    @property
+    def event(self) -> Event:
+        """What one user's silo releases, for `fb.privacy.compose` with other mechanisms that see the same user."""
+        if isinstance(self.protocol, (SiloLocal, Central, Local)):
+            mu = self.visits * (self.releases_per_user * self.budget.joint_sensitivity_sq) ** 0.5 / self.sigma
+            if gaussian_epsilon(mu, self.budget.delta) <= self.epsilon_exact * (1 + 1e-6):  # not amplified
+                return Gaussian(mu)
+        return ApproximateDP(self.epsilon_exact, self.budget.delta)
 
 
 def calibrate(

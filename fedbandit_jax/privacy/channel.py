@@ -1,8 +1,8 @@
 """What the server learns at every synchronisation: the sums of all batches so far, through a release and a protocol.
 
-Three channels of one interface: `Exact` (no privacy), `Aggregated` (the exact sums plus the protocol's noise, drawn at
-once) and `Messages` (every message of every silo: randomised, sent through the third party, analysed). The last two
-have the same law.
+Channels of one interface: `Exact` (no privacy); `Aggregated` (the exact sums plus the protocol's noise, drawn at once);
+`Rounded` (the same for integer protocols: the sum over silos is encoded, rounded, and integer noise added); `Messages`
+(every message of every silo: randomised, sent through the third party, analysed), of the same law.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Exact:
     def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
         """(W | U) of all batches (d, d + 1) after batch k = 1, 2, ... of users x (B, d, M), y (B, M)."""
         del key, k
-        sums = state.sums.add(jnp.einsum("bim,bjm->ij", x, _rows(x, y)))  # pyright: ignore[reportOptionalMemberAccess]
+        sums = state.sums.add(jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"))  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
@@ -66,10 +66,7 @@ class Exact:
 
 @struct.pytree
 class Aggregated(Exact):
-    """The sums and the noise that the protocol's messages would have had, in law.
-
-    Messages are rounded to the grid of `SecAgg` only in `Messages`: here the sum is exact and only its noise discrete.
-    """
+    """The sums and the noise that the protocol's messages would have had, in law."""
 
     protocol: Protocol
     release: Release = struct.static()
@@ -93,6 +90,27 @@ class Aggregated(Exact):
         parts = jnp.asarray(self.release.live(k)).sum()
         size = packed_size(dim)
         return self.protocol.uplink(k, self.n_agents * size * parts, size)
+
+
+@struct.pytree
+class Rounded(Aggregated):
+    """The sum of all silos' messages on the protocol's grid, with integer noise: an exact sum would show through it."""
+
+    def init(self, dim: int) -> ChannelState:
+        """No release yet."""
+        size = packed_size(dim)
+        release = (self.release.encode_init((size,)), self.release.init((size,)))
+        return ChannelState(None, release, self.protocol.init(size), jnp.zeros((dim, dim + 1)))
+
+    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
+        """Private (W | U), (d, d + 1)."""
+        encoder, decoder = state.release
+        batch = pack(jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"))
+        total, encoder = self.release.encode(encoder, k, batch)
+        noisy, protocol = self.protocol.noisy_sum(key, k, state.protocol, total, x, y)
+        prefix, decoder = self.release.decode(decoder, k, noisy)
+        statistics = unpack(prefix, x.shape[1])
+        return statistics, ChannelState(None, (encoder, decoder), protocol, statistics)
 
 
 @struct.pytree
@@ -124,7 +142,7 @@ class Messages(Aggregated):
         protocol, release, m = self.protocol, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release
-        sums = pack(jnp.einsum("bim,bjm->mij", x, _rows(x, y)))
+        sums = pack(jnp.einsum("bim,bjm->mij", x, _rows(x, y), precision="highest"))
         messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
         users = state.protocol
         if protocol.needs_users:
@@ -138,16 +156,13 @@ class Messages(Aggregated):
         keys = jax.random.split(silos, m)
         sent = jax.vmap(protocol.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
         if release.prefix_at_silo:
-            prefixes, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
-            shown = protocol.third_party(third, prefixes)
-            prefix = protocol.analyze(server, k, shown)
-        else:
-            shown = protocol.third_party(third, sent)
-            total = protocol.analyze(server, k, shown)
+            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
+        shown = protocol.third_party(third, sent)
+        total = prefix = protocol.analyze(server, k, shown)
+        if not release.prefix_at_silo:
             prefix, decoder = release.decode(decoder, k, total)
-        statistics = unpack(prefix, x.shape[1])
-        view = statistics if protocol.server_trusted else shown
-        return statistics, ChannelState(None, (encoders, decoder), users, view)
+        view = total if protocol.shows_sum else shown
+        return unpack(prefix, x.shape[1]), ChannelState(None, (encoders, decoder), users, view)
 
     def _each(self, state: Any) -> Any:
         """One copy for every silo."""

@@ -2,8 +2,9 @@
 
 At synchronisation k = 1..S every silo holds a message (P, D): the P parts of its release (see `releases`), each a sum
 of its users' packed statistics (see `encoding`). R randomises it at the silo; S is the third party between silos and
-server: nobody, a shuffler, or a secure aggregator; A is the server's estimate of the sum over silos. `noise` is the law
-of A(S(R(messages))) minus that sum, drawn at once: all a simulation needs, unless somebody looks at the messages.
+server: nobody, a shuffler, or a secure aggregator; A is the server's estimate of the sum over silos. All a simulation
+needs, unless somebody looks at the messages, is the law of A(S(R(messages))) given that sum: `noise` where noise is
+added to real numbers, `noisy_sum` where both are integers (`on_grid`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).
@@ -24,10 +25,11 @@ from fedbandit_jax.privacy.noise import centred_binomial, discrete_gaussian
 
 
 class Protocol:
-    """A protocol. Subclass it, decorate with `@fb.pytree`, define `noise` and `sum_std`; R, S and A if needed."""
+    """A protocol. Subclass it, decorate with `@fb.pytree`, define `sum_std`, `noise` or `noisy_sum`, and R, S, A."""
 
     needs_users = False  # R works on the users in the node, not on their sum
-    server_trusted = False  # what leaves the protocol is A's output, not A's input
+    shows_sum = False  # whoever is not trusted sees A's output and nothing else
+    on_grid = False  # messages and noise are integers
 
     def init(self, size: int) -> Any:
         """State before the first release of vectors of D = `size` entries."""
@@ -37,6 +39,10 @@ class Protocol:
     def noise(self, key: Array, k: Array, state: Any, x: Array, y: Array) -> tuple[Array, Any]:
         """Noise (D,) of the sum over silos, and the next state; the batch's users are x (B, d, M), y (B, M)."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
+
+    def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
+        """A(S(R(messages))) from the sum `total` (P, D) of all silos' messages, and the next state."""
+        raise NotImplementedError(f"{type(self).__name__}.noisy_sum")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """R of one silo: (P, D) to what it sends; with `needs_users`, of the node's users (N, D) and a mask (N,)."""
@@ -96,7 +102,7 @@ class Shuffled(SiloLocal):
 class Central(Protocol):
     """The server is trusted with the silos' sums and adds N(0, std^2) once (Shariff & Sheffet 2018)."""
 
-    server_trusted = True
+    shows_sum = True
 
     std: struct.Number
 
@@ -152,25 +158,33 @@ class Local(Protocol):
 class SecAgg(Protocol):
     """Secure aggregation: the server sees the sum of the silos' messages modulo 2^32 and nothing else.
 
-    Each silo rounds scale * message to integers and adds a discrete Gaussian with 1/M of the variance that the sum
-    needs. Ours, beyond the papers: the noise of the central model without a trusted server.
+    Each silo rounds scale * message at random to an integer next to it and adds a discrete Gaussian with 1/M of the
+    variance that the sum needs. Ours, beyond the papers: the noise of the central model without a trusted server.
     """
+
+    shows_sum = True
+    on_grid = True
 
     share: struct.Number  # parameter sigma of one silo's discrete Gaussian, in units of 1 / scale
     scale: struct.Number  # steps per unit
     n_agents: int = struct.static()
 
-    def noise(self, key: Array, k: Array, state: Any, x: Array, y: Array) -> tuple[Array, Any]:
-        """M discrete Gaussians add up to one of M times the variance, up to a factor e^xi (see `quantised`)."""
-        del k, y
-        total = self.share * np.sqrt(self.n_agents)
-        return discrete_gaussian(key, total, (_size(x),)) / self.scale, state
+    def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
+        """M discrete Gaussians add up to one of M times the variance, up to a factor e^xi (see `quantised`).
+
+        The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M share^2.
+        """
+        del k, x, y
+        rounding, noise = jax.random.split(key)
+        draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), total.shape)
+        return (_round(rounding, total * self.scale) + draws) / self.scale, state
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Integers modulo 2^32, (P, D) uint32."""
         del silo, k
-        encoded = jnp.round(message * self.scale).astype(jnp.int32)
-        return (encoded + discrete_gaussian(key, self.share, message.shape)).astype(jnp.uint32)
+        rounding, noise = jax.random.split(key)
+        encoded = _round(rounding, message * self.scale).astype(jnp.int32)
+        return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
 
     def third_party(self, key: Array, messages: Array) -> Array:
         """The sum modulo 2^32 is all that leaves the aggregator, (P, D) uint32."""
@@ -183,8 +197,8 @@ class SecAgg(Protocol):
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
     def sum_std(self) -> float:
-        """Of the sum, and of M roundings."""
-        return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 12)) / float(self.scale))
+        """Of the sum, with M roundings at their worst."""
+        return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
 
 
 @struct.pytree
@@ -199,6 +213,7 @@ class VectorSum(Protocol):
     """
 
     needs_users = True
+    on_grid = True
 
     g: struct.Number  # (L,) steps per unit at each level
     b: struct.Number  # (L,) noise bits at each level
@@ -210,18 +225,19 @@ class VectorSum(Protocol):
         """Variance of the rounding in the live node of every level, in units of 1/g^2, (L, D)."""
         return jnp.zeros((len(self.g), size))
 
-    def noise(self, key: Array, k: Array, state: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Binomial noise, and the rounding in its normal limit with the variance that these very users give it."""
+    def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
+        """Binomial noise, and the users' roundings in their normal limit, with the variance that these users give."""
         g = jnp.asarray(self.g)
         z = (pack_users(x, y) + 1) * g[:, None, None, None]
         fraction = z - jnp.floor(z)
         rounding = state + (fraction * (1 - fraction)).sum((1, 3))
         level, n = self._node(k)
-        binomial, normal = jax.random.split(key)
-        draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], rounding.shape[1:], exact=self.exact)
-        draws = draws + jnp.sqrt(rounding[level]) * jax.random.normal(normal, rounding.shape[1:])
+        binomial, normal, last = jax.random.split(key, 3)
+        draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
+        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # 1/6 is that of the last rounding, on average
+        counts = _round(last, total * g[level] + spread * jax.random.normal(normal, total.shape)) + draws
         ended = k % (1 << jnp.arange(len(rounding))) == 0
-        return draws / g[level], jnp.where(ended[:, None], 0, rounding)
+        return counts / g[level], jnp.where(ended[:, None], 0, rounding)
 
     def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
         """Bits (N, D, width) int8; those that are not sent are -1."""
@@ -256,7 +272,7 @@ class VectorSum(Protocol):
         """Every user of the node sends every entry."""
         del numbers
         level, n = self._node(k)
-        return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level].astype(jnp.int32)
+        return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
     def sum_std(self) -> float:
         """The largest over levels, with the rounding at its worst."""
@@ -266,8 +282,13 @@ class VectorSum(Protocol):
 
     def _node(self, k: Array) -> tuple[Array, Array]:
         """Level of the node that release k completes, and how many users are in it."""
-        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # it counts in uint8, where n would wrap
-        return level, self.n_batch * (1 << level)
+        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # it counts in uint8
+        return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # integers would wrap
+
+
+def _round(key: Array, x: Array) -> Array:
+    """At random to one of the two integers around x, with mean x."""
+    return jnp.floor(x + jax.random.uniform(key, x.shape))
 
 
 def _size(x: Array) -> int:

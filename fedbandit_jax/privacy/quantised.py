@@ -73,7 +73,7 @@ def discrete_gaussian_epsilon(
 
 
 def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
-    """Epsilon at `delta` of noise Bin(N, 1/2) on every entry.
+    """Epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
 
     Args:
         sensitivity: Delta, largest l2 norm of one user's integer shift of all entries.
@@ -91,16 +91,10 @@ def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta
     mu = _ratio(sensitivity, std)
     t = math.sqrt(2 * math.log(entries / (_WASTE * delta)))
     u = (t + mu) / (2 * std)
-    epsilon = math.inf
-    if u < 0.9:
-        shift = math.sqrt(entries) * sensitivity * 2 * u**3 / (3 * (1 - u * u))
-        epsilon = shift + _smoothed_epsilon(mu, std, entries, entries / (4 * n), (1 - _WASTE) * delta)
-    if epsilon == math.inf:
-        raise ValueError(
-            f"n_trials must be larger for sensitivity = {sensitivity:g}, n_entries = {entries:g} and "
-            f"delta = {delta:g}, got {n:g}"
-        )
-    return epsilon
+    if u >= 0.9:
+        return math.inf
+    shift = math.sqrt(entries) * sensitivity * 2 * u**3 / (3 * (1 - u * u))
+    return shift + _smoothed_epsilon(mu, std, entries, entries / (4 * n), (1 - _WASTE) * delta)
 
 
 def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, delta: float) -> float:

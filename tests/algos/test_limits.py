@@ -130,3 +130,19 @@ def test_tight_beats_theorem_and_both_are_certified(key):
     result = fb.sweep(env, algos, horizon=1000, key=key, n_seeds=8, stride=100)
     assert {c.claim for c in result.certificates.values()} == {"certified"}
     assert (final(result, "tight") < final(result, "theorem")).all()
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "secagg", "shuffle_vector_sum", "central"])
+def test_nothing_is_released_after_an_incomplete_batch(key, trust):
+    """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
+    env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")
+    bound = fb.algos.private_fed_lin_ucb(BUDGET, batch=2, trust=trust).bind(env.spec, 15)
+    process = RoundProcess(env=env, algo=bound, horizon=15)
+    world, state = process.init(key)
+    views = []
+    for k in range(process.n_steps):
+        world, state, metrics = process.step(key, world, state, k)
+        views.append((bound.view(state), int(metrics.report.rounds)))
+    assert [rounds for _, rounds in views] == [1] * 7 + [0]
+    np.testing.assert_array_equal(views[7][0], views[6][0])
+    assert not np.array_equal(views[6][0], views[5][0])

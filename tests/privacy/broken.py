@@ -12,7 +12,7 @@ import numpy as np
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, linear, transcript
 from fedbandit_jax.privacy.channel import Aggregated
-from fedbandit_jax.privacy.protocols import SiloLocal
+from fedbandit_jax.privacy.protocols import SiloLocal, VectorSum
 
 
 def honest(*, n_agents=1, batch=2, **options):
@@ -56,7 +56,7 @@ def broken_sensitivity():
 
 def broken_blt():
     """BLT noise scaled as if one user were in one message."""
-    return scaled("blt without its sensitivity", 2.7808**-1 * 4.5**0.5, release="blt")
+    return scaled("blt without its sensitivity", 4.5**0.5 / 2.7808, release="blt")
 
 
 def broken_variance():
@@ -231,3 +231,23 @@ def broken_adaptive_schedule():
         gaussian=False,
     )
     return bare
+
+
+@fb.pytree
+class NarrowCounter(VectorSum):
+    """Users of a node counted in eight bits, as `jnp.bitwise_count` counts: 300 of them become 44."""
+
+    def _node(self, k):
+        level = jnp.bitwise_count((k & -k) - 1)
+        return level, self.n_batch * (jnp.uint8(1) << level)
+
+
+def broken_counter():
+    """Noise for the wrong number of users: an overflow that this library once had."""
+
+    def change(channel):
+        p = channel.protocol
+        narrow = NarrowCounter(g=p.g, b=p.b, n_batch=p.n_batch, exact=p.exact, width=p.width)
+        return replace(channel, protocol=narrow)
+
+    return damaged("users counted in 8 bits", change, n_agents=30, batch=10, trust="shuffle_vector_sum")

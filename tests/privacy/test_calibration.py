@@ -1,0 +1,236 @@
+"""Calibration for every trust model and release: never optimistic, never NaN, and the papers' tables."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.calibration import METHODS, TRUST, check
+from fedbandit_jax.privacy.events import ApproximateDP, Gaussian
+from fedbandit_jax.privacy.releases import RELEASES, make
+
+SIZE: dict = dict(n_agents=20, batch=5, dim=3)
+ALLOWED = []
+for _trust in TRUST:
+    for _release in RELEASES:
+        for _method in METHODS:
+            try:
+                check(trust=_trust, release=_release, method=_method)
+            except ValueError:
+                continue
+            ALLOWED.append((_trust, _release, _method))
+
+
+def test_every_pair_is_here():
+    assert len(ALLOWED) == 27
+    assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
+
+
+@pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
+@pytest.mark.parametrize("budget", [Budget(1.0, 0.1), Budget(0.3, 1e-6, "add_remove"), Budget(20.0, 1e-9)])
+def test_answers_are_finite_and_tight_ones_are_sound(trust, release, method, budget):
+    c = calibrate(budget, n_syncs=40, release=release, method=method, trust=trust, **SIZE)
+    assert 0 < c.sigma < math.inf
+    assert 0 < c.protocol.sum_std() < math.inf
+    assert c.epsilon_exact >= 0
+    if method == "tight":
+        assert c.sound
+        assert c.epsilon_exact >= 0.99 * budget.epsilon  # and they waste little
+    elif trust == "shuffle_vector_sum" and method == "released" and budget.epsilon == 20:
+        assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
+        return
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.05, 20),
+    st.floats(-30, -0.1).map(math.exp),
+    st.sampled_from([pair for pair in ALLOWED if pair[2] == "tight"]),
+    st.sampled_from(["replace", "add_remove"]),
+    st.integers(1, 100),
+)
+def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs):
+    """dp-accounting, told only the noise and the sensitivity, never finds more epsilon than the budget."""
+    trust, release, _ = pair
+    budget = Budget(epsilon, delta, adjacency)
+    c = calibrate(budget, n_syncs=n_syncs, release=release, trust=trust, **SIZE)
+    sigma = c.sigma
+    if trust == "secagg":
+        sigma = float(c.protocol.share) * math.sqrt(SIZE["n_agents"]) / float(c.protocol.scale)
+    moved = math.sqrt(c.releases_per_user * budget.joint_sensitivity_sq)
+    assert dp_accounting.get_epsilon_gaussian(sigma / moved, delta) <= epsilon * (1 + 1e-6) + 1e-9
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (2.0, 1e-6)])
+def test_tree_against_composed_privacy_losses(epsilon, delta):
+    """kappa Gaussian releases, composed numerically by dp-accounting, give the budget."""
+    c = calibrate(Budget(epsilon, delta), n_syncs=100)
+    accountant = pld.PLDAccountant()
+    accountant.compose(dp_accounting.GaussianDpEvent(c.sigma / math.sqrt(4.5)), round(c.releases_per_user))
+    assert accountant.get_epsilon(delta) == pytest.approx(epsilon, rel=2e-3)
+
+
+def test_less_noise_for_better_releases():
+    sigmas = {}
+    for release in ("input_perturbation", "tree", "honaker", "blt", "sqrt_toeplitz"):
+        sigma = calibrate(Budget(1.0, 0.1), n_syncs=400, release=release).sigma
+        sigmas[release] = sigma**2 * make(release, 400).prefix_variance().max()
+    assert list(sigmas.values()) == sorted(sigmas.values(), reverse=True)
+    assert sigmas["tree"] / sigmas["blt"] == pytest.approx(72 / 8.85, rel=0.01)
+
+
+def test_secagg_needs_one_silos_noise_for_all():
+    """The sum over M silos carries the noise that one silo needs alone, within 1 %."""
+    one = calibrate(Budget(1.0, 0.1), n_syncs=400, release="blt")
+    all_of_them = calibrate(
+        Budget(1.0, 0.1), n_syncs=400, release="blt", trust="secagg", n_agents=100, batch=25, dim=10
+    )
+    assert one.sigma < all_of_them.sigma < 1.01 * one.sigma
+    assert all_of_them.protocol.sum_std() == pytest.approx(all_of_them.sigma, rel=1e-4)
+
+
+def test_vector_sum_of_figure_2b():
+    """privacy.md 5 at (0.2, 0.1): tight tends to the tree's 214 as the grid gets fine, released has 223.6."""
+    common: dict = dict(n_syncs=400, trust="shuffle_vector_sum", n_agents=100, batch=25, dim=10)
+    budget = Budget(0.2, 0.1)
+    tight, released, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "released", "theorem"))
+    assert released.sigma**2 == pytest.approx(223.6, rel=2e-3)
+    assert 214 < tight.sigma**2 < 214 * 1.1
+    finest = tight.protocol.b[-1] * 2500 * 2**8 / 4 / tight.protocol.g[-1] ** 2
+    assert finest == pytest.approx(214, rel=0.02)
+    assert theorem.sigma**2 > 1e11
+    assert (tight.protocol.b == np.round(tight.protocol.b)).all()
+
+
+def test_amplification_gains_nothing_at_the_papers_size():
+    common: dict = dict(n_syncs=400, trust="shuffle_amplified", n_agents=100, batch=25)
+    budget = Budget(1e-4, 1e-4)
+    tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
+    assert tight.sigma == calibrate(budget, n_syncs=400).sigma == pytest.approx(1.757e4, rel=1e-3)
+    assert theorem.sigma > 10 * tight.sigma
+    assert "proves nothing more" in tight.accountant
+
+
+def test_amplification_is_used_where_it_helps():
+    common: dict = dict(n_syncs=1, trust="shuffle_amplified", n_agents=10**6, batch=1)
+    budget = Budget(0.05, 1e-6)
+    tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
+    assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
+    assert "Lemma F.2" in tight.accountant
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"trust": "shuffle_amplified", "n_agents": 10},
+            "Lemma F.2 needs more than 16 ln 2 = 11.09 agents, got M = 10",
+        ),
+        ({"trust": "shuffle_amplified", "visits": 2}, "visits must be 1, got 2"),
+    ],
+)
+def test_forced_amplification_names_the_condition(options, words):
+    with pytest.raises(ValueError, match=words):
+        calibrate(Budget(0.1, 1e-4), n_syncs=4, method="theorem", **{"n_agents": 100, "batch": 5, **options})
+
+
+def test_theorem_of_vector_sum_names_its_condition():
+    with pytest.raises(ValueError, match="Theorem 5.5 needs epsilon <= .* got epsilon = 1000"):
+        calibrate(Budget(1000.0, 0.1), n_syncs=4, method="theorem", trust="shuffle_vector_sum", **SIZE)
+
+
+@pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1e6])
+@pytest.mark.parametrize("delta", [1e-300, 0.5, 1 - 1e-12])
+@pytest.mark.parametrize("n_syncs", [1, 10**5])
+def test_extremes_end_in_a_number_or_a_sentence(trust, release, method, epsilon, delta, n_syncs):
+    try:
+        c = calibrate(Budget(epsilon, delta), n_syncs=n_syncs, release=release, method=method, trust=trust, **SIZE)
+    except ValueError as error:
+        sentence = str(error)
+        assert "got" in sentence or "no room" in sentence or "too small" in sentence
+        return
+    assert 0 < c.sigma < math.inf
+    assert 0 <= c.epsilon_exact < math.inf or (trust, method) == ("shuffle_vector_sum", "released")
+    assert np.isfinite(c.protocol.sum_std())
+
+
+@pytest.mark.parametrize("name", ["n_agents", "batch", "dim"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, math.nan, "7", None])
+def test_bad_sizes(name, value):
+    with pytest.raises((ValueError, TypeError), match=f"{name} must be"):
+        calibrate(Budget(1.0, 0.1), n_syncs=8, trust="secagg", **{**SIZE, name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, math.inf])
+def test_bad_visits(value):
+    with pytest.raises((ValueError, TypeError), match="visits must be"):
+        calibrate(Budget(1.0, 0.1), n_syncs=8, visits=value)
+
+
+@pytest.mark.parametrize("sigma", [0, -1.0, math.nan, math.inf, 1e-300, "1"])
+def test_bad_sigmas(sigma):
+    with pytest.raises((ValueError, TypeError), match="sigma must be"):
+        epsilon_of(sigma, delta=0.1, n_syncs=8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0.01, 50), st.floats(-30, -0.1).map(math.exp), st.sampled_from(list(RELEASES)), st.integers(1, 3))
+def test_epsilon_of_inverts_calibrate(epsilon, delta, release, visits):
+    c = calibrate(Budget(epsilon, delta), n_syncs=30, release=release, visits=visits)
+    found = epsilon_of(c.sigma, delta=delta, n_syncs=30, release=release, visits=visits)
+    assert found == pytest.approx(epsilon, rel=1e-5, abs=1e-7)
+
+
+def test_huge_sigma_gives_nothing_away():
+    assert epsilon_of(1e300, delta=0.1, n_syncs=8) == 0.0
+
+
+def test_returning_users():
+    """r visits multiply the noise by r; the same noise gives a user of one visit r times smaller mu."""
+    once, thrice = (calibrate(Budget(1.0, 1e-5), n_syncs=16, visits=r) for r in (1, 3))
+    assert thrice.sigma == pytest.approx(3 * once.sigma)
+    assert epsilon_of(once.sigma, delta=1e-5, n_syncs=16, visits=3) == pytest.approx(
+        gaussian_epsilon(3 * gaussian_mu(1.0, 1e-5), 1e-5), rel=1e-6
+    )
+
+
+def test_events_compose():
+    """A user of two silos: exact composition, equal to one Gaussian of the summed mu^2."""
+    one, other = calibrate(Budget(1.0, 1e-5), n_syncs=16), calibrate(Budget(0.5, 1e-5), n_syncs=9, release="blt")
+    assert isinstance(one.event, Gaussian)
+    assert one.event.mu == pytest.approx(gaussian_mu(1.0, 1e-5))
+    both = compose([one.event, other.event], 1e-5)
+    mu = math.hypot(gaussian_mu(1.0, 1e-5), gaussian_mu(0.5, 1e-5))
+    assert both.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-6)
+    secagg = calibrate(Budget(1.0, 1e-5), n_syncs=16, trust="secagg", **SIZE)
+    assert secagg.event == ApproximateDP(secagg.epsilon_exact, 1e-5)
+
+
+def test_budgets_of_its_own_for_every_silo():
+    """Each silo draws the noise of its own budget; the certificate lists them and states the largest."""
+    budgets = [Budget(e, 0.1) for e in (0.5, 1.0, 4.0)]
+    spec = fb.Spec(n_agents=3, n_arms=4, dim=2, max_norm=1.0, rewards_in_unit=True)
+    algo = fb.algos.private_fed_lin_ucb(budgets, batch=5)
+    protocol = algo.bind(spec, 200).channel.protocol
+    expected = [calibrate(b, n_syncs=40).sigma for b in budgets]
+    np.testing.assert_allclose(protocol.std, expected, rtol=1e-5)
+    assert protocol.sum_std() == pytest.approx(np.linalg.norm(expected), rel=1e-5)
+    certificate = algo.certificate(spec, 200)
+    assert certificate.claim == "certified"
+    assert certificate.epsilon == 4.0
+    assert [row[0] for row in certificate.per_silo] == [0.5, 1.0, 4.0]
+    assert "3 budgets, epsilon asked 0.5 to 4" in str(certificate)
+    assert fb.privacy.Certificate.from_json(certificate.to_json()) == certificate
+    assert "epsilon" not in algo.parameters()
+    for other in (Budget(1.0, 0.2), Budget(1.0, 0.1, "add_remove")):
+        with pytest.raises(ValueError, match="budget must have one delta and one adjacency for all silos, got"):
+            fb.algos.private_fed_lin_ucb([*budgets, other])
+    with pytest.raises(ValueError, match="one budget for each of 4 silos, got 3"):
+        algo.certificate(fb.Spec(n_agents=4, n_arms=4, dim=2, max_norm=1.0), 200)
