@@ -3,6 +3,10 @@
 from fedbandit_jax.certificate import Certificate as Certificate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
+from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsilon
+from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
+from fedbandit_jax.privacy.accounting.events import compose as compose
+from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.audit import Audit as Audit
 from fedbandit_jax.privacy.audit import audit as audit
 from fedbandit_jax.privacy.budget import Budget as Budget
@@ -10,9 +14,5 @@ from fedbandit_jax.privacy.calibration import TRUST as TRUST
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
-from fedbandit_jax.privacy.conversions import rdp_epsilon as rdp_epsilon
-from fedbandit_jax.privacy.conversions import zcdp_epsilon as zcdp_epsilon
-from fedbandit_jax.privacy.events import compose as compose
-from fedbandit_jax.privacy.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Release as Release

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedbandit_jax.privacy import amplification, quantised
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.accounting import amplification, gaussian_epsilon, gaussian_mu, quantised
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, Budget
 from fedbandit_jax.privacy.encoding import packed_size
 from fedbandit_jax.privacy.noise import NORMAL_LIMIT

@@ -10,8 +10,8 @@ from fedbandit_jax._core import validate
 from fedbandit_jax.privacy import _calibrators, releases
 from fedbandit_jax.privacy._calibrators import Answer, Ask
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.accounting.events import ApproximateDP, Event, Gaussian
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.events import ApproximateDP, Event, Gaussian
 from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SiloLocal
 
 METHODS = ("tight", "theorem", "released")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.calibration import METHODS, TRUST, check
-from fedbandit_jax.privacy.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.releases import RELEASES, make
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)

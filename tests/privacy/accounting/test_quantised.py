@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.quantised import _xi, binomial_epsilon, discrete_gaussian_epsilon
+from fedbandit_jax.privacy.accounting.quantised import _xi, binomial_epsilon, discrete_gaussian_epsilon
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import Budget, calibrate, gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting import log_delta
+from fedbandit_jax.privacy.accounting.gaussian import log_delta
 
 EPSILONS = st.floats(1e-4, 50)
 DELTAS = st.floats(-40, -0.01).map(math.exp)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting import log_delta
-from fedbandit_jax.privacy.amplification import (
+from fedbandit_jax.privacy.accounting.amplification import (
     LemmaError,
     released_sigma,
     shuffled_epsilon,
     shuffled_sigma,
     theorem_sigma,
 )
+from fedbandit_jax.privacy.accounting.gaussian import log_delta
 
 TREE = [25 * 2**level for level in range(9)]  # S = 400, B = 25
 FIGURE = {"epsilon": 1e-4, "delta": 1e-4, "n_agents": 100}  # Figure 2(a) of the paper, T = 10^4

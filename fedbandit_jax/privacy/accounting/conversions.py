@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.privacy.accounting import EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 
 Curve = Callable[[float], float]  # alpha > 1 -> Renyi divergence of order alpha
 _LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # of alpha - 1

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.privacy.accounting import EPSILON_RANGE, gaussian_epsilon
-from fedbandit_jax.privacy.conversions import advanced_composition
+from fedbandit_jax.privacy.accounting.conversions import advanced_composition
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e4)
 

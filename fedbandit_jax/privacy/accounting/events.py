@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.privacy.accounting import EPSILON_RANGE, gaussian_epsilon
-from fedbandit_jax.privacy.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
+from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.conversions import (
+from fedbandit_jax.privacy.accounting.conversions import (
     advanced_composition,
     gaussian_rho,
     rdp_epsilon,

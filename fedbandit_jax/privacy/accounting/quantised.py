@@ -37,8 +37,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.privacy.accounting import gaussian_epsilon
-from fedbandit_jax.privacy.conversions import rdp_epsilon
+from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e3)
 _WASTE = 1e-4  # the part of delta given to events that cost next to nothing

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
-from fedbandit_jax.privacy.events import (
+from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
+from fedbandit_jax.privacy.accounting.events import (
     ApproximateDP,
     Gaussian,
     PureDP,

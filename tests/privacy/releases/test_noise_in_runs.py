@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import silent
 from scipy import stats
-from test_releases import decoder
+from test_matrices import decoder
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.encoding import packed_size, unpack
