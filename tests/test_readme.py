@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedbandit_jax.privacy import Budget, calibrate
+from fedbandit_jax.privacy.releases import RELEASES, make
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -22,6 +23,31 @@ def test_table_of_released_epsilons():
         for method, value in (("theorem", theorem_epsilon), ("released", released_epsilon)):
             exact = calibrate(budget, n_syncs=400, method=method).epsilon_exact
             assert exact == pytest.approx(value, abs=0.006 if value > 0.1 else 5e-4, rel=3e-3)
+
+
+def test_table_of_shuffle_models():
+    models = {"vector sum": "shuffle_vector_sum", "amplification": "shuffle_amplified"}
+    row = r"^\| (vector sum|amplification), \(([\d.e-]+), ([\d.e-]+)\) \| (\S+) \| (\S+), (\S+) \| (\S+) \|$"
+    rows = re.findall(row, README, re.M)
+    assert len(rows) == 5
+    for model, epsilon, delta, *cells in rows:
+        common: dict = dict(n_syncs=400, trust=models[model], n_agents=100, batch=25, dim=10)
+        theorem, released, gives, tight = (float(cell.strip("*")) for cell in cells)
+        for method, variance in (("theorem", theorem), ("released", released), ("tight", tight)):
+            c = calibrate(Budget(float(epsilon), float(delta)), method=method, **common)
+            assert c.sigma**2 == pytest.approx(variance, rel=0.05 if method == "theorem" else 4e-3)
+            if method == "released":
+                assert c.epsilon_exact == pytest.approx(gives, rel=4e-3, abs=1e-12)
+
+
+def test_table_of_releases():
+    """Largest prefix variance times squared sensitivity."""
+    rows = re.findall(r"^\| `(\w+)`(?:, `\w+`)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", README, re.M)
+    assert [name for name, *_ in rows] == [name for name in RELEASES if name != "prefix_tree"]
+    for name, *cells in rows:
+        for n_syncs, cell in zip((16, 400, 4096), cells):
+            release = make(name, n_syncs)
+            assert release.sensitivity_sq() * release.prefix_variance().max() == pytest.approx(float(cell), rel=5e-3)
 
 
 def test_files_it_names_exist():
