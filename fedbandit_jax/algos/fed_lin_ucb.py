@@ -15,7 +15,7 @@ from fedbandit_jax.algos._fixed_batch import BoundFedLinUCB
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.interfaces import Algorithm, Spec
 from fedbandit_jax.privacy import calibration, releases
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
 from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages, Rounded
 from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
@@ -23,7 +23,6 @@ from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
 # parameters about privacy noise
 PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
 REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
-MAX_NORM = 1 + 1e-6  # float32 unit vectors; calibration inflates the noise to match
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,8 +265,8 @@ def private_fed_lin_ucb(
             authors' constants, with theta_norm = sqrt d).
         regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
             matrix is projected on the positive semidefinite cone, free in privacy, and a smaller lambda is enough.
-        messages: False, the noise of all messages together is drawn at once, which is exact in law; True, every message
-            of every silo is randomised, passed on and analysed: slow, for audits.
+        messages: False, what the messages of all silos add up to is drawn at once, in their law; True, every message of
+            every silo is randomised, passed on and analysed: slow, for audits.
         alpha, subgaussian, theta_norm, exploration_scale, name: as in `fed_lin_ucb`.
 
     Raises:

@@ -13,13 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from fedbandit_jax.privacy.accounting import amplification, gaussian_epsilon, gaussian_mu, quantised
-from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, Budget
+from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM, Budget
 from fedbandit_jax.privacy.encoding import packed_size
 from fedbandit_jax.privacy.noise import NORMAL_LIMIT
 from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SecAgg, Shuffled, SiloLocal, VectorSum
 from fedbandit_jax.privacy.releases import Release
 
-MAX_NORM = 1 + 1e-6  # float32 unit vectors; the noise that runs is inflated to match
 GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
 DISCRETE = "Gaussian differential privacy, corrected for integer noise and rounding"
@@ -195,7 +194,7 @@ def secagg(ask: Ask) -> Answer:
 
     def answer(mu: float) -> Answer:
         sigma = ask.sensitivity * MAX_NORM**2 / mu
-        room = min(2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**17 / sigma)
+        room = min(2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
         scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
         if scale * sigma < math.sqrt(m):
             raise ValueError(

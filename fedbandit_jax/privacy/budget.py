@@ -10,6 +10,7 @@ from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 # sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise
 # std on every entry of bias and covariance (spec: joint sensitivity; attained at <x, x'> = -1/2, y = y' = 1).
 JOINT_SENSITIVITY_SQ = {"replace": 4.5, "add_remove": 2.0}
+MAX_NORM = 1 + 1e-6  # what float32 makes of unit vectors; the noise that runs is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
     "add_remove": "one user's contribution replaced by zero",

@@ -18,7 +18,9 @@ METHODS = ("tight", "theorem", "released")
 
 
 class Trust(NamedTuple):
-    """A trust model: who adds the noise, and what it works with."""
+    """A trust model: who adds the noise, and what it works with. Entered in `TRUST`, one of your own works like ours:
+    its calibrator turns an `Ask` (what is wanted, checked) into an `Answer` (sigma, true epsilon, protocol).
+    """
 
     sentence: str
     calibrator: Callable[[Ask], Answer]

@@ -9,11 +9,11 @@ NORMAL_LIMIT = 1e6  # variance above which a binomial is drawn as a rounded Gaus
 
 
 def discrete_gaussian(key: Array, sigma: Array | float, shape: tuple[int, ...]) -> Array:
-    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), int32, for 1/2 <= sigma <= 2^17.
+    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), int32, for 1/2 <= sigma <= 2^24.
 
     Rejection from x = round(sigma N(0, 1)): what is proposed too rarely is the centre, P(x) / Q(x) <= P(0) / Q(0), so x
     is kept with probability P(x) Q(0) / (Q(x) P(0)) >= 1/2. Exact up to float32, and to the 5.4 sigma that float32
-    normal draws reach.
+    normal draws reach. Beyond 2^17 these do not reach every integer: a uniform one below sigma / 2^17 is added.
 
     Reference: Canonne, Kamath & Steinke (2020) define the law.
     """
@@ -28,11 +28,13 @@ def discrete_gaussian(key: Array, sigma: Array | float, shape: tuple[int, ...]) 
 
     def attempt(carry):
         key, kept, done = carry
-        key, normals, coins = jax.random.split(key, 3)
+        key, normals, coins, fill = jax.random.split(key, 4)
         x = jnp.round(sigma * jax.random.normal(normals, shape))
+        gap = jnp.maximum(sigma / 2**17, 1).astype(jnp.int32)
+        x_filled = x.astype(jnp.int32) + jax.random.randint(fill, shape, 0, gap) - gap // 2
         coin = jax.random.uniform(coins, shape, minval=jnp.finfo(jnp.float32).tiny)
         accept = jnp.log(coin) < log_ratio(x) - log_ratio(jnp.zeros(()))
-        return key, jnp.where(done, kept, x.astype(jnp.int32)), done | accept
+        return key, jnp.where(done, kept, x_filled), done | accept
 
     start = (key, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
     return lax.while_loop(lambda carry: ~carry[2].all(), attempt, start)[1]

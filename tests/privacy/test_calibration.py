@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy import Budget, _calibrators, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
-from fedbandit_jax.privacy.calibration import METHODS, TRUST, check
+from fedbandit_jax.privacy.calibration import METHODS, TRUST, Answer, Trust, check
+from fedbandit_jax.privacy.protocols import Central
 from fedbandit_jax.privacy.releases import RELEASES, make
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
@@ -234,3 +235,25 @@ def test_budgets_of_its_own_for_every_silo():
             fb.algos.private_fed_lin_ucb([*budgets, other])
     with pytest.raises(ValueError, match="one budget for each of 4 silos, got 3"):
         algo.certificate(fb.Spec(n_agents=4, n_arms=4, dim=2, max_norm=1.0), 200)
+
+
+def test_a_trust_model_of_ones_own(monkeypatch, key):
+    """Entered in the registry, it calibrates, runs and certifies like those of the library."""
+
+    def cautious(ask):
+        answer = _calibrators.central(ask)
+        protocol = Central(std=2 * answer.protocol.std)
+        return Answer(
+            sigma=2 * answer.sigma, epsilon=ask.epsilon(2 * answer.sigma), accountant="ours", protocol=protocol
+        )
+
+    trust = Trust("cautious: twice the noise", cautious, None, ("tight",), (), "of the sum over silos")
+    monkeypatch.setitem(TRUST, "cautious", trust)
+    env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(Budget(1.0, 0.1), trust="cautious", batch=5)
+    result = fb.simulate(env, algo, horizon=20, key=key, n_seeds=2)
+    assert result.certificate.claim == "certified"
+    assert result.certificate.trust == "cautious: twice the noise"
+    assert 0 < result.certificate.epsilon_exact < 0.6
+    central = calibrate(Budget(1.0, 0.1), n_syncs=4, trust="central")
+    assert result.certificate.noise_std == pytest.approx(2 * central.sigma)

@@ -238,7 +238,7 @@ def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messag
     counts = np.asarray(pack(jnp.asarray(first)) if first is not None else state.view, float)
     steps = counts * float(channel.protocol.scale if trust == "secagg" else channel.protocol.g[0])
     centre = 0.0 if trust == "secagg" else float(M * B * channel.protocol.b[0] / 2)
-    np.testing.assert_allclose((steps + centre) % 1 % 0.999, 0, atol=2e-3)
+    assert abs(steps + centre - np.round(steps + centre)).max() < 0.05  # float32 of 10^5 steps
 
 
 def test_rounding_is_unbiased_whatever_the_silos_have(key):
