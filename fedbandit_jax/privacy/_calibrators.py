@@ -194,7 +194,8 @@ def secagg(ask: Ask) -> Answer:
 
     def answer(mu: float) -> Answer:
         sigma = ask.sensitivity * MAX_NORM**2 / mu
-        room = min(2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
+        fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)  # steps at which rounding costs a thousandth
+        room = min(fine, 2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
         scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
         if scale * sigma < math.sqrt(m):
             raise ValueError(
