@@ -57,7 +57,7 @@ def bars(result: fb.Result, ax: Axes) -> None:
         share = (value - mean[-1]) / (mean[0] - mean[-1])
         ax.text(value * 1.08, i, f"{value:,.0f} ({share:.1%} of the excess)", va="center", fontsize="small")
     ax.set(xscale="log", xlabel=f"group regret after {result.rounds[-1]} rounds", xlim=(None, mean.max() * 20))
-    ax.set_title("Ingredients at ε = 1, δ = 0.1, each added to those above (green: certified)", fontsize="medium")
+    ax.set_title("One ingredient after the other, ε = 1, δ = 0.1 (green: certified)", fontsize="medium")
     ax.invert_yaxis()
 
 

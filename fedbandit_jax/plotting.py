@@ -97,7 +97,11 @@ def against_epsilon(result: Result, *, title: str, ax: Axes) -> None:
         style, claim = CLAIMS[members[0].certificate.claim]
         epsilons = [one.certificate.epsilon or math.nan for one in members]
         ax.errorbar(epsilons, mean, error, fmt=f"o{style}", markersize=4, color=colour, label=f"{name}: {claim}")
-    ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ asked for", title=title)
+    asked = sorted({one.epsilon for one in result.certificates.values() if one.epsilon is not None})
+    ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ asked for")
+    ax.set_xticks(asked, [f"{epsilon:g}" for epsilon in asked])
+    ax.set_xticks([], minor=True)
+    ax.set_title(title, fontsize="medium")
     ax.set_ylabel(f"group regret after {result.rounds[-1]} rounds")
     ax.grid(alpha=0.3, which="both")
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")

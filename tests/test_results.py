@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -154,3 +155,16 @@ def test_plot(result, tmp_path):
     np.testing.assert_allclose(axes.lines[0].get_ydata(), result["plain"].time_average.mean(0))
     path = fb.plotting.save_png(figure, tmp_path / "figure.png")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_against_epsilon(key):
+    env = fb.envs.sphere(2, 3, 2, rewards="bernoulli")
+    algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), name="ours")]
+    result = fb.sweep(env, algos, grid={"epsilon": [0.5, 2.0]}, horizon=50, key=key, n_seeds=2)
+    ax = plt.subplots()[1]
+    fb.plotting.against_epsilon(result, title="a title", ax=ax)
+    assert ax.get_title() == "a title"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.5", "2"]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["FedLinUCB", "ours: certified"]
+    plt.close("all")
