@@ -180,7 +180,7 @@ def calibrate(
         common: dict[str, Any] = dict(delta=delta, n_syncs=n_syncs, release=release, adjacency=adjacency)
         print(f"sigma = {sigma:g} gives epsilon = {epsilon_of(sigma, visits=visits, **common):.6g}")
         return
-    worst = make(release, n_syncs).prefix_variance().max()
+    worst = make(release, n_syncs).largest_variance()
     print(
         f"{'epsilon':>8} {'method':>9} {'sigma':>11} {'sigma^2':>11} {'server std':>11} {'really epsilon':>15}  sound"
     )

@@ -23,7 +23,7 @@ def certify(
     claim, reason = _claim(noises, lazy=lazy, bounded=bounded)
     worst = max(noises, key=lambda noise: noise.epsilon_exact)
     budget, trust = worst.budget, TRUST[worst.trust]
-    variance = releases.make(worst.release, worst.n_syncs).prefix_variance().max()
+    variance = releases.make(worst.release, worst.n_syncs).largest_variance()
     times = "once; users do not return" if worst.visits == 1 else f"up to {worst.visits} times, always to the same silo"
     return Certificate(
         claim=claim,

@@ -22,6 +22,7 @@ from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
 
 # parameters about privacy noise
 PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
+MAX_SYNCS = 10**7  # whose variances are listed on the host
 REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
 
 
@@ -103,7 +104,10 @@ class FedLinUCB(Algorithm):
         self._check(spec)
         if not self.lazy and self.batch > REFRESH:
             raise ValueError(f"batch must be <= {REFRESH} unless lazy=True, got {self.batch}")
-        noises, n_syncs = self.calibrate(spec, horizon), horizon // self.batch
+        n_syncs = horizon // self.batch
+        if n_syncs > MAX_SYNCS:
+            raise ValueError(f"horizon must be at most {MAX_SYNCS:,} batches of {self.batch} rounds, got {horizon}")
+        noises = self.calibrate(spec, horizon)
         channel, stds = Exact(n_agents=spec.n_agents), np.zeros(n_syncs)
         if noises:
             protocol, release = protocol_of(noises), releases.make(self.release, n_syncs)

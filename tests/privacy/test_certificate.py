@@ -89,6 +89,14 @@ def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
         assert (algo.bind(UNIT, 1000).channel.protocol.std.astype(float) >= noise.sigma * longest).all()
 
 
+def test_certificates_of_endless_runs():
+    """10^9 synchronisations are certified without being listed; running them is refused."""
+    algo = fb.algos.private_fed_lin_ucb(BUDGET)
+    assert algo.certificate(UNIT, 25 * 10**9).releases_per_user == 30
+    with pytest.raises(ValueError, match="horizon must be at most 10,000,000 batches of 25 rounds, got 25000000000"):
+        algo.bind(UNIT, 25 * 10**9)
+
+
 def test_nothing_released():
     c = certificate(horizon=24)
     assert c.claim == "certified"

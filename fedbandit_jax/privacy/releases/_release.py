@@ -114,6 +114,10 @@ class Release(abc.ABC):
         """Variance of the noise of every prefix for noise of variance 1: squared row norms of R, (S,)."""
         return (self._materialise(self.init, self.step) ** 2).sum(1)
 
+    def largest_variance(self) -> float:
+        """Of all prefixes; the trees know it without listing them."""
+        return float(self.prefix_variance().max())
+
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> np.ndarray:
         """Matrix of a linear recurrence in float64: its outputs when input k is unit vector k, stacked over k."""
         n = self.n_syncs

@@ -60,6 +60,10 @@ class InputPerturbation(Release):
         """k."""
         return np.arange(1.0, self.n_syncs + 1)
 
+    def largest_variance(self) -> float:
+        """S."""
+        return float(self.n_syncs)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Toeplitz(Release):

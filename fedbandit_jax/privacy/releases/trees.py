@@ -67,6 +67,10 @@ class Tree(Release):
         """popcount(k)."""
         return np.bitwise_count(np.arange(1, self.n_syncs + 1)).astype(float)
 
+    def largest_variance(self) -> float:
+        """At k = 2^m - 1, the largest such k <= S."""
+        return float((self.n_syncs + 1).bit_length() - 1)
+
     def encoder(self) -> np.ndarray:
         """Row k covers batches k - 2^ctz(k) + 1 .. k."""
         k = np.arange(1, self.n_syncs + 1)[:, None]
@@ -143,6 +147,11 @@ class Honaker(Tree):
         for level in range(self.n_levels):
             variance += ((k >> level) & 1) / (2 - 2.0**-level)
         return variance
+
+    def largest_variance(self) -> float:
+        """At k = 2^m - 1, the largest such k <= S."""
+        ones = (self.n_syncs + 1).bit_length() - 1
+        return float((1 / (2 - 2.0 ** -np.arange(ones))).sum())
 
     def encoder(self) -> np.ndarray:
         """Row (k, l) covers batches k - 2^l + 1 .. k, for every l <= ctz(k)."""

@@ -54,6 +54,7 @@ def test_closed_forms(name, n):
     assert release.touched() == np.count_nonzero(c, axis=0).max()
     assert release.message_bound() == pytest.approx(np.abs(c).sum(1).max(), rel=1e-12)
     np.testing.assert_allclose(release.prefix_variance(), (r**2).sum(1), rtol=1e-10)
+    assert release.largest_variance() == pytest.approx((r**2).sum(1).max(), rel=1e-10)
     if release.sums_of_batches:
         assert set(np.unique(c)) <= {0, 1}
 
