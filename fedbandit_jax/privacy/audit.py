@@ -148,6 +148,21 @@ def audit(
         sensitivity: the declared one.
         measure: `(view, other) -> float`, size of the difference in the units of `sensitivity`, noise being equal.
         name: for reports.
+
+    Returns:
+        An `Audit`; print it, or several as a `table`, or draw them with `fb.plotting.audits`.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    Example:
+        >>> def laplace(key, data):  # 1-DP if neighbours differ by 1
+        ...     return data + jax.random.laplace(key)
+        >>> claims = [{"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 0.5, "delta": 1e-6}]
+        >>> [audit(laplace, 0.0, 1.0, key=jax.random.key(0), n_runs=20_000, **claim).passed for claim in claims]
+        [True, False]
+
+    Reference: Jagielski, Ullman & Oprea (2020); Nasr et al. (2023) for the Gaussian bound.
     """
     start = time.perf_counter()
     epsilon, delta = validate.positive("epsilon", epsilon), validate.within("delta", delta, 0, 1)
