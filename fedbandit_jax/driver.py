@@ -156,11 +156,16 @@ def _advance():
 
 
 def _seeds_together(n_seeds: int, worlds: Any, states: Any) -> int:
-    """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache."""
+    """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache.
+
+    A divisor of their number, so that nothing remains: XLA:CPU would compile the remainder again, and run it beside the
+    rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
+    """
     if jax.default_backend() != "cpu":
         return n_seeds
     bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds
-    return max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
+    most = max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
+    return max(group for group in range(1, most + 1) if n_seeds % group == 0)
 
 
 @dataclasses.dataclass(frozen=True)

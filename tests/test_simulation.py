@@ -408,3 +408,11 @@ def test_spec_is_compared_by_value():
     assert again.spec == ENV.spec
     assert hash(again.spec) == hash(ENV.spec)
     assert dataclasses.replace(ENV.spec, dim=6) != ENV.spec
+
+
+def test_seeds_are_grouped_without_remainder():
+    """A remainder would be compiled again, and on two cores two batched LAPACK calls can wait for each other."""
+    state = np.zeros((24, driver.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
+    assert driver._seeds_together(24, (), state) == 6
+    assert driver._seeds_together(23, (), state[:23]) == 1
+    assert driver._seeds_together(24, (), state[:, :10]) == 24

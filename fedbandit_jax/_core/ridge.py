@@ -126,9 +126,9 @@ def update(posterior: Posterior, gain: Gain) -> Posterior:
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
-def project_psd(values: Array, vectors: Array) -> Array:
-    """Nearest positive semidefinite matrix in Frobenius norm, from eigenvalues (..., d) and vectors (..., d, d)."""
-    return (vectors * jnp.maximum(values, 0)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+def with_spectrum(values: Array, vectors: Array) -> Array:
+    """The symmetric matrix of these eigenvalues (..., d) and eigenvectors (..., d, d)."""
+    return jnp.matmul(vectors * values[..., None, :], jnp.swapaxes(vectors, -1, -2), precision="highest")
 
 
 def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:

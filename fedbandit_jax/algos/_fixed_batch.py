@@ -100,8 +100,9 @@ class BoundFedLinUCB(Algorithm):
         lam, width = self.regularization, self.width
         if self.project or self.known_noise is not None:
             values, vectors = jnp.linalg.eigh(gram)
-            if self.project:
-                gram = ridge.project_psd(values, vectors)
+            # Also when nothing is projected: of two LAPACK calls that do not wait for each other, jaxlib 0.10.2 may let
+            # both wait for ever on two cores.
+            gram = ridge.with_spectrum(jnp.maximum(values, 0) if self.project else values, vectors)
             if self.known_noise is not None:
                 lam, width = self.known_noise(k, values)
         posterior, ok = ridge.solve((lam * jnp.eye(len(gram)) + gram)[None], bias[None])

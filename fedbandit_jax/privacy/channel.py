@@ -18,6 +18,8 @@ from fedbandit_jax.privacy.encoding import pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.protocols import Protocol
 from fedbandit_jax.privacy.releases import Release
 
+MAX_BITS = 10**9  # of message-level vector sums, one byte each
+
 
 class Sums(NamedTuple):
     """Compensated sum of all batches."""
@@ -122,6 +124,13 @@ class Messages(Aggregated):
     def init(self, dim: int) -> ChannelState:
         """Silos that have encoded nothing, and a server that has decoded nothing."""
         size, release = packed_size(dim), self.release
+        if self.protocol.needs_users:
+            bits = release.n_syncs * self.batch * self.n_agents * size * self.protocol.width
+            if bits > MAX_BITS:
+                raise ValueError(
+                    f"messages=True would hold {bits:.3g} bits of users' messages at once, more than {MAX_BITS:.0e}: "
+                    "choose fewer silos, rounds or features"
+                )
         decoder = release.init((size,))
         users = jnp.zeros((release.n_syncs, self.batch, size, self.n_agents)) if self.protocol.needs_users else ()
         state = ChannelState(

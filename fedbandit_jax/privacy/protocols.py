@@ -30,6 +30,7 @@ class Protocol:
     needs_users = False  # R works on the users in the node, not on their sum
     shows_sum = False  # whoever is not trusted sees A's output and nothing else
     on_grid = False  # messages and noise are integers
+    width = 0  # most bits that a user sends for an entry, with `needs_users`
 
     def init(self, size: int) -> Any:
         """State before the first release of vectors of D = `size` entries."""

@@ -7,7 +7,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax._core import random
-from fedbandit_jax._core.ridge import project_psd
+from fedbandit_jax._core.ridge import with_spectrum
 from fedbandit_jax.privacy.encoding import unpack
 from fedbandit_jax.process import RoundProcess
 
@@ -129,7 +129,9 @@ def test_long_sums_do_not_lose_the_small_terms(key):
 def test_projection_is_the_nearest_psd_matrix(key):
     matrix = np.asarray(unpack(jax.random.normal(key, (27,)), 6)[:, :6])
     values, vectors = np.linalg.eigh(matrix)
-    np.testing.assert_allclose(project_psd(values, vectors), (vectors * values.clip(0)) @ vectors.T, atol=1e-5)
+    np.testing.assert_allclose(
+        with_spectrum(values.clip(0), vectors), (vectors * values.clip(0)) @ vectors.T, atol=1e-5
+    )
 
 
 def test_released_constants():

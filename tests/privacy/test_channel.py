@@ -267,3 +267,10 @@ def test_long_nodes_do_not_overflow(key):
     numbers, bits = c.protocol.uplink(jnp.int32(2**19), 0, 2)
     assert float(numbers) == pytest.approx(2 * 10_000 * 2.0**19)
     assert float(bits) == pytest.approx(2 * g + b)
+
+
+def test_messages_that_would_not_fit_are_refused():
+    env = fb.envs.sphere(100, 2, 10, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(BUDGET, trust="shuffle_vector_sum", messages=True)
+    with pytest.raises(ValueError, match="messages=True would hold .* bits of users' messages at once"):
+        fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), n_seeds=2)
