@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from tqdm import tqdm
 
-from fedbandit_jax._core import random
+from fedbandit_jax._core import random, validate
 from fedbandit_jax.algos import FedLinUCB, private_fed_lin_ucb
 from fedbandit_jax.envs import Script, script
 from fedbandit_jax.interfaces import Algorithm
@@ -41,7 +41,8 @@ class Case:
     neighbour: Any
     epsilon: float
     delta: float
-    gaussian: bool = True
+    gaussian: bool = False
+    fixed_control_flow: bool = False
     sensitivity: float | None = None
     measure: Callable[[Any, Any], Any] | None = None
 
@@ -82,19 +83,30 @@ def neighbours(horizon: int, n_agents: int, adjacency: str, visits: int) -> tupl
 
 
 def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
-    """A fixed-batch linear algorithm, over `N_SYNCS` batches of its size."""
+    """A certified fixed-batch linear algorithm, over `N_SYNCS` batches of its size.
+
+    Its users have one arm each, so that nothing but the release is tried; `transcript` takes any script.
+    """
     budget = algo.budget
     if not isinstance(budget, Budget):
         raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
+    validate.integer("n_agents", n_agents, at_least=1)
     horizon = N_SYNCS * algo.batch
     one, other = neighbours(horizon, n_agents, budget.adjacency, algo.visits)
+    certificate = algo.certificate(one.spec, horizon)
+    if certificate.claim != "certified":
+        raise ValueError(
+            f"algo must be certified for its claim to be audited, got {certificate.claim}: {certificate.reason}"
+        )
     (noise,) = algo.calibrate(one.spec, horizon)
     bound = algo.bind(one.spec, horizon)
     replay: dict[str, Any] = {}
     if not noise.protocol.on_grid:  # else rounding depends on the data, and does not cancel
         release = bound.channel.release  # pyright: ignore[reportAttributeAccessIssue]
         replay["sensitivity"] = algo.visits * (noise.releases_per_user * budget.joint_sensitivity_sq) ** 0.5
-        replay["measure"] = _prefixes_moved(release) if release.prefix_at_silo or not algo.messages else _messages_moved
+        replay["measure"] = (
+            _prefixes_moved(release, algo.messages) if release.prefix_at_silo or not algo.messages else _messages_moved
+        )
     return Case(
         name=name or " ".join((algo.trust, algo.release, *(("messages",) if algo.messages else ()))),
         mechanism=transcript(bound, one, horizon),
@@ -102,6 +114,8 @@ def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
         neighbour=(other.contexts, other.answers),
         epsilon=budget.epsilon,
         delta=budget.delta,
+        gaussian=True,
+        fixed_control_flow=True,
         **replay,
     )
 
@@ -111,13 +125,13 @@ def _messages_moved(view: Any, other: Any) -> float:
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
-def _prefixes_moved(release: Release) -> Callable[[Any, Any], float]:
-    """The same from private prefix sums, (S, d, d + 1) or packed (S, M, 1, D): their increments are the batches'."""
+def _prefixes_moved(release: Release, by_silo: bool) -> Callable[[Any, Any], float]:
+    """The same from private prefix sums, (S, d, d + 1), or packed `by_silo`, (S, M, D): increments are the batches'."""
     encoder = release.encoder()
 
     def measure(view: Any, other: Any) -> float:
         moved = view[0] - other[0]
-        moved = np.asarray(pack(jnp.asarray(moved)) if moved.ndim == 3 else moved.sum((1, 2)), float)
+        moved = np.asarray(moved.sum(1) if by_silo else pack(jnp.asarray(moved)), float)
         return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
 
     return measure
@@ -139,6 +153,7 @@ def shipped() -> list[Case]:
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
+        case(n_agents=3, release="prefix_tree", messages=True),
         case(calibration="theorem", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree add_remove"),
         case(visits=2, name="silo_local tree 2 visits"),
@@ -156,9 +171,17 @@ def load(path: Path) -> list[Case]:
     spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ValueError(f"controls must be a Python file, got {str(path)!r}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    cases = [value() for name, value in vars(module).items() if name.startswith("broken_")]
+    module, name, cases = importlib.util.module_from_spec(spec), path.name, []
+    try:
+        spec.loader.exec_module(module)
+        for name, value in vars(module).items():
+            if name.startswith("broken_"):
+                cases.append(value())
+    except Exception as error:
+        raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
+    for case in cases:
+        if not isinstance(case, Case):
+            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {case!r}")
     if not cases:
         raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
     return cases

@@ -141,7 +141,7 @@ def calibrate(
 ) -> None:
     """Print how much noise each budget needs, by every way of finding it, and what that noise really gives.
 
-    theorem: as printed in Zhou & Chowdhury (2024), Theorem 5.1 (5.3, 5.5 for the shuffle models). released: the
+    theorem: as printed in Zhou & Chowdhury (2024), Theorem 5.1 (Lemma F.2, Theorem 5.5 for shuffling). released: the
     authors' code. tight: exact. Releases: tree, prefix_tree, honaker, sqrt_toeplitz, blt, input_perturbation. Trust
     models: silo_local, shuffle_amplified, shuffle_vector_sum, secagg, central, local.
 
@@ -171,6 +171,8 @@ def calibrate(
 
     _check_budgets(epsilon, delta)
     batch = validate.integer("batch", batch, at_least=1)
+    for name, value in (("agents", agents), ("dim", dim), ("visits", visits)):
+        validate.integer(name, value, at_least=1)
     n_syncs = validate.integer("horizon", horizon, at_least=batch) // batch
     check(trust=trust, release=release, method="tight")
     print(f"{trust}, {release}, S = {n_syncs} releases, {adjacency} adjacency, delta = {delta:g}")
@@ -350,7 +352,12 @@ def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> int:
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"fedbandit: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, OverflowError) as error:
+        print(f"fedbandit: a number is too large for this machine: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("\nfedbandit: stopped; the same command continues where it was", file=sys.stderr)
+        resumes = (sys.argv[1:] if args is None else args)[:1] == ["simulate"]
+        again = "; the same command continues where it was" if resumes else ""
+        print(f"\nfedbandit: stopped{again}", file=sys.stderr)
         return 130
     return 0

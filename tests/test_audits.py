@@ -68,9 +68,26 @@ def test_cases_need_one_budget():
         audits.linear(fb.algos.private_fed_lin_ucb(budgets), n_agents=2)
 
 
+@pytest.mark.parametrize("options", [{"lazy": False}, {"calibration": "released"}])
+def test_only_certified_algorithms_have_a_case(options):
+    with pytest.raises(ValueError, match="algo must be certified for its claim to be audited, got"):
+        audits.linear(fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), batch=2, **options), n_agents=1)
+
+
 def test_controls_file_must_hold_controls(tmp_path):
     with pytest.raises(ValueError, match="controls must be a Python file, got"):
         audits.load(tmp_path / "nothing.py")
+    for text, words in (
+        ("def broken_x(:", "SyntaxError"),
+        ("def broken_x():\n    raise KeyError('y')", "KeyError in broken_x"),
+    ):
+        bad = tmp_path / "bad.py"
+        bad.write_text(text)
+        with pytest.raises(ValueError, match=f"controls must run, got {words}"):
+            audits.load(bad)
+    bad.write_text("def broken_x():\n    return 3")
+    with pytest.raises(ValueError, match="controls must return fb.audits.Case from broken_.*, got 3"):
+        audits.load(bad)
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
     with pytest.raises(ValueError, match=r"controls must define functions broken_\*, got none in"):

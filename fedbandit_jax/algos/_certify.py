@@ -35,13 +35,13 @@ def certify(
         delta=budget.delta,
         epsilon_exact=worst.epsilon_exact if bounded else math.inf,
         accountant=worst.accountant,
-        noise_std=max(noise.sigma for noise in noises),
+        noise_std=worst.sigma,
         noise_whose=trust.whose,
         server_noise_std=protocol.sum_std() * math.sqrt(variance),
         releases=worst.n_syncs,
         releases_per_user=worst.releases_per_user,
         per_silo=tuple((n.budget.epsilon, n.budget.delta, n.epsilon_exact) for n in noises) if len(noises) > 1 else (),
-        not_covered=(*trust.assumes, *_not_covered(lazy, spec.fixed_contexts)),
+        not_covered=(*(trust.assumes if worst.assuming else ()), *_not_covered(lazy, spec.fixed_contexts)),
     )
 
 

@@ -1,6 +1,7 @@
 """Privacy: budgets, exact accounting, continual-release mechanisms, protocols, certificates, audits."""
 
 from fedbandit_jax.certificate import Certificate as Certificate
+from fedbandit_jax.privacy.accounting import events as events
 from fedbandit_jax.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsilon

@@ -67,8 +67,8 @@ def _gaussian_sigma(ask: Ask) -> float:
     if ask.method == "tight":
         return ask.sensitivity / gaussian_mu(epsilon, delta)
     if ask.method == "theorem":
-        return math.sqrt(8 * kappa * (math.log(2 / delta) + epsilon)) / epsilon
-    return math.sqrt(kappa * (math.log(1 / delta) + epsilon)) / epsilon
+        return math.sqrt(8 * kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
+    return math.sqrt(kappa * (epsilon - math.log(delta))) / epsilon
 
 
 def _gaussian(ask: Ask, protocol: Callable[[np.float32], Protocol]) -> Answer:

@@ -39,6 +39,7 @@ class Audit:
         epsilon_cp: the one that holds for any mechanism.
         mu_lower: the lower bound of mu; None unless the mechanism is Gaussian.
         sensitivity, sensitivity_measured: declared, and largest difference under equal keys; None if not given.
+        fixed_control_flow: is it part of the claim that integers of the view do not depend on the data?
         same_control_flow: under equal keys, no integer or boolean of the view depends on the data.
         deterministic: equal keys and data gave equal views.
         n_runs, seconds: per side; of everything, compilation included.
@@ -56,6 +57,7 @@ class Audit:
     mu_lower: float | None
     sensitivity: float | None
     sensitivity_measured: float | None
+    fixed_control_flow: bool
     same_control_flow: bool
     deterministic: bool
     n_runs: int
@@ -71,7 +73,7 @@ class Audit:
         if not self.epsilon_lower <= self.epsilon:
             shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
             found.append(f"epsilon is {shown}, claimed {self.epsilon:g}")
-        if not self.same_control_flow:
+        if self.fixed_control_flow and not self.same_control_flow:
             found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
         declared, measured = self.sensitivity, self.sensitivity_measured
         if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # float32 views
@@ -130,6 +132,7 @@ def audit(
     n_runs: int = 100_000,
     confidence: float = 0.95,
     gaussian: bool = False,
+    fixed_control_flow: bool = False,
     sensitivity: float | None = None,
     measure: Callable[[Any, Any], Any] | None = None,
     name: str = "mechanism",
@@ -145,6 +148,7 @@ def audit(
         n_runs: runs per side.
         confidence: a true claim passes with at least this probability.
         gaussian: the view is Gaussian with a covariance that does not depend on the data; mu is bounded as well.
+        fixed_control_flow: the claim includes that no integer or boolean of the view depends on the data.
         sensitivity: the declared one.
         measure: `(view, other) -> float`, size of the difference in the units of `sensitivity`, noise being equal.
         name: for reports.
@@ -226,6 +230,7 @@ def audit(
         mu_lower=mu_lower,
         sensitivity=sensitivity,
         sensitivity_measured=measured,
+        fixed_control_flow=validate.boolean("fixed_control_flow", fixed_control_flow),
         same_control_flow=jax.tree.all(same),
         deterministic=jax.tree.all(jax.tree.map(np.array_equal, one, again)),
         n_runs=2 * half,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fedbandit_jax._core import validate
 from fedbandit_jax.privacy import _calibrators, releases
-from fedbandit_jax.privacy._calibrators import Answer, Ask
+from fedbandit_jax.privacy._calibrators import LEMMA, Answer, Ask
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Event, Gaussian
 from fedbandit_jax.privacy.budget import Budget
@@ -50,7 +50,7 @@ TRUST = {
         METHODS,
         ("n_agents", "batch"),
         "of a silo's message",
-        ("where amplification is claimed, silos that show the server their own messages, or send none",),
+        ("silos that show the server their own messages, or send none",),
         _SHUFFLE,
     ),
     "shuffle_vector_sum": Trust(
@@ -136,6 +136,11 @@ class Calibration:
         return self.epsilon_exact <= self.budget.epsilon
 
     @property
+    def assuming(self) -> bool:
+        """Does the proof need what the trust model assumes of other silos?"""
+        return self.trust != "shuffle_amplified" or self.accountant == LEMMA
+
+    @property
     def event(self) -> Event:
         """What one user's silo releases, for `fb.privacy.compose` with other mechanisms that see the same user."""
         if isinstance(self.protocol, (SiloLocal, Central, Local)):
@@ -207,6 +212,8 @@ def calibrate(
         elif name in model.needs:
             raise TypeError(f"{name} must be an integer >= 1 with trust={trust!r}, got None")
     mechanism = releases.make(release, n_syncs)
+    if not releases.is_built_in(mechanism):
+        mechanism.check()
     ask = Ask(
         budget=budget,
         method=method,
@@ -240,7 +247,7 @@ def check(*, trust: str, release: str, method: str, argument: str = "method") ->
     model = TRUST[validate.one_of("trust", trust, TRUST)]
     validate.one_of("release", release, releases.RELEASES)
     validate.one_of(argument, method, METHODS)
-    if releases.RELEASES[release].prefix_at_silo and trust != "silo_local":
+    if releases.make(release, 1).prefix_at_silo and trust != "silo_local":
         raise ValueError(
             f"release {release!r} has silos send private prefix sums: trust must be 'silo_local', got {trust!r}"
         )

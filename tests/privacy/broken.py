@@ -177,7 +177,7 @@ def two_armed(name, algo, first_user, other_user, batch, answers=1.0):
 
     one, other = data(first_user, 1.0), data(other_user, answers)
     env = fb.envs.script(*one)
-    case = linear(algo, n_agents=1)
+    case = linear(algo.replace(lazy=True, clip_rewards=True), n_agents=1)
     mechanism = transcript(algo.bind(env.spec, horizon), env, horizon)
     return replace(case, name=name, mechanism=mechanism, data=one, neighbour=other)
 
@@ -228,7 +228,7 @@ def broken_adaptive_schedule():
         neighbour=case.neighbour,
         epsilon=BUDGET.epsilon,
         delta=BUDGET.delta,
-        gaussian=False,
+        fixed_control_flow=True,
     )
     return bare
 

@@ -35,3 +35,8 @@ def make(name: str, n_syncs: int) -> Release:
     input_perturbation 400.00
     """
     return RELEASES[validate.one_of("release", name, RELEASES)](n_syncs)
+
+
+def is_built_in(release: Release) -> bool:
+    """Is it proved by our tests? Others are checked when they are calibrated."""
+    return type(release).__module__.startswith("fedbandit_jax.")

@@ -118,6 +118,32 @@ class Release(abc.ABC):
         """Of all prefixes; the trees know it without listing them."""
         return float(self.prefix_variance().max())
 
+    def check(self) -> None:
+        """Is C linear and not zero, and R C the prefix sum? Raises a ValueError that names the method which is not."""
+        name, n = type(self).__name__, min(self.n_syncs, 64)
+        small = dataclasses.replace(self, n_syncs=n)
+        gammas = np.random.default_rng(0).standard_normal((n, 3)).astype(np.float32)
+        encoder, decoder = small.encode_init((3,)), small.init((3,))
+        messages, prefixes = [], []
+        for k, gamma in enumerate(gammas, start=1):
+            message, encoder = small.encode(encoder, jnp.int32(k), jnp.asarray(gamma))
+            if np.shape(message) != (small.n_parts, 3):
+                raise ValueError(
+                    f"{name}.encode must return a message of shape {(small.n_parts, 3)}, got {np.shape(message)}"
+                )
+            prefix, decoder = small.decode(decoder, jnp.int32(k), message)
+            messages += list(np.asarray(message)[np.asarray(small.live(jnp.int32(k)))])
+            prefixes.append(np.asarray(prefix))
+        matrix = small.encoder()
+        if not np.allclose(messages, matrix @ gammas, atol=1e-3):
+            raise ValueError(f"{name}.encode must be linear in the batch sums, got another message for the same sums")
+        if not np.allclose(prefixes, np.cumsum(gammas, axis=0), atol=1e-3):
+            raise ValueError(
+                f"{name}.decode must return the sum of all batches from messages without noise, got others"
+            )
+        if not (matrix**2).sum(0).min() > 0:
+            raise ValueError(f"{name}.encode must send every batch, got a sensitivity of 0")
+
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> np.ndarray:
         """Matrix of a linear recurrence in float64: its outputs when input k is unit vector k, stacked over k."""
         n = self.n_syncs

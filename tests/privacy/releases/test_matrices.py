@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy import Budget, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 
 SIZES = [
@@ -244,3 +244,36 @@ def test_a_billion_synchronisations():
         assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (30.0, 30, 2.0**29)
     release = make("input_perturbation", 10**9)
     assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (1.0, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("encode", "decode", "words"),
+    [
+        (
+            lambda s, k, g: (jnp.sign(g)[None] * g[None] ** 2, s),
+            lambda s, k, m: (s + m[0], s + m[0]),
+            "encode must be linear",
+        ),
+        (lambda s, k, g: (g[None], s), lambda s, k, m: (m[0], s), "decode must return the sum of all batches"),
+        (lambda s, k, g: (g, s), lambda s, k, m: (s + m, s + m), "encode must return a message of shape"),
+    ],
+)
+def test_releases_of_users_are_checked(monkeypatch, encode, decode, words):
+    """Entered in the registry, a release whose matrices are not what they should be is never calibrated."""
+
+    class Mine(Release):
+        def encode_init(self, shape):
+            return jnp.zeros(shape)
+
+        def encode(self, state, k, gamma):
+            return encode(state, k, gamma)
+
+        def init(self, shape):
+            return jnp.zeros(shape)
+
+        def decode(self, state, k, message):
+            return decode(state, k, message)
+
+    monkeypatch.setitem(RELEASES, "mine", Mine)
+    with pytest.raises(ValueError, match=f"Mine.{words}"):
+        calibrate(Budget(1.0, 0.1), n_syncs=10, release="mine")
