@@ -31,6 +31,7 @@ def test_simulate(tmp_path, capsys):
     assert "certified" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_simulate_real_data(tmp_path):
     pytest.importorskip("sklearn")
     assert main(["simulate", "--env", "breast_cancer", "--horizon", "30", "--seeds", "1", "--out", str(tmp_path)]) == 0

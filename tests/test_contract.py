@@ -36,12 +36,8 @@ ALGOS = {
         fb.algos.private_fed_lin_ucb(BUDGET, batch=4, confidence=confidence, messages=messages, **options)
         for confidence, messages, options in (
             ("known_noise", False, dict(release="blt")),
-            ("known_noise", True, dict(release="honaker")),
-            ("released", False, dict(release="sqrt_toeplitz", visits=2)),
+            ("released", True, dict(release="honaker", visits=2)),
             ("theory", False, dict(trust="secagg", release="blt")),
-            ("theory", True, dict(trust="secagg")),
-            ("theory", False, dict(trust="central", release="input_perturbation")),
-            ("theory", True, dict(trust="shuffle_amplified")),
             ("theory", False, dict(trust="shuffle_vector_sum")),
             ("theory", False, dict(trust="local", release="input_perturbation")),
         )

@@ -422,11 +422,8 @@ def test_seeds_are_grouped_without_remainder():
 @pytest.mark.parametrize(
     "options",
     [
-        dict(release="blt"),
         dict(release="honaker", confidence="known_noise", regularizer="project"),
-        dict(trust="secagg", release="tree"),
         dict(trust="secagg", release="blt"),
-        dict(trust="secagg", release="blt", confidence="known_noise"),
         dict(trust="shuffle_vector_sum"),
     ],
     ids=lambda options: " ".join(options.values()),

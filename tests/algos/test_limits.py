@@ -132,7 +132,7 @@ def test_tight_beats_theorem_and_both_are_certified(key):
     assert (final(result, "tight") < final(result, "theorem")).all()
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "secagg", "shuffle_vector_sum", "central"])
+@pytest.mark.parametrize("trust", ["silo_local", "shuffle_vector_sum"])
 def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
     env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")
@@ -168,6 +168,7 @@ def test_orderings_of_the_trust_models(key):
         assert difference.mean() > 4.44 * difference.std(ddof=1) / np.sqrt(12), (better, worse)
 
 
+@pytest.mark.slow
 def test_orderings_of_the_releases(key):
     """Less noise, less regret; the law of the noise helps; the same certified epsilon throughout."""
     env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")

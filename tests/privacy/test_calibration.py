@@ -148,8 +148,8 @@ def test_theorem_of_vector_sum_names_its_condition():
 
 @pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1e6])
-@pytest.mark.parametrize("delta", [1e-300, 0.5, 1 - 1e-12])
-@pytest.mark.parametrize("n_syncs", [1, 10**5])
+@pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
+@pytest.mark.parametrize("n_syncs", [1, 10**4])
 def test_extremes_end_in_a_number_or_a_sentence(trust, release, method, epsilon, delta, n_syncs):
     try:
         c = calibrate(Budget(epsilon, delta), n_syncs=n_syncs, release=release, method=method, trust=trust, **SIZE)

@@ -16,7 +16,7 @@ M, B, D, S = 3, 2, 2, 5
 SPEC = fb.Spec(n_agents=M, n_arms=2, dim=D, max_norm=1.0, rewards_in_unit=True)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 N = 40_000
-PAIRS = [("silo_local", release) for release in RELEASES]
+PAIRS = [("silo_local", release) for release in ("tree", "honaker", "blt")]
 PAIRS += [
     ("secagg", "tree"),
     ("secagg", "honaker"),
@@ -25,6 +25,8 @@ PAIRS += [
     ("shuffle_amplified", "tree"),
 ]
 PAIRS += [("local", "input_perturbation")]
+DEEPER = [("silo_local", release) for release in RELEASES if ("silo_local", release) not in PAIRS]
+PAIRS += [pytest.param(*pair, marks=pytest.mark.slow) for pair in DEEPER]
 
 
 def users():
