@@ -113,7 +113,7 @@ def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
     protocol, release, levels = small_vector_sum()
     assert release.n_levels == levels
-    n = 5000
+    n = 1500
     a = sample(Messages(n_agents=M, protocol=protocol, release=release, batch=B), key, n)
     b = sample(Rounded(n_agents=M, protocol=protocol, release=release), jax.random.fold_in(key, 1), n)
     assert (abs(a.mean(0) - exact()) < 5 * a.std(0) / np.sqrt(n)).all()
