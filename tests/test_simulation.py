@@ -7,7 +7,6 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import driver, simulation
-from fedbandit_jax.process import RoundProcess
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -409,37 +408,3 @@ def test_spec_is_compared_by_value():
     assert again.spec == ENV.spec
     assert hash(again.spec) == hash(ENV.spec)
     assert dataclasses.replace(ENV.spec, dim=6) != ENV.spec
-
-
-def test_seeds_are_grouped_without_remainder():
-    """A remainder would be compiled again, and on two cores two batched LAPACK calls can wait for each other."""
-    state = np.zeros((24, driver.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
-    assert driver._seeds_together(24, (), state) == 6
-    assert driver._seeds_together(23, (), state[:23]) == 1
-    assert driver._seeds_together(24, (), state[:, :10]) == 24
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(release="honaker", confidence="known_noise", regularizer="project"),
-        dict(trust="secagg", release="blt"),
-        dict(trust="shuffle_vector_sum"),
-    ],
-    ids=lambda options: " ".join(options.values()),
-)
-def test_seeds_side_by_side_equal_each_alone(key, options):
-    """At 2,627 statistics a release, where jaxlib 0.10.2 has read unwritten memory with two seeds on two cores."""
-    env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), batch=5, **options)
-    both = fb.simulate(env, algo, horizon=40, key=key, n_seeds=2)
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, 40), horizon=40)
-    init, step = jax.jit(process.init), jax.jit(process.step)
-    for seed in range(2):
-        alone = jax.random.fold_in(key, seed)
-        world, state = init(alone)
-        total = 0.0
-        for k in range(process.n_steps):
-            world, state, metrics = step(alone, world, state, k)
-            total += float(metrics.regret.sum())
-        assert both.regret[seed, -1] == pytest.approx(total, rel=0.02)  # float32: an argmax may fall the other way

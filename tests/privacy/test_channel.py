@@ -227,12 +227,18 @@ def test_unpacked_noise_has_the_symmetric_law(key):
     assert abs(np.corrcoef(noise[:, 0, 0], noise[:, 0, 1])[0, 1]) < 5 / np.sqrt(200_000)
 
 
-@pytest.mark.parametrize(("trust", "release"), [("secagg", "tree"), ("secagg", "blt"), ("shuffle_vector_sum", "tree")])
-@pytest.mark.parametrize("messages", [True, False])
+@pytest.mark.parametrize(
+    ("trust", "release", "messages"),
+    [
+        ("secagg", "tree", False),
+        ("secagg", "tree", True),
+        ("secagg", "blt", False),
+        ("secagg", "blt", True),
+        ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
+    ],
+)
 def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
     """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
-    if (trust, messages) == ("shuffle_vector_sum", True):
-        pytest.skip("the counts of ones are integers by construction")
     channel = channel_of(trust, release, messages=messages)
     x, y = users()
     _, state = channel.step(key, jnp.int32(1), channel.init(D), x[0], y[0])

@@ -51,8 +51,6 @@ class Release(abc.ABC):
 
     n_syncs: int
 
-    sums_of_batches: ClassVar[bool] = False
-    """Is every message a plain sum of batches (C is a 0/1 matrix)? A shuffler works on nothing else."""
     prefix_at_silo: ClassVar[bool] = False
     """Does the silo decode its own messages and send the private prefix sum?"""
 

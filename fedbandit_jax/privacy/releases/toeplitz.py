@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +20,6 @@ MAX_SYNCS = 10**7
 @dataclasses.dataclass(frozen=True)
 class InputPerturbation(Release):
     """Every batch sum is released once and the server adds them up: C = I, so prefix k carries k noises."""
-
-    sums_of_batches: ClassVar[bool] = True
 
     def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
         """Nothing to remember."""

@@ -26,8 +26,6 @@ class Tree(Release):
     level, (kappa, *shape).
     """
 
-    sums_of_batches: ClassVar[bool] = True
-
     @property
     def n_levels(self) -> int:
         """kappa. (The paper's `1 + log(T/B)` has no base; natural logarithms would be unsound.)"""

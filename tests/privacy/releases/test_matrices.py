@@ -52,7 +52,7 @@ def test_closed_forms(name, n):
     assert release.message_bound() == pytest.approx(np.abs(c).sum(1).max(), rel=1e-12)
     np.testing.assert_allclose(release.prefix_variance(), (r**2).sum(1), rtol=1e-10)
     assert release.largest_variance() == pytest.approx((r**2).sum(1).max(), rel=1e-10)
-    if release.sums_of_batches:
+    if "toeplitz" not in name and name != "blt":  # plain sums of batches
         assert set(np.unique(c)) <= {0, 1}
 
 
@@ -152,12 +152,6 @@ def test_silos_encode_and_the_server_decodes_in_a_scan(name, key):
 
 def test_who_sends_what():
     made = {name: make(name, 8) for name in RELEASES}
-    assert [name for name in made if made[name].sums_of_batches] == [
-        "tree",
-        "prefix_tree",
-        "honaker",
-        "input_perturbation",
-    ]
     assert [name for name in made if made[name].prefix_at_silo] == ["prefix_tree"]
     assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
     assert [int(made["honaker"].live(k).sum()) for k in range(1, 9)] == [1, 2, 1, 3, 1, 2, 1, 4]
