@@ -1,53 +1,210 @@
-"""Samplers of privacy noise that JAX does not have."""
+"""Samplers of integers that JAX does not have, or not for large parameters.
+
+Parameters may be traced, and broadcast against `shape`. "Exact" is up to float32 comparisons of exact words: every
+probability is right to 1e-4 relative or 2^-31 absolute.
+"""
+
+import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.special import ndtr
 
-NORMAL_LIMIT = 1e6  # variance above which a binomial is drawn as a rounded Gaussian
+from fedbandit_jax._core import wide
+from fedbandit_jax._core.random import bits
+
+NORMAL_LIMIT = 1e6  # variance above which a centred binomial is drawn as a rounded Gaussian
+_DEBYE = 64.0  # variance from which a Skellam law is known well enough by its asymptotic expansion
+_TINY = 1e-30  # a probability or rate of no consequence, whose logarithm is finite
+_LN2 = 0.6931472
+
+Shape = tuple[int, ...]
 
 
-def discrete_gaussian(key: Array, sigma: Array | float, shape: tuple[int, ...]) -> Array:
-    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), int32, for 1/2 <= sigma <= 2^24.
+def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
+    """Integers with P(x) proportional to exp(-|x| / scale), int32, for 0 <= scale <= 2^25. Exact, without rejection.
 
-    Rejection from x = round(sigma N(0, 1)): what is proposed too rarely is the centre, P(x) / Q(x) <= P(0) / Q(0), so x
-    is kept with probability P(x) Q(0) / (Q(x) P(0)) >= 1/2. Exact up to float32, and to the 5.4 sigma that float32
-    normal draws reach. Beyond 2^17 these do not reach every integer: a uniform one below sigma / 2^17 is added.
+    Binary digit j of a geometric variable, P(k) ~ e^(-k / scale), is 1 with probability 1 / (1 + e^(2^j / scale)),
+    independently of the others. x is +-(1 + such a variable), each with the probability of digit 0, or else 0.
+    """
+    first, second = bits(key, 16 * math.prod(shape))
+    words = jnp.concatenate([first, second]).reshape(32, *shape)
+    thresholds = (_digits(scale, shape) * 2.0**32).astype(jnp.uint32)
+    zero = jnp.broadcast_to(jnp.tanh(0.5 / jnp.asarray(scale, jnp.float32)), shape)  # P(0), which 1 - 2 P(1) would lose
+    side = jnp.uint32(2**31) - (zero * 2.0**31).astype(jnp.uint32)
+    magnitude = 1 + ((words[1:] < thresholds).astype(jnp.int32) << _column(31, len(shape))).sum(0)
+    return jnp.where(words[0] < side, magnitude, jnp.where(~words[0] < side, -magnitude, 0))
 
-    Reference: Canonne, Kamath & Steinke (2020) define the law.
+
+def laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
+    """Laplace noise, float32, whose tails reach 44 scales: an exponential from 64 random bits, and a sign."""
+    magnitude, rest = (words.reshape(shape) for words in bits(key, math.prod(shape)))
+    uniform = (magnitude.astype(jnp.float32) + ((rest >> 1).astype(jnp.float32) + 0.5) * 2.0**-31) * 2.0**-32
+    return jnp.where(rest & 1 == 1, scale, -scale) * -jnp.log(uniform)
+
+
+def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape: Shape) -> wide.Wide:
+    """Sum of n independent `discrete_laplace`, two's complement, for 1 <= n <= 2^30 in time independent of n. Exact.
+
+    Each is a difference of two geometric variables, so the sum is one of binomials, digit by digit.
+    """
+    counts = binomial(key, n, _digits(scale, shape), (2, 31, *shape))
+
+    def shift_add(total: wide.Wide, digit: Array) -> tuple[wide.Wide, None]:
+        return wide.add(wide.shift_left(total, 1), wide.from_int32(digit)), None
+
+    zero = jnp.zeros(shape, jnp.uint32)
+    return lax.scan(shift_add, wide.Wide(zero, zero), counts[0] - counts[1], reverse=True)[0]
+
+
+def discrete_gaussian(key: Array, sigma: Array | float, shape: Shape) -> Array:
+    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), int32, for 1/2 <= sigma <= 2^24. Exact.
+
+    Reference: Canonne, Kamath & Steinke (2020), whose discrete Laplace proposal is a staircase here.
     """
     sigma = jnp.asarray(sigma, jnp.float32)
+    return _rejection(key, lambda x: -((x.astype(jnp.float32) / sigma) ** 2) / 2, sigma, shape)
+
+
+def binomial(key: Array, n: Array | int, p: Array | float, shape: Shape) -> Array:
+    """Bin(n, p), int32, for 0 <= n <= 2^30 and any p in [0, 1]. Exact."""
+    n, p = jnp.asarray(n, jnp.int32), jnp.asarray(p, jnp.float32)
+    q = jnp.clip(jnp.minimum(p, 1 - p), _TINY)
+    mode, centre = _exact_product(n + 1, q)
+    failures = (n - mode).astype(jnp.float32) + 0.5
+    tilt = jnp.log1p(centre / (failures * q))  # ln of odds mode + 1/2 : failures over odds q : 1 - q
 
     def log_ratio(x: Array) -> Array:
-        """ln P(x) / Q(x) up to a constant."""
-        inner, outer = ndtr((0.5 - jnp.abs(x)) / sigma), ndtr((-0.5 - jnp.abs(x)) / sigma)
-        cell = jnp.log(jnp.maximum(inner - outer, jnp.finfo(jnp.float32).tiny))
-        wide = -((x / sigma) ** 2) / (24 * sigma**2)  # float32 loses the difference, but it is nearly the density's
-        return jnp.where(sigma < 8, -((x / sigma) ** 2) / 2 - cell, wide)
+        inside = (mode + x >= 0) & (mode + x <= n)
+        return jnp.where(inside, -_factorial_ratio(mode, x) - _factorial_ratio(n - mode, -x) - x * tilt, -jnp.inf)
 
-    def attempt(carry):
-        key, kept, done = carry
-        key, normals, coins, fill = jax.random.split(key, 4)
-        x = jnp.round(sigma * jax.random.normal(normals, shape))
-        gap = jnp.maximum(sigma / 2**17, 1).astype(jnp.int32)
-        x_filled = x.astype(jnp.int32) + jax.random.randint(fill, shape, 0, gap) - gap // 2
-        coin = jax.random.uniform(coins, shape, minval=jnp.finfo(jnp.float32).tiny)
-        accept = jnp.log(coin) < log_ratio(x) - log_ratio(jnp.zeros(()))
-        return key, jnp.where(done, kept, x_filled), done | accept
-
-    start = (key, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
-    return lax.while_loop(lambda carry: ~carry[2].all(), attempt, start)[1]
+    k = mode + _rejection(key, log_ratio, jnp.sqrt(n * q * (1 - q)), shape, start=mode)
+    return jnp.where(p > 0.5, n - k, k)
 
 
-def centred_binomial(key: Array, n: Array, shape: tuple[int, ...], *, exact: bool) -> Array:
+def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
+    """Poisson(rate), int32, for 0 <= rate <= 2^30. Exact."""
+    rate = jnp.clip(jnp.asarray(rate, jnp.float32), _TINY, 2.0**30)
+    mode = rate.astype(jnp.int32)
+    tilt = jnp.log1p((0.5 - (rate - jnp.floor(rate))) / rate)
+
+    def log_ratio(x: Array) -> Array:
+        return jnp.where(mode + x >= 0, -_factorial_ratio(mode, x) - x * tilt, -jnp.inf)
+
+    return mode + _rejection(key, log_ratio, jnp.sqrt(rate), shape, start=mode)
+
+
+def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
+    """Poisson(v / 2) - Poisson(v / 2), int32, for variances 0 <= v <= 2^52. Exact.
+
+    From v = 64 on by rejection: P(x) / P(0) = I_x(v) / I_0(v), in Debye's expansion with one correction (DLMF 10.41.3);
+    the next one is below 2e-5.
+    """
+    few_key, many_key = jax.random.split(key)
+    variance = jnp.asarray(variance, jnp.float32)
+    few = poisson(few_key, jnp.minimum(variance, _DEBYE) / 2, (2, *shape))
+    v = jnp.maximum(variance, _DEBYE)
+
+    def log_ratio(x: Array) -> Array:
+        z = x / v
+        root = jnp.sqrt(1 + z**2)
+        exponent = v * (z**2 / (1 + root) - z * jnp.arcsinh(z))
+        correction = jnp.log1p((3 - 5 * (z / root) ** 2) / (24 * v * root)) - jnp.log1p(1 / (8 * v))
+        return exponent - jnp.log1p(z**2) / 4 + correction
+
+    return jnp.where(variance < _DEBYE, few[0] - few[1], _rejection(many_key, log_ratio, jnp.sqrt(v), shape))
+
+
+def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> Array:
+    """Polya(r, beta), P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), int32, for 1/4096 <= r <= 1.
+
+    Differences of two, summed over n users with r = 1 / n, are `discrete_laplace(scale)`, for scale <= 2^25. It is
+    Poisson with a Gamma(r) rate of *scale* beta / (1 - beta): Chowdhury & Zhou (2023), whose code uses the inverse.
+    """
+    gamma_key, poisson_key = jax.random.split(key)
+    gamma = jax.random.gamma(gamma_key, jnp.asarray(r, jnp.float32), shape)
+    return poisson(poisson_key, gamma / jnp.expm1(1 / jnp.asarray(scale, jnp.float32)), shape)
+
+
+def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Array:
     """Bin(n, 1/2) - n/2, float32; a rounded Gaussian where its variance n/4 is at least `NORMAL_LIMIT`.
 
-    `exact=False` promises that it is everywhere, and saves the exact sampler (float32, wrong for n >= 10^7).
+    `exact=False` promises that it is everywhere, and saves the exact sampler.
     """
     normals, binomials = jax.random.split(key)
     limit = jnp.round(jnp.sqrt(n) / 2 * jax.random.normal(normals, shape))
     if not exact:
         return limit
     few = jnp.minimum(n, 4 * NORMAL_LIMIT)
-    return jnp.where(n < 4 * NORMAL_LIMIT, jax.random.binomial(binomials, few, 0.5, shape) - few / 2, limit)
+    return jnp.where(n < 4 * NORMAL_LIMIT, binomial(binomials, few.astype(jnp.int32), 0.5, shape) - few / 2, limit)
+
+
+def _rejection(
+    key: Array, log_ratio: Callable[[Array], Array], std: Array, shape: Shape, start: Array | int = 1
+) -> Array:
+    """Integers x >= -start with ln P(x) = log_ratio(x) + a constant, concave with its maximum at 0.
+
+    Proposed are a number h of leading zeros, P(h) = 2^(-h-1), a place in cell h, [h width, (h+1) width), and a side of
+    -1/2: integers from the bits of two words, whose other bits are the coin. By concavity P / Q is largest at the inner
+    edge of a cell h <= 4 (tested), as the width, a power of two, is at least 0.58 std. A third to a half are kept.
+    """
+    width = jnp.int32(1) << jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0).astype(jnp.int32)
+    cells = _column(5, max(width.ndim, jnp.ndim(start)))
+    edges = cells * width
+    peak = (jnp.maximum(log_ratio(edges), log_ratio(~edges)) + _LN2 * cells).max(0)
+
+    def attempt(carry):
+        i, kept, done = carry
+        first, second = (words.reshape(shape) for words in bits(jax.random.fold_in(key, i), math.prod(shape)))
+        zeros = lax.clz(first | 1).astype(jnp.int32)
+        place = (second & (width - 1).astype(jnp.uint32)).astype(jnp.int32)
+        side = -((second >> 31) & (start > 0)).astype(jnp.int32)
+        x = (zeros * width + place) ^ side
+        coin = (first << (zeros + 1).astype(jnp.uint32)) | (jnp.uint32(1) << zeros.astype(jnp.uint32))
+        log_coin = jnp.log(coin.astype(jnp.float32) * 2.0**-32)
+        reject = log_coin > log_ratio(x) + _LN2 * zeros - peak  # false for NaN: the loop ends, whatever the parameters
+        return i + 1, jnp.where(done, kept, x), done | ~reject
+
+    init = (jnp.int32(0), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
+    return lax.while_loop(lambda carry: ~carry[2].all(), attempt, init)[1]
+
+
+def _factorial_ratio(a: Array, x: Array) -> Array:
+    """ln (a + x)! / a! - x ln(a + 1/2), with nothing large that cancels (Loader 2000, about a + 1/2 instead of a).
+
+    With y = a + 1/2, ln a! = y ln y - y + ln sqrt(2 pi) - e(y). x < -a gives anything but an exception.
+    """
+    y = a.astype(jnp.float32) + 0.5
+    t = x / y
+    v = t / (2 + t)
+    series = t * v + 2 * (1 + t) * v**3 * (1 / 3 + v**2 * (1 / 5 + v**2 * (1 / 7 + v**2 / 9)))
+    deviance = jnp.where(jnp.abs(t) < 0.25, series, (1 + t) * jnp.log1p(t) - t)
+    return y * deviance + _stirling(y) - _stirling((a + x).astype(jnp.float32) + 0.5)
+
+
+def _stirling(y: Array) -> Array:
+    """e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2), to 1e-6 for y >= 1/2."""
+    s = y**2
+    return y / (24 * (s + 7 / 120 - 0.015049 / (s + 0.486)))
+
+
+def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
+    """k next to n p - 1/2 and k + 1/2 - n p, for n <= 2^30 + 1: the product in pieces that float32 holds."""
+    high = lax.reduce_precision(p, 8, 11)
+    pieces = [piece * part for piece in (n >> 20 << 20, n & 0xFFC00, n & 0x3FF) for part in (high, p - high)]
+    whole = [jnp.floor(piece) for piece in pieces]
+    rest = sum(piece - below for piece, below in zip(pieces, whole))
+    k = sum(below.astype(jnp.int32) for below in whole) + jnp.floor(rest).astype(jnp.int32)
+    return k, 0.5 - (rest - jnp.floor(rest))
+
+
+def _digits(scale: Array | float, shape: Shape) -> Array:
+    """Probabilities of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
+    scale = jnp.asarray(scale, jnp.float32)
+    return 1 / (1 + jnp.exp(jnp.exp2(_column(31, len(shape)).astype(jnp.float32)) / scale))
+
+
+def _column(length: int, ndim: int) -> Array:
+    """0, 1, .. along a new leading axis, before `ndim` others."""
+    return jnp.arange(length).reshape(length, *[1] * ndim)

@@ -1,63 +1,233 @@
-"""Integer noise has the laws stated, and not those of a slightly different scale."""
+"""Integer noise has the laws stated, and not those of a slightly different scale.
+
+Seeds are fixed. A right law must have p > 1e-4 (`ALPHA`), a wrong one p < 1e-6.
+"""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from fedbandit_jax.privacy.noise import NORMAL_LIMIT, centred_binomial, discrete_gaussian
+from fedbandit_jax._core import wide
+from fedbandit_jax.privacy import noise
 
-N = 200_000
+N = 100_000
+ALPHA = 1e-4
 
 
-def p_value(draws, values, pmf):
-    """Chi-square test of draws against a pmf on `values`, rare values pooled."""
-    counts = np.array([(draws == v).sum() for v in values])
-    common = pmf * len(draws) > 20
-    observed, expected = counts[common], pmf[common] * len(draws)
-    rest = len(draws) - observed.sum(), len(draws) - expected.sum()
-    if rest[1] > 5:
-        observed, expected = np.append(observed, rest[0]), np.append(expected, rest[1])
+def p_value(draws, law):
+    """Chi-square test on cells between quantiles of the law, finer in the tails; those too rare are pooled."""
+    edges = np.unique(law.ppf(special.expit(np.linspace(-8, 8, 61))))
+    expected = np.diff(law.cdf(edges), prepend=0, append=1) * len(draws)
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(expected))
+    rare = expected < 5
+    pooled = [np.append(cells[~rare], cells[rare].sum()) for cells in (observed, expected)]
+    observed, expected = (cells[pooled[1] > 0] for cells in pooled)
     return stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)
 
 
-def gaussian_pmf(sigma, values):
-    weights = np.exp(-(values**2) / (2 * sigma**2))
-    return weights / weights.sum()
+def lattice(weight, reach):
+    values = np.arange(-reach, reach + 1)
+    weights = weight(values)
+    return stats.rv_discrete(values=(values, weights / weights.sum()))
 
 
-@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0, 8.0, 20.0])
-def test_discrete_gaussian(key, sigma):
-    draws = np.asarray(jax.jit(lambda k: discrete_gaussian(k, sigma, (N,)))(key))
-    values = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4).astype(float)
+def laplace_law(scale):
+    return stats.dlaplace(1 / scale)
+
+
+def gaussian_law(sigma):
+    return lattice(lambda x: np.exp(-((x / sigma) ** 2) / 2), int(12 * sigma) + 3) if sigma < 1e3 else normal(sigma**2)
+
+
+def skellam_law(v):
+    return lattice(lambda x: special.ive(x, v), int(12 * v**0.5) + 12) if v < 1e5 else normal(v)
+
+
+def normal(variance):
+    return stats.norm(0, variance**0.5)
+
+
+def polya_law(r, scale):
+    return stats.nbinom(r, -np.expm1(-1 / scale))
+
+
+def binomial_law(n, p):
+    return stats.binom(n, np.float32(p))
+
+
+LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
+    "laplace": (noise.discrete_laplace, laplace_law, [(s,) for s in (0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25)], (1.1,)),
+    "gaussian": (noise.discrete_gaussian, gaussian_law, [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)], (1.05,)),
+    "binomial": (
+        noise.binomial,
+        binomial_law,
+        [(1, 0.2), (10, 0.3), (1000, 0.5), (10**6, 0.01), (10**9, 0.37), (2**30, 3e-9), (30, 0.9)],
+        (1, 1.1),
+    ),
+    "poisson": (noise.poisson, stats.poisson, [(m,) for m in (0.02, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
+    "skellam": (noise.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
+    "polya": (
+        noise.polya,
+        polya_law,
+        [(1 / 4096, 30.0), (1 / 64, 2.0), (0.5, 100.0), (1.0, 0.3), (1.0, 2.0**25)],
+        (1, 1.25),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws(key, name):
+    """All parameters in one call; for each, the law with its last parameter a little larger is refuted."""
+    sampler, law, params, factor = LAWS[name]
+    columns = [np.array(column)[:, None] for column in zip(*params)]
+    draws = jax.jit(lambda *args: sampler(key, *args, (len(params), N)))(*columns)
     assert draws.dtype == np.int32
-    assert p_value(draws, values, gaussian_pmf(sigma, values)) > 1e-4
-    assert p_value(draws, values, gaussian_pmf(1.05 * sigma, values)) < 1e-6
+    for x, param in zip(np.asarray(draws), params):
+        assert p_value(x, law(*param)) > ALPHA, param
+        if param != (1 / 4096, 30.0):  # 80 draws are not 0
+            assert p_value(x, law(*np.multiply(param, factor))) < 1e-6, param
+        if (std := law(*param).std()) > 1e4:  # no lattice coarser than the integers
+            counts = np.bincount(x % 8, minlength=8)
+            assert stats.chisquare(counts).pvalue > ALPHA
+            kurtosis = float(law(*param).stats("k"))
+            assert abs(x.astype(float).var() / std**2 - 1) < 4 * ((kurtosis + 2) / N) ** 0.5
 
 
-@pytest.mark.parametrize("sigma", [1e3, 1e5, 2.0**24])
-def test_wide_discrete_gaussian(key, sigma):
-    draws = np.asarray(jax.jit(lambda k: discrete_gaussian(k, sigma, (N,)))(key), float)
-    assert stats.kstest(draws / sigma, "norm").pvalue > 1e-4
-    assert stats.kstest(draws / (1.05 * sigma), "norm").pvalue < 1e-6
-    counts = np.bincount((draws % 8).astype(int), minlength=8)  # no lattice coarser than the integers
-    assert stats.chi2.sf(((counts - N / 8) ** 2 / (N / 8)).sum(), 7) > 1e-4
+def factorials(k):
+    return np.where(k < 0, np.inf, special.gammaln(np.maximum(k, 0) + 1.0))
 
 
-@pytest.mark.parametrize("n", [1, 7, 400])
-def test_binomial(key, n):
-    draws = np.asarray(centred_binomial(key, np.float32(n), (N,), exact=True)) + n / 2
-    values = np.arange(n + 1)
-    assert p_value(draws, values, stats.binom.pmf(values, n, 0.5)) > 1e-4
-    if n > 1:
-        assert p_value(draws, values, stats.binom.pmf(values, n, 0.47)) < 1e-6
+def poisson_exponent(x, rate):
+    rate = np.float32(rate).astype(float)
+    k = np.floor(rate) + x
+    return k * np.log(rate) - factorials(k)
+
+
+def binomial_exponent(x, n, p):
+    p = np.float32(p).astype(float)
+    k = np.floor((n + 1) * p) + x
+    return k * np.log(p) + (n - k) * np.log1p(-p) - factorials(k) - factorials(n - k)
+
+
+def skellam_exponent(x, v):
+    return np.log(special.ive(x, v))
+
+
+def gaussian_exponent(x, sigma):
+    return -((x / sigma) ** 2) / 2
+
+
+RATES = np.geomspace(1e-3, 1e6, 399)
+P = np.linspace(0.0025, 0.5, 200)
+EXPONENTS = {  # sampler, ln of its law at mode + x, parameters
+    "poisson": (noise.poisson, poisson_exponent, [RATES]),
+    "few": (noise.binomial, binomial_exponent, [np.resize([1, 2, 3, 7, 30], 200), P]),
+    "many": (noise.binomial, binomial_exponent, [np.geomspace(100, 1e9, 200).astype(int), P]),
+    "rare": (noise.binomial, binomial_exponent, [np.full(399, 10**9), RATES / 1e9]),
+    "skellam": (noise.skellam, skellam_exponent, [np.geomspace(64, 1e5, 200)]),
+    "gaussian": (noise.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**24, 200)]),
+}
+
+
+@pytest.mark.parametrize("name", EXPONENTS)
+def test_rejection(key, name, monkeypatch):
+    """ln P is right within 8 standard deviations, and `_rejection` finds the largest P / Q, over the whole range."""
+    sampler, exponent, params = EXPONENTS[name]
+    seen = []
+
+    def spy(key, log_ratio, std, shape, start=1):
+        del key, start
+        width = np.float32(2) ** jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0)
+        edges = jnp.int32(width * np.arange(32)[:, None])
+        x = jnp.int32(jnp.round(np.linspace(-8, 8, 65)[:, None] * jnp.maximum(std, 1)))
+        seen.append((x, log_ratio(x), jnp.maximum(log_ratio(edges), log_ratio(~edges))))
+        return jnp.zeros(shape, jnp.int32)
+
+    def values(*args):
+        sampler(key, *args, args[0].shape)
+        return seen[-1]
+
+    monkeypatch.setattr(noise, "_rejection", spy)
+    x, found, edges = (np.asarray(v, float) for v in jax.jit(values)(*params))
+    right = exponent(x, *params) - exponent(0 * x[:1], *params)
+    assert (np.isneginf(found) == np.isneginf(right)).all()
+    seen = right > -40
+    assert np.abs(found[seen] - right[seen]).max() < 1e-4
+    assert (edges + np.arange(32)[:, None] * np.log(2)).argmax(0).max() <= 3
+
+
+@pytest.fixture(scope="module")
+def draw_polya():
+    return jax.jit(lambda key, r, scale: noise.polya(key, r, scale, (2**18,)))
+
+
+@pytest.mark.parametrize("n", [2, 16, 256])
+def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
+    """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
+    scale = 4.0
+    inverted = -1 / np.log(-np.expm1(-1 / scale))
+    for s, right in ((scale, True), (inverted, False)):
+        parts = np.asarray(draw_polya(key, 1 / n, s)).reshape(2, n, -1)
+        p = p_value((parts[0] - parts[1]).sum(0), laplace_law(scale))
+        assert p > ALPHA if right else p < 1e-6
+
+
+SUMS = [(3, 3.0), (10**6, 1.0), (10**6, 30.0), (10**9, 1e4), (2**30, 2.0**25)]
+
+
+def test_sums_of_discrete_laplace(key):
+    """Against the convolution for three of them, against moments for many; 64 bits do not overflow."""
+    n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
+    draws = jax.jit(lambda n, s: noise.discrete_laplace_sum(key, s, n, (len(SUMS), 10_000)))(n.astype(np.int32), scale)
+    few, *many = wide.to_int(draws)
+    values = np.arange(-100, 101)
+    three = [np.convolve(np.convolve(pmf, pmf), pmf) for s in (3.0, 3.3) for pmf in [laplace_law(s).pmf(values)]]
+    values = np.arange(-300, 301)
+    right, wrong = (stats.rv_discrete(values=(values, pmf / pmf.sum())) for pmf in three)
+    assert p_value(few.astype(int), right) > ALPHA
+    assert p_value(few.astype(int), wrong) < 1e-6
+    for draw, (n, scale) in zip(many, SUMS[1:]):
+        x = (draw / float(n * laplace_law(scale).var()) ** 0.5).astype(float)
+        assert abs(x.mean()) < 4 * (1 / len(x)) ** 0.5
+        assert abs(x.var() - 1) < 4 * (2 / len(x)) ** 0.5
+        assert abs(stats.kurtosis(x)) < 4 * (24 / len(x)) ** 0.5
+        assert p_value(x, normal(1)) > ALPHA
+        assert p_value(1.1 * x, normal(1)) < 1e-6
+    assert len(set(many[-1] % 16)) == 16
+
+
+def test_constants_and_batching(key):
+    """Degenerate laws are constants, NaN ends; and draws do not depend on vmap."""
+    one = jnp.ones(5)
+
+    def draws(key):
+        return (
+            noise.discrete_laplace(key, 0 * one, (5,)),
+            noise.binomial(key, 2**30, one * np.array([0, 1, 1e-12, 0.5, 0.9]), (5,)),
+            noise.discrete_gaussian(key, one * np.array([np.nan, 0.5, 10, 1e3, 1e6]), (5,)),
+        )
+
+    keys = jax.random.split(key, 3)
+    zeros, counts, _ = batched = jax.jit(jax.vmap(draws))(keys)
+    assert not zeros.any()
+    assert (counts[:, :3] == np.array([0, 2**30, 0])).all()
+    alone = jax.tree.map(lambda *x: jnp.stack(x), *map(jax.jit(draws), keys))
+    jax.tree.map(np.testing.assert_array_equal, batched, alone)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_large_binomials_are_gaussian(key, exact):
-    """Beyond the float32 sampler's range the limit takes over, whatever `exact` says."""
-    n = 4e8
-    assert n / 4 > NORMAL_LIMIT
-    draws = np.asarray(centred_binomial(key, np.float32(n), (N,), exact=exact))
-    assert stats.kstest(draws / (np.sqrt(n) / 2), "norm").pvalue > 1e-4
-    assert stats.kstest(draws / (1.05 * np.sqrt(n) / 2), "norm").pvalue < 1e-6
+def test_centred_binomial(key, exact):
+    """Beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says; below only where it may."""
+    n = np.float32([[7], [400], [4e8]])
+    draws = jax.jit(lambda n: noise.centred_binomial(key, n, (3, N), exact=exact))(n)
+    few, some, many = np.asarray(draws + n / 2 if exact else draws)
+    if exact:
+        assert p_value(few, stats.binom(7, 0.5)) > ALPHA
+        assert p_value(some, stats.binom(400, 0.5)) > ALPHA
+        assert p_value(some, stats.binom(400, 0.49)) < 1e-6
+        many = many - 2e8
+    assert n[2] / 4 > noise.NORMAL_LIMIT
+    assert p_value(many, normal(1e8)) > ALPHA
+    assert p_value(many, normal(1.2e8)) < 1e-6

@@ -1,0 +1,37 @@
+"""Control flow that stays control flow under vmap."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+
+@jax.custom_batching.custom_vmap
+def largest(x: Array) -> Array:
+    """x itself; under vmap the largest of all lanes, the same for each, so that loops may use it as a bound.
+
+    A `while_loop` whose condition differs between lanes computes everything for all of them and selects; one bounded by
+    the largest runs as often, but what does not depend on the lane is computed once.
+    """
+    return x
+
+
+@largest.def_vmap
+def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    del axis_size
+    return largest(x.max(0) if in_batched[0] else x), False
+
+
+def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
+    """`draw()`, two float32 arrays of one shape, computed in one pass and stored; k is any integer, traced.
+
+    XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same again. A loop
+    of one turn, which XLA cannot know from k, keeps them apart; one complex array keeps them together.
+    """
+    if jax.default_backend() != "cpu":
+        first, second = draw()
+        return first, second
+    start = k, jnp.zeros(jax.eval_shape(draw)[0].shape, jnp.complex64)
+    _, both = lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, lax.complex(*draw())), start)
+    return both.real, both.imag

@@ -1,0 +1,137 @@
+"""64-bit integers as two 32-bit words, because JAX has 32-bit integers unless a global switch is set.
+
+Two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Python integers are checked on the way in and out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+_ROW = 64  # 64 numbers up to 2^25 add up to less than 2^32
+
+
+class Wide(NamedTuple):
+    """64-bit integers."""
+
+    high: Array  # uint32
+    low: Array  # uint32
+
+
+def of(value: Any) -> Wide:
+    """Python integers (or an array or nested sequence of them) in [-2^63, 2^64), on the host.
+
+    >>> of(2**32 + 7)
+    Wide(high=array(1, dtype=uint32), low=array(7, dtype=uint32))
+    """
+    array = np.asarray(value, dtype=object)
+    words = [[(int(v) >> shift) & 0xFFFFFFFF for v in array.flat] for shift in (32, 0)]
+    return Wide(*(np.array(word, np.uint32).reshape(array.shape) for word in words))  # pyright: ignore[reportArgumentType]
+
+
+def to_int(x: Wide, *, signed: bool = True) -> np.ndarray:
+    """An object array of Python integers, on the host."""
+    high = np.asarray(x.high).astype(np.int32 if signed else np.uint32).astype(object)
+    return np.asarray(high * 2**32 + np.asarray(x.low).astype(object), object)
+
+
+def from_int32(x: Array) -> Wide:
+    """Sign-extended."""
+    return Wide((x >> 31).astype(jnp.uint32), x.astype(jnp.uint32))
+
+
+def add(a: Wide, b: Wide) -> Wide:
+    """a + b modulo 2^64."""
+    low = a.low + b.low
+    return Wide(a.high + b.high + (low < a.low).astype(jnp.uint32), low)
+
+
+def neg(a: Wide) -> Wide:
+    """-a modulo 2^64."""
+    return add(Wide(~a.high, ~a.low), Wide(jnp.zeros_like(a.high), jnp.ones_like(a.low)))
+
+
+def sub(a: Wide, b: Wide) -> Wide:
+    """a - b modulo 2^64."""
+    return add(a, neg(b))
+
+
+def less(a: Wide, b: Wide) -> Array:
+    """Is a < b, both unsigned?"""
+    return (a.high < b.high) | ((a.high == b.high) & (a.low < b.low))
+
+
+def negative(a: Wide) -> Array:
+    """Is the number negative, as two's complement?"""
+    return (a.high >> 31).astype(bool)
+
+
+def where(condition: Array, a: Wide, b: Wide) -> Wide:
+    """Elementwise choice."""
+    return Wide(jnp.where(condition, a.high, b.high), jnp.where(condition, a.low, b.low))
+
+
+def shift_left(a: Wide, bits: int) -> Wide:
+    """a 2^bits modulo 2^64, 0 <= bits < 32."""
+    if bits == 0:
+        return a
+    return Wide((a.high << bits) | (a.low >> (32 - bits)), a.low << bits)
+
+
+def mod(a: Wide, modulus: Wide) -> Wide:
+    """a modulo m in [0, m), for a two's complement and 1 <= m <= 2^62: long division, bit by bit."""
+    minus = negative(a)
+    magnitude = where(minus, neg(a), a)
+
+    def step(carry, _):
+        rest, todo = carry
+        rest = shift_left(rest, 1)
+        rest = Wide(rest.high, rest.low | (todo.high >> 31))
+        rest = where(less(rest, modulus), rest, sub(rest, modulus))
+        return (rest, shift_left(todo, 1)), None
+
+    shape = jnp.broadcast_shapes(jnp.shape(a.low), jnp.shape(modulus.low))
+    zero = jnp.zeros(shape, jnp.uint32)
+    todo = Wide(*(jnp.broadcast_to(word, shape) for word in magnitude))
+    (rest, _), _ = lax.scan(step, (Wide(zero, zero), todo), None, length=64)
+    flipped = minus & ((rest.high | rest.low) != 0)
+    return where(flipped, sub(modulus, rest), rest)
+
+
+def total(x: Array) -> Wide:
+    """Sum over the last axis of uint32 numbers, each at most 2^25; exact for fewer than 2^22 of them."""
+    short = -x.shape[-1] % _ROW
+    rows = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
+    rows = rows.reshape(*x.shape[:-1], -1, _ROW).sum(-1, dtype=jnp.uint32)
+    halves = (rows >> 16).sum(-1, dtype=jnp.uint32), (rows & 0xFFFF).sum(-1, dtype=jnp.uint32)
+    high, low = (Wide(jnp.zeros_like(half), half) for half in halves)
+    return add(shift_left(high, 16), low)
+
+
+def add_up(x: Wide) -> Wide:
+    """Sum over the last axis, of at most 2^16 numbers, modulo 2^64."""
+    limbs = [half.sum(-1, dtype=jnp.uint32) for word in (x.low, x.high) for half in (word & 0xFFFF, word >> 16)]
+    result = Wide(jnp.zeros_like(limbs[0]), limbs[0])
+    for place, limb in enumerate(limbs[1:], 1):
+        wide = shift_left(Wide(jnp.zeros_like(limb), limb), 16)
+        result = add(result, wide if place == 1 else Wide(limb if place == 2 else wide.low, jnp.zeros_like(limb)))
+    return result
+
+
+def from_float(x: Array) -> Wide:
+    """Nearest integers of float32 numbers below 2^63."""
+    size = jnp.abs(jnp.round(x))
+    high = jnp.floor(size * jnp.float32(2.0**-32))
+    magnitude = Wide(high.astype(jnp.uint32), (size - high * jnp.float32(2.0**32)).astype(jnp.uint32))
+    return where(x < 0, neg(magnitude), magnitude)
+
+
+def to_float(a: Wide) -> Array:
+    """float32, to 2^-23 relative."""
+    minus = negative(a)
+    magnitude = where(minus, neg(a), a)
+    value = magnitude.high.astype(jnp.float32) * jnp.float32(2.0**32) + magnitude.low.astype(jnp.float32)
+    return jnp.where(minus, -value, value)

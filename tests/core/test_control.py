@@ -1,0 +1,100 @@
+"""Loops stay loops under vmap, and what does not depend on the lane is computed once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fedbandit_jax._core.control import largest, once
+
+
+def plain(x):
+    return x
+
+
+def loop(bound, n, seed):
+    """Sum over i < n of something that depends on the seed only; `bound` is what ends the loop."""
+
+    def body(carry):
+        i, total = carry
+        return i + 1, total + jnp.where(i < n, jnp.sin(seed + i), 0)
+
+    end = bound(n)
+    return lax.while_loop(lambda carry: carry[0] < end, body, (jnp.int32(0), jnp.float32(0)))[1]
+
+
+def batched(bound):
+    """Over configurations (n) inside, seeds outside, as a driver does."""
+    return jax.vmap(jax.vmap(lambda n, seed: loop(bound, n, seed), (0, None)), (0, 0))
+
+
+N = jnp.array([[0, 3, 7], [5, 5, 1]])
+SEEDS = jnp.array([0.0, 10.0])
+
+
+def equation(bound):
+    (found,) = [e for e in jax.make_jaxpr(batched(bound))(N, SEEDS).eqns if e.primitive.name == "while"]
+    return found
+
+
+def shapes(bound):
+    """Of the condition's result, and of the sine inside."""
+    params = equation(bound).params
+    sine = [e for e in params["body_jaxpr"].eqns if e.primitive.name == "sin"]
+    return params["cond_jaxpr"].out_avals[0].shape, sine[0].outvars[0].aval.shape
+
+
+def test_the_bound_is_not_batched():
+    """Lanes with bounds of their own make the condition an array, and everything in the loop one value for each."""
+    assert shapes(largest) == ((), (2,))  # a sine for each seed
+    assert shapes(plain)[1] == (2, 3)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_results_are_those_of_single_runs(jit):
+    function = jax.jit(batched(largest)) if jit else batched(largest)
+    alone = [[loop(largest, n, seed) for n in row] for row, seed in zip(N, SEEDS)]
+    np.testing.assert_allclose(function(N, SEEDS), alone, rtol=1e-6)
+    exact = [[np.sin(float(seed) + np.arange(int(n))).sum() for n in row] for row, seed in zip(N, SEEDS)]
+    np.testing.assert_allclose(alone, exact, rtol=1e-5, atol=1e-6)
+
+
+def test_largest():
+    """Itself alone, the largest of all lanes under any nesting of vmap, mapped or not."""
+    assert largest(jnp.int32(4)) == 4
+    assert jax.vmap(largest)(N[0]).tolist() == [7, 7, 7]
+    assert jax.vmap(jax.vmap(largest))(N).tolist() == [[7] * 3] * 2
+    assert jax.vmap(lambda n, x: largest(n) + x, (None, 0))(N[0, 1], jnp.arange(2)).tolist() == [3, 4]
+    one_seed = jax.vmap(jax.vmap(lambda n, s: largest(n) + 0 * s, (0, None)), (None, 0))
+    assert one_seed(N[0], jnp.arange(2)).tolist() == [[7] * 3] * 2
+    mapped = lax.map(jax.vmap(largest), N)  # a loop is no vmap: its iterations keep their own
+    assert mapped.tolist() == [[7] * 3, [5] * 3]
+
+
+def test_once(key):
+    """Both arrays as they are, alone and under vmap, whatever k is."""
+
+    def draw(key):
+        return [jax.random.normal(word, (6,)) for word in jax.random.split(key)]
+
+    expected = draw(key)
+    for k in (0, 5, -1, 2**31 - 1):
+        found = jax.jit(lambda key, k: once(lambda: draw(key), k))(key, jnp.int32(k))
+        np.testing.assert_array_equal(found, expected)
+    keys = jax.random.split(key, 3)
+    lanes = jax.jit(jax.vmap(lambda key, k: once(lambda: draw(key), k), (0, None)))(keys, jnp.int32(1))
+    np.testing.assert_array_equal(jnp.stack(lanes), jnp.stack([jnp.stack(draw(k)) for k in keys], 1))
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere draws are not copied")
+def test_once_for_all_lanes():
+    """Lanes that share a key share the loop that draws: nothing in it has their axis."""
+
+    def one(key, x):
+        first, second = once(lambda: (jax.random.normal(key, (5,)), jnp.ones(5)), jnp.int32(0))
+        return x * first + second
+
+    jaxpr = jax.make_jaxpr(jax.vmap(one, (None, 0)))(jax.random.key(0), jnp.arange(3.0))
+    (found,) = [e for e in jaxpr.eqns if e.primitive.name == "while"]
+    assert all(3 not in v.aval.shape for v in found.outvars)
