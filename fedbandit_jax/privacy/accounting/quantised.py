@@ -67,7 +67,7 @@ def discrete_gaussian_epsilon(
     agent = sigma / math.sqrt(m)
     if agent < 0.5:
         raise ValueError(f"sigma / sqrt(n_agents) must be at least 1/2, got {agent:g} (sigma = {sigma:g}, M = {m:g})")
-    cost = entries * _xi(agent, m)
+    cost = entries * discrete_gaussian_xi(agent, m)
     epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
     return min(epsilon, 2 * cost + _smoothed_epsilon(mu, sigma, entries, cost, delta))
 
@@ -113,8 +113,14 @@ def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, 
     return min(bound(k / 2) for k in range(1, 13))
 
 
-def _xi(sigma: float, m: float) -> float:
-    """10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1)), the terms after the thousandth taken equal."""
+def discrete_gaussian_xi(sigma: float, m: float) -> float:
+    """How far, in log pmf, a sum of M discrete Gaussians of parameter sigma >= 1/2 is from one of sqrt(M) sigma.
+
+        xi = 10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1)),   the terms after the thousandth taken equal.
+
+    >>> round(discrete_gaussian_xi(1.0, 2), 6)
+    0.000517
+    """
     k = np.arange(1, min(m, 1001))
     terms = np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1))
     return 10 * float(terms.sum() + (max(m - 1001, 0) * terms[-1] if m > 1 else 0.0))

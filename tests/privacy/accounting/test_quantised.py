@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.quantised import _xi, binomial_epsilon, discrete_gaussian_epsilon
+from fedbandit_jax.privacy.accounting.quantised import (
+    binomial_epsilon,
+    discrete_gaussian_epsilon,
+    discrete_gaussian_xi,
+)
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 
@@ -139,9 +143,9 @@ def test_sums_of_discrete_gaussians(sigma, n_agents):
     total = sigma * math.sqrt(n_agents)
     ratio = discrete_gaussian(total, n_agents) / (one := discrete_gaussian(total))
     middle = one > 1e-9
-    assert np.abs(np.log(ratio[middle])).max() <= _xi(sigma, n_agents) + 1e-6
+    assert np.abs(np.log(ratio[middle])).max() <= discrete_gaussian_xi(sigma, n_agents) + 1e-6
     k = np.arange(1, 5000)
-    assert _xi(sigma, 5000) >= 10 * np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum()
+    assert discrete_gaussian_xi(sigma, 5000) >= 10 * np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum()
 
 
 @pytest.mark.parametrize("tau", [0.4, 0.7, 1.0])

@@ -1,0 +1,139 @@
+"""Privacy of integer noise on a sum of integers that one user shifts by D.
+
+*Discrete Laplace*, pmf ~ e^(-|x| / s). With h = D / s, b = 1 / s and u = alpha - 1 the geometric series add up to
+
+    E_Q (P / Q)^alpha = A e^(u h) + (1 - A) e^(-(u + 1) h),   A / (1 - A) = sinh((u + 1) b) / sinh(u b).
+
+Where that is near 1 the two terms cancel. With k(x) = ln(sinh(x) / x) and g(x) = k((u + 1) x) - k(u x) it is exactly
+
+    1 + A (e^(u h) - 1) (1 - e^(g(h / 2) - g(b) - (u + 1/2) h)).
+
+Modulo m the pmf is ~ cosh(b (m / 2 - y)), 0 <= y < m. Its logarithm is steepest beside 0, and falls towards m / 2 by
+steps that shrink: the largest ratio under a shift of k <= m / 2 is cosh(b m / 2) / cosh(b (m / 2 - k)).
+
+*Skellam* of variance v: for integer alpha >= 2 (Agarwal, Kairouz & Liu 2021, Theorem 3.5)
+
+    alpha D^2 / 2v + min{((2 alpha - 1) D^2 + 6 D) / 4v^2, 3 D / 2v}.
+
+Theorem 2 of Chowdhury & Zhou (2023) has D = g = s epsilon sqrt(n) and v = g^2 / epsilon^2. Its 3 D / 2v is 3 epsilon /
+(2 s sqrt(n)), printed as 3 epsilon^2 / (2 s sqrt(n)) in Appendix D and 3 epsilon^2 / 2s in the theorem.
+
+*Discrete Gaussian*: a sum of n of them is nearly one (Lemma 4 there; Kairouz, Liu & Steinke 2021, Proposition 13).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from scipy.special import expit
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.privacy.accounting.conversions import Curve
+from fedbandit_jax.privacy.accounting.quantised import discrete_gaussian_xi
+
+_SCALES = (1e-6, 1e12)
+_VARIANCES = (1e-9, 1e30)
+_SHIFTS = 2.0**61
+
+
+def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
+    """Renyi curve of discrete Laplace noise, exact; shift / scale at alpha = infinity.
+
+    >>> curve = discrete_laplace_rdp(5, scale=10.0)
+    >>> round(curve(2.0), 4), round(curve(1e20), 4)
+    (0.2015, 0.5)
+    """
+    d, b = _shift(shift), 1 / _scale(scale)
+    h = d * b
+
+    def curve(alpha: float) -> float:
+        u = alpha - 1
+        ratio = math.expm1(-2 * u * b) / math.expm1(-(2 * u + 1) * b)
+        if u * h > 1:
+            return h + math.log1p(float(expit(-b)) * ratio * math.expm1(-(2 * u + 1) * h)) / u
+        gap = _log_sinhc(alpha * h / 2) - _log_sinhc(u * h / 2) - _log_sinhc(alpha * b) + _log_sinhc(u * b)
+        weight = 1 - float(expit(-b)) * ratio
+        return math.log1p(-weight * math.expm1(u * h) * math.expm1(gap - (u + 0.5) * h)) / u
+
+    return curve
+
+
+def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
+    """Largest log ratio of discrete Laplace noise and its shift, both modulo m; at most shift / scale.
+
+    It is largest for a shift of m // 2: a user who may move the sum by *up to* g > m / 2 is covered by that one.
+
+    >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
+    [0.2464, 0.5]
+    """
+    _shift(shift)
+    b, m = 1 / _scale(scale), validate.integer("modulus", modulus, at_least=1)
+    validate.within("modulus", m, 1, 2.0**64)
+    k = min(shift % m, -shift % m)
+    if k * b > 1:
+        return k * b - (math.log1p(math.exp(-(m - 2 * k) * b)) - math.log1p(math.exp(-m * b)))
+    fall = math.expm1(-k * b) * math.expm1(-(m - k) * b) / (1 + math.exp(-m * b))  # 1 - cosh / cosh
+    return min(-math.log1p(-fall), k * b)
+
+
+def skellam_rdp(shift: int, variance: float) -> Curve:
+    """Renyi curve of Skellam noise, an upper bound at every alpha > 1.
+
+    (alpha - 1) D_alpha is convex and 0 at alpha = 1: between the integers it is below its chord.
+
+    >>> curve = skellam_rdp(10, variance=1e4)
+    >>> round(curve(2.0), 7), round(curve(2.5), 7)
+    (0.0100009, 0.0133346)
+    """
+    d, v = _shift(shift), validate.within("variance", validate.positive("variance", variance), *_VARIANCES)
+
+    def lemma(alpha: int) -> float:
+        return alpha * d**2 / (2 * v) + min(((2 * alpha - 1) * d**2 + 6 * d) / (4 * v**2), 3 * d / (2 * v))
+
+    def curve(alpha: float) -> float:
+        low = math.floor(alpha)
+        part = alpha - low
+        left = (1 - part) * (low - 1) * lemma(low)
+        return (left + part * low * lemma(low + 1)) / (alpha - 1)
+
+    return curve
+
+
+class SumPrivacy(NamedTuple):
+    """rho-zCDP, rho = epsilon^2 / 2; xi is what the sum's not being a discrete Gaussian costs."""
+
+    rho: float
+    xi: float
+    epsilon: float
+
+
+def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
+    """zCDP of the sum of n users' discrete Gaussian noise, each of parameter sigma >= 1/2.
+
+        epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi}
+
+    >>> privacy = discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400)
+    >>> round(privacy.rho, 5), round(privacy.epsilon, 5)
+    (0.12514, 0.50028)
+    """
+    d, sigma = _shift(shift), validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
+    n = validate.integer("n", n, at_least=1)
+    xi = discrete_gaussian_xi(sigma, validate.within("n", n, 1, 1e15))
+    mu = d / (math.sqrt(n) * sigma)
+    epsilon = min(math.sqrt(mu**2 + xi / 2), mu + xi)
+    return SumPrivacy(epsilon**2 / 2, xi, epsilon)
+
+
+def _log_sinhc(x: float) -> float:
+    if x < 0.02:
+        return x**2 / 6 - x**4 / 180 + x**6 / 2835
+    return x + math.log(-math.expm1(-2 * x) / (2 * x))
+
+
+def _shift(value: int) -> float:
+    return validate.within("shift", validate.integer("shift", value, at_least=1), 1, _SHIFTS)
+
+
+def _scale(value: float) -> float:
+    return validate.within("scale", validate.positive("scale", value), *_SCALES)

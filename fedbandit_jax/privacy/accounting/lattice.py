@@ -1,0 +1,282 @@
+"""Integer noise known by its cumulants: exact tails, probabilities and epsilon of one shift. NumPy float64.
+
+With K(s) = ln E e^(s X) and any lambda > 0 where it is finite,
+
+    P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t,
+
+and P(X = k) is the same without the denominator. Near the saddle point of the integrand, lambda = m + sqrt(m^2 + 1/v)
+with m half the root of K'(s) = k and v = K''(2 m), nothing cancels, and all but e^(-30) is within a few 1 / sqrt(v).
+The pole at 0 costs the midpoint rule of step h at most e^(-2 pi lambda / h), which is e^(-31) for h = 0.2 / sqrt(v),
+since lambda >= 1 / sqrt(v).
+
+*Skellam*, the difference of two Poisson variables: K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
+
+*Discrete Laplace*, P(x) ~ b^|x|, b = e^(-1/scale), the sum of n: K = -n ln(1 - (sinh(s/2) / sinh(1 / 2 scale))^2), in
+which nothing cancels for a large scale. For a small n the integrand falls too slowly, but then the law is a finite
+mixture: with alpha = (1 - b) / (1 - b e^s), the transform of a geometric variable, and y = 1 / alpha,
+
+    e^K = alpha^n [(1 - (1 - b) y) / (1 + b - y)]^n,   1 / (1 - e^(-s)) = (1 - (1 - b) y) / ((1 - b) (1 - y)),
+
+both with positive coefficients in y; alpha^1 ... alpha^n are the partial fractions that P(X = k) and P(X >= k), k >= 0,
+come from.
+
+*Discrete Gaussian*, P(x) ~ e^(-x^2 / 2 sigma^2): by Poisson summation e^K is the sum over m of e^(sigma^2 (s - 2 pi i
+m)^2 / 2) / theta, theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the integrand has period 2 pi i, so that instead
+of summing over m one integrates the term m = 0 over the whole line.
+
+*Epsilon.* All three are log-concave, so is their privacy loss L(x) = ln p(x) / p(x + shift) monotone, the largest shift
+is the worst, and delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). Hence the smallest epsilon at delta is
+
+    max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive,
+
+and e(x + 1) >= e(x) as long as L(x) <= e(x): bisection finds the maximum.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log1p, logsumexp
+
+from fedbandit_jax._core import validate
+
+_STEP = 0.2  # of the inversion integral, in units of 1 / sqrt(K'')
+_FEW = 64  # sums of so many discrete Laplace variables are treated as mixtures
+
+
+class LatticeLaw(abc.ABC):
+    """A symmetric law on the integers. Probabilities are right to about ten digits, however small."""
+
+    variance: float
+    _reach = 4.2  # the integrand is below e^-30 of its peak where 2 sin(t / 2) exceeds 2 reach / sqrt(K'')
+
+    @abc.abstractmethod
+    def _cumulant(self, s: Any) -> Any:
+        """K at complex s."""
+
+    @abc.abstractmethod
+    def _saddle(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda)."""
+
+    def _half_range(self, std: np.ndarray) -> np.ndarray:
+        return 2 * np.arcsin(np.minimum(self._reach / std, 1))
+
+    def tail(self, x: ArrayLike) -> np.ndarray:
+        """P(X > x) for real x in [0, 1e12]."""
+        return np.exp(self._log_tail(np.floor(x) + 1))
+
+    def log_pmf(self, x: ArrayLike) -> np.ndarray:
+        """ln P(X = x) for integers x."""
+        return self._log_inverse(np.abs(np.asarray(x, float)), tail=False)
+
+    def pure_epsilon(self, shift: int) -> float:
+        """sup ln p(x) / p(x + shift)."""
+        return math.inf
+
+    def _log_tail(self, k: ArrayLike) -> np.ndarray:
+        """ln P(X >= k) for integers k >= 1."""
+        return self._log_inverse(np.asarray(k, float), tail=True)
+
+    def _log_inverse(self, k: np.ndarray, *, tail: bool) -> np.ndarray:
+        saddle, curvature = self._saddle(k)
+        if tail:
+            saddle = saddle / 2 + np.sqrt(saddle**2 / 4 + 1 / curvature)
+        std = np.sqrt(curvature)
+        half_range = self._half_range(std)
+        n_steps = max(32, math.ceil(np.max(half_range * std, initial=0) / _STEP))
+        t = half_range[..., None] * ((np.arange(n_steps) + 0.5) / n_steps)
+        s = saddle[..., None] + 1j * t
+        peak = self._cumulant(saddle + 0j).real
+        integrand = np.exp(self._cumulant(s) - peak[..., None] - 1j * k[..., None] * t)
+        if tail:
+            integrand /= -np.expm1(-s)
+        return np.log(integrand.real.mean(-1) * half_range / np.pi) + peak - k * saddle
+
+
+@dataclass(frozen=True)
+class Skellam(LatticeLaw):
+    """Difference of two Poisson variables.
+
+    Args:
+        variance: in [1e-100, 1e16].
+
+    >>> float(Skellam(1e12).tail(2e6).round(5))  # a Gaussian has 0.02275
+    0.02275
+    """
+
+    variance: float
+
+    def __post_init__(self):
+        validate.within("variance", self.variance, 1e-100, 1e16)
+
+    def _cumulant(self, s):
+        return 2 * self.variance * np.sinh(s / 2) ** 2
+
+    def _saddle(self, k):
+        return np.arcsinh(k / self.variance), np.hypot(self.variance, k)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(LatticeLaw):
+    """Sum of n independent variables, P(x) ~ exp(-|x| / scale).
+
+    Args:
+        scale: in [0.01, 1e9].
+        n: at most 2^31.
+
+    >>> DiscreteLaplace(10.0).tail([0, 20, 20.9]).round(6).tolist()  # e^(-k / scale) / (1 + e^(-1 / scale)), k > x
+    [0.475021, 0.064287, 0.064287]
+    """
+
+    scale: float
+    n: int = 1
+    _reach = 7.2
+
+    def __post_init__(self):
+        validate.within("scale", self.scale, 1e-2, 1e9)
+        validate.within("n", validate.integer("n", self.n, at_least=1), 1, 2**31)
+
+    @property
+    def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """n / (2 sinh^2(1 / 2 scale))."""
+        return self.n / (2 * math.sinh(0.5 / self.scale) ** 2)
+
+    def log_pmf(self, x: ArrayLike) -> np.ndarray:
+        """ln P(X = x) for integers x."""
+        if self.n > _FEW:
+            return super().log_pmf(x)
+        return self._log_mixture(self._weights, np.abs(np.asarray(x, float)))
+
+    def pure_epsilon(self, shift: int) -> float:
+        """shift / scale."""
+        return shift / self.scale
+
+    def _log_tail(self, k):
+        if self.n > _FEW:
+            return super()._log_tail(k)
+        b, series = math.exp(-1 / self.scale), self._weights[::-1]
+        weights = (series + b * (np.cumsum(series) - series)) / -math.expm1(-1 / self.scale)
+        return self._log_mixture(weights[::-1], np.asarray(k, float))
+
+    def _cumulant(self, s):
+        return -self.n * log1p(-((np.sinh(s / 2) / math.sinh(0.5 / self.scale)) ** 2))
+
+    def _saddle(self, k):
+        u = 1 / self.scale
+        slope = k * math.sinh(u)
+        rise = 2 * k * math.sinh(u / 2) ** 2 + slope * (slope / (self.n + np.hypot(self.n, slope)))
+        saddle = np.log1p(rise / (self.n + k))
+        gap = 2 * np.sinh((u + saddle) / 2) * np.sinh((u - saddle) / 2)
+        return saddle, self.n * (np.cosh(saddle) / gap + (np.sinh(saddle) / gap) ** 2)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        """Coefficients of alpha^1 ... alpha^n in e^K."""
+        b = math.exp(-1 / self.scale)
+        base = (1 + b) ** -np.arange(1.0, self.n + 1) * np.where(np.arange(self.n), b * b, 1)
+        return reduce(lambda series, _: np.convolve(series, base)[: self.n], range(self.n), np.ones(1))[::-1]
+
+    def _log_mixture(self, weights: np.ndarray, k: np.ndarray) -> np.ndarray:
+        """ln sum_j weights_j P(Y_j = k), Y_j the sum of j geometric variables."""
+        j = np.arange(self.n)
+        log_binomial = np.cumsum(np.log1p(k[..., None] / np.maximum(j, 1)) * (j > 0), -1)  # C(k + j, j)
+        log_q = math.log(-math.expm1(-1 / self.scale))
+        with np.errstate(divide="ignore"):
+            return np.asarray(logsumexp(np.log(weights) + log_binomial + (j + 1) * log_q, axis=-1)) - k / self.scale
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(LatticeLaw):
+    """P(x) ~ exp(-x^2 / (2 sigma^2)).
+
+    Args:
+        sigma: in [1/2, 1e8].
+
+    >>> DiscreteGaussian(0.5).variance, DiscreteGaussian(3.0).variance  # sigma^2, or less  # doctest: +ELLIPSIS
+    (0.2150..., 9.0)
+    """
+
+    sigma: float
+
+    def __post_init__(self):
+        validate.within("sigma", self.sigma, 0.5, 1e8)
+
+    @property
+    def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """sigma^2 but for e^(-2 pi^2 sigma^2)."""
+        m, images = self._images
+        return self.sigma**2 * (1 - float((2 * math.pi * self.sigma * m) ** 2 @ images) / self._theta)
+
+    def log_pmf(self, x: ArrayLike) -> np.ndarray:
+        """ln P(X = x) for integers x."""
+        normaliser = math.log(math.sqrt(2 * math.pi) * self.sigma * self._theta)
+        return -((np.asarray(x, float) / self.sigma) ** 2) / 2 - normaliser
+
+    @property
+    def _images(self) -> tuple[np.ndarray, np.ndarray]:
+        m = np.arange(-4, 5)
+        return m, np.exp(-2 * (math.pi * self.sigma * m) ** 2)
+
+    @property
+    def _theta(self) -> float:
+        return float(self._images[1].sum())
+
+    def _cumulant(self, s):
+        return (self.sigma * s) ** 2 / 2 - math.log(self._theta)
+
+    def _saddle(self, k):
+        return k / self.sigma**2, np.full_like(k, self.sigma**2)
+
+    def _half_range(self, std):
+        return 2 * self._reach / std
+
+
+def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
+    """Smallest epsilon at `delta`, rounded up, of an integer plus noise when a user moves it by at most `shift`.
+
+    Args:
+        law: of the noise.
+        shift: in [1, 1e12].
+        delta: in [0, 1); at 0 only discrete Laplace noise has a finite epsilon.
+
+    >>> shift_epsilon(DiscreteLaplace(5.0), 10, 0.0)
+    2.0
+    >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
+    4.377
+    """
+    shift = int(validate.within("shift", validate.integer("shift", shift, at_least=1), 1, 1e12))
+    pure = law.pure_epsilon(shift)
+    if validate.within("delta", delta, 0, 1) == 0:
+        return pure
+    delta = validate.probability("delta", delta)
+
+    def epsilon(x: int) -> float:
+        if x > 0:
+            log_mass = float(law._log_tail(x))
+            excess = math.log(delta) - log_mass
+            log_left = log_mass + math.log(-math.expm1(excess)) if excess < 0 else -math.inf
+        else:
+            left = 1 - delta - float(law.tail(-x))
+            log_left = math.log(left) if left > 0 else -math.inf
+        return log_left - float(law._log_tail(x + shift))
+
+    def past(x: int) -> bool:
+        """e(x + 1) < e(x). L says it best if x is one of many; it nearly equals e if both masses are one atom."""
+        here = epsilon(x)
+        gap = float(law.log_pmf(x) - law.log_pmf(x + shift)) - here
+        return gap > 0 if abs(gap) > 1e-9 else epsilon(x + 1) < here
+
+    low = high = -((shift - 1) // 2)  # the least x with a positive loss
+    step = 1
+    while not past(high):
+        low, high, step = high + 1, high + step, 2 * step
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if past(middle) else (middle + 1, high)
+    return min(max(epsilon(high), 0.0) * (1 + 1e-9) + 1e-12, pure)
