@@ -22,8 +22,8 @@ from jax import Array, lax
 from tqdm import tqdm
 
 from fedbandit_jax._core.files import write_atomic
-from fedbandit_jax.interfaces import Report, Status
 from fedbandit_jax.process import Process
+from fedbandit_jax.recording import Curves, Record, RoundRecord, StretchRecord
 
 CHUNKS = 50  # progress updates per run ...
 CHUNK_ROUNDS = 5_000  # ... but never more rounds between two of them, so that buffers do not grow with T
@@ -31,45 +31,38 @@ CHECKPOINT_SECONDS = 10.0
 CACHE_BYTES = 2**20  # of a usual second-level cache
 
 
-class Curves(NamedTuple):
-    """Recorded cumulative curves of C configurations and S seeds, on the host."""
-
-    regret: np.ndarray  # (C, S, n_records) float64
-    communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, n_records) int64, float64 from 2^53 on
-    status: np.ndarray  # (C, S)
-
-
 def run(
     processes: Sequence[Process],
     keys: Array,
     *,
-    stride: int,
+    at: np.ndarray,
     bar: tqdm,
     checkpoint: Path | None = None,
     fingerprint: str = "",
 ) -> Curves:
-    """Run processes of one structure (see `signature`) for every key, and record every `stride` rounds."""
+    """Run processes of one structure (see `signature`) for every key, and record the rounds `at`, 1, 2, ..., rising."""
     leaves, treedef, axes = _stack(processes)
     leaves = jax.device_put(leaves)
     layout = _Layout(treedef, axes, len(processes))
-    clock, runs = processes[0], len(processes) * len(keys)
+    clock = processes[0]
     worlds, states = _init()(leaves, keys, layout=layout)
-    progress = _Progress(0, worlds, states, _Record.empty(len(processes), len(keys), stride))
+    kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
+    progress = _Progress(0, worlds, states, kind(at, len(processes), len(keys)))
     if checkpoint is not None and checkpoint.exists():
         progress = _restore(checkpoint, fingerprint, progress)
-        bar.update(runs * progress.record.rounds)
-    length = _chunk_length(clock.n_steps, len(clock.rounds_at(0)))
+        bar.update(progress.record.played)
+    length = _chunk_length(clock)
     saved = time.monotonic()
     try:
         while progress.k < clock.n_steps:
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
             ks = np.arange(steps.start, steps.stop, dtype=np.int32)
             worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, layout=layout)
-            lengths = [len(clock.rounds_at(k)) for k in steps]
-            metrics = jax.tree.map(np.asarray, metrics)
-            record = progress.record.add(metrics.regret, metrics.report, lengths)
+            covered = [clock.rounds_at(k) for k in steps]
+            lengths = [None if rounds is None else len(rounds) for rounds in covered]
+            record = progress.record.add(jax.tree.map(np.asarray, metrics), lengths)
+            bar.update(record.played - progress.record.played)
             progress = _Progress(steps.stop, worlds, states, record)  # one assignment: Ctrl-C sees all of it or none
-            bar.update(runs * sum(lengths))
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 _save(checkpoint, fingerprint, progress)
                 saved = time.monotonic()
@@ -96,11 +89,14 @@ def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | No
     return leaves, jax.tree.structure(processes[0]), tuple(axes)
 
 
-def _chunk_length(n_steps: int, rounds_per_step: int) -> int:
+def _chunk_length(clock: Process) -> int:
     """Steps between progress updates; a divisor of n_steps where one is near, so that one program serves all chunks."""
-    longest = min(max(1, -(-n_steps // CHUNKS)), max(1, CHUNK_ROUNDS // rounds_per_step))
+    first = clock.rounds_at(0)
+    if first is None:  # steps grow
+        return 1
+    longest = min(max(1, -(-clock.n_steps // CHUNKS)), max(1, CHUNK_ROUNDS // len(first)))
     for length in range(longest, longest // 2, -1):
-        if n_steps % length == 0:
+        if clock.n_steps % length == 0:
             return length
     return longest
 
@@ -140,7 +136,8 @@ def _init():
 def _advance():
     def advance(leaves, keys, worlds, states, ks, *, layout):
         step = layout.over_configs("step", keep=True)
-        group = _seeds_together(len(keys), worlds, states)
+        workspace = jax.tree.unflatten(layout.treedef, leaves).workspace
+        group = _seeds_together(len(keys), worlds, states, workspace)
 
         def body(carry, k):
             def one(seed):
@@ -155,7 +152,7 @@ def _advance():
     return jax.jit(advance, static_argnames="layout", compiler_options=_options())
 
 
-def _seeds_together(n_seeds: int, worlds: Any, states: Any) -> int:
+def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> int:
     """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache.
 
     A divisor of their number, so that nothing remains: XLA:CPU would compile the remainder again, and run it beside the
@@ -163,75 +160,9 @@ def _seeds_together(n_seeds: int, worlds: Any, states: Any) -> int:
     """
     if jax.default_backend() != "cpu":
         return n_seeds
-    bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds
+    bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds + workspace
     most = max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
     return max(group for group in range(1, most + 1) if n_seeds % group == 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Record:
-    """Cumulative curves at rounds stride, 2 stride, ..., in float64 on the host. Immutable: `add` returns the next."""
-
-    stride: int
-    rounds: int  # played so far
-    total: np.ndarray  # (C, S) regret so far
-    sent: np.ndarray  # (C, S, 3) communication so far
-    status: np.ndarray  # (C, S)
-    regret: tuple[np.ndarray, ...]  # pieces (C, S, n)
-    communication: tuple[np.ndarray, ...]  # pieces (C, S, n, 3)
-
-    @classmethod
-    def empty(cls, n_configs: int, n_seeds: int, stride: int) -> _Record:
-        """Nothing played."""
-        shape = (n_configs, n_seeds)
-        counts = np.zeros((*shape, 0, 3))
-        zeros = np.zeros((*shape, 3))
-        return cls(stride, 0, np.zeros(shape), zeros, np.zeros(shape, np.int32), (np.zeros((*shape, 0)),), (counts,))
-
-    def add(self, regret: np.ndarray, report: Report, lengths: list[int]) -> _Record:
-        """Metrics of consecutive steps: regret (steps, S, C, B), report fields (steps, S, C)."""
-        keep = (np.arange(regret.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
-        steps, seeds, configs, width = regret.shape
-        per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
-        curve = self.total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
-        floats, bits = (
-            np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits)
-        )
-        counts = np.stack([np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)], -1)
-        sent = np.cumsum(np.transpose(counts, (2, 1, 0, 3)), axis=2)  # (C, S, steps, 3)
-        sent = self.sent[:, :, None] + np.pad(sent, ((0, 0), (0, 0), (1, 0), (0, 0)))
-        ends = self.rounds + np.cumsum(lengths)
-        at = np.arange(self.rounds // self.stride + 1, ends[-1] // self.stride + 1) * self.stride
-        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk that end by each recorded round
-        return _Record(
-            stride=self.stride,
-            rounds=int(ends[-1]),
-            total=curve[..., -1],
-            sent=sent[:, :, -1],
-            status=self.status
-            | np.bitwise_or.reduce(np.asarray(report.status), axis=0).T
-            | np.where(np.isfinite(curve[..., -1]), 0, Status.NOT_FINITE),
-            regret=(*self.regret, curve[..., at - self.rounds - 1]),
-            communication=(*self.communication, sent[:, :, finished]),
-        )
-
-    def joined(self) -> _Record:
-        """The same in one piece."""
-        regret, communication = (
-            np.concatenate(self.regret, axis=2),
-            np.concatenate(self.communication, axis=2),
-        )
-        return dataclasses.replace(self, regret=(regret,), communication=(communication,))
-
-    def curves(self) -> Curves:
-        """Everything recorded so far."""
-        (regret,), (communication,) = self.joined().regret, self.joined().communication
-        names = ("rounds", "floats", "bits")
-        sent = {name: communication[..., i] for i, name in enumerate(names)}
-        exact = {
-            name: count.astype(np.int64) if count.max(initial=0) < 2**53 else count for name, count in sent.items()
-        }
-        return Curves(regret, exact, self.status)
 
 
 class _Progress(NamedTuple):
@@ -240,17 +171,16 @@ class _Progress(NamedTuple):
     k: int
     worlds: Any
     states: Any
-    record: _Record
+    record: Record
 
 
 def _save(path: Path, fingerprint: str, progress: _Progress) -> None:
     leaves = jax.tree.leaves((progress.worlds, progress.states))
     arrays: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    record = progress.record.joined()
-    arrays |= {name: getattr(record, name) for name in ("stride", "rounds", "total", "sent", "status")}
-    arrays |= {"regret": record.regret[0], "communication": record.communication[0]}
+    arrays |= {f"record_{name}": array for name, array in progress.record.arrays.items()}
+    arrays |= {"k": progress.k, "fingerprint": fingerprint, "names": np.array(progress.record.names)}
     try:
-        write_atomic(path, lambda file: np.savez(file, k=progress.k, fingerprint=fingerprint, **arrays))
+        write_atomic(path, lambda file: np.savez(file, **arrays))
     except OSError as error:  # a full disk must not end a run that is fine
         warnings.warn(f"checkpoint {str(path)!r} could not be written: {error}", stacklevel=3)
 
@@ -267,13 +197,6 @@ def _restore(path: Path, fingerprint: str, fresh: _Progress) -> _Progress:
     treedef = jax.tree.structure((fresh.worlds, fresh.states))
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
     worlds, states = jax.tree.unflatten(treedef, leaves)
-    record = _Record(
-        stride=int(arrays["stride"]),
-        rounds=int(arrays["rounds"]),
-        total=arrays["total"],
-        sent=arrays["sent"],
-        status=arrays["status"],
-        regret=(arrays["regret"],),
-        communication=(arrays["communication"],),
-    )
+    recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
+    record = dataclasses.replace(fresh.record, names=tuple(map(str, arrays["names"])), arrays=recorded)
     return _Progress(int(arrays["k"]), worlds, states, record)

@@ -1,6 +1,7 @@
 """What an environment and an algorithm are: the types every layer speaks.
 
-Axis letters, everywhere: M agents, K arms, d dim, T rounds, B rounds in a batch, S synchronisations, L tree levels.
+Axis letters, everywhere: M agents, K arms, d dim, T rounds, B rounds in a batch, S synchronisations, L tree levels; in
+the multi-armed family a round is one user, and N is the number of users who are handled together.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
 
 from fedbandit_jax._core import validate
+from fedbandit_jax._core.wide import Wide
 from fedbandit_jax.certificate import Certificate, no_privacy
 
 
@@ -64,13 +67,15 @@ class Report(NamedTuple):
     floats: Array | int = 0  # numbers sent by or to all agents; one sum, or (2,) for uplink and downlink
     float_bits: Array | int = 32  # bits of each, shaped like `floats`
     status: Array | int = 0  # `Status` bits
+    counts: Mapping[str, Array | int] = {}  # what else is counted: `Result.counts`
 
 
 class Metrics(NamedTuple):
     """What one step of a process adds to the record."""
 
-    regret: Array  # (rounds in a step,) group pseudo-regret of each round
+    regret: Array  # (P,) group pseudo-regret of each round, or of each round of P stretches of rounds
     report: Report
+    rounds: Array | None = None  # (P,) how many rounds each stretch has; None = these are rounds
 
 
 class Environment(Protocol):
@@ -91,6 +96,18 @@ class Environment(Protocol):
 
     def pull(self, key: Array, world: Any, offered: Round, arms: Array) -> Feedback:
         """Rewards and regrets of the arms played, (M,) int32."""
+        ...
+
+
+class Arms(Environment, Protocol):
+    """An environment whose users are alike: a reward depends on the arm only. Many users can be asked at once."""
+
+    def means(self, world: Any) -> Array:
+        """Mean reward of every arm, (K,)."""
+        ...
+
+    def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
+        """Rewards of `size` users who pull `arm`, in two halves (size / 2,), which come from two words each."""
         ...
 
 
@@ -148,3 +165,34 @@ class Algorithm:
     def view(self, state: Any) -> Any:
         """All that the last synchronisation showed to those whom the trust model does not trust; audits look at it."""
         raise NotImplementedError(f"{type(self).__name__}.view")
+
+
+class Plan(NamedTuple):
+    """Whom a multi-armed algorithm asks in a batch."""
+
+    active: Array  # (K,) bool: the arms pulled
+    users: Array  # int32: how many users pull each of them
+    asked: Array  # bool: are the users' rewards collected?
+
+
+class ArmAlgorithm(Algorithm):
+    """A multi-armed algorithm that pulls every active arm as often in a batch, and learns from sums of rewards.
+
+    Subclass it, decorate with `@fb.pytree`, define `n_batches`, `init`, `plan`, `collect` and `conclude`. A batch that
+    would reach past the horizon is played as far as it goes, and nothing is learned from it.
+    """
+
+    n_batches: int = 0  # so many that they reach the horizon with one arm
+    round_robin: bool = False  # does each arm get one user in turn, or all its users before the next?
+
+    def plan(self, state: Any, k: Array) -> Plan:
+        """Batch k = 0, 1, ..."""
+        raise NotImplementedError(f"{type(self).__name__}.plan")
+
+    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+        """What a block of users of one arm adds up to: rewards in two halves (N / 2,), and who belongs to the batch."""
+        raise NotImplementedError(f"{type(self).__name__}.collect")
+
+    def conclude(self, key: Array, k: Array, state: Any, sums: Wide) -> tuple[Any, Report]:
+        """End batch k with the sums (K,) of what was collected from every arm."""
+        raise NotImplementedError(f"{type(self).__name__}.conclude")

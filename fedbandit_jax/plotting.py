@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedbandit_jax._core.files import write_atomic
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.results import Result
 
 if TYPE_CHECKING:  # the module needs jax, its `Audit` does not
@@ -54,18 +55,23 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
         style, claim = CLAIMS[one.certificate.claim]
         if one.certificate.epsilon is None:  # not meant to be private
             style, claim = "-", ""
+        elif one.certificate.notion != Certificate.notion:
+            claim += f", {one.certificate.notion}"
         colour = COLOURS[i % len(COLOURS)]
         ax.plot(one.rounds, mean, style, color=colour, label=f"{label}: {claim}" if claim else label)
         if len(curves) > 1:
             error = curves.std(0, ddof=1) / np.sqrt(len(curves))
             ax.fill_between(one.rounds, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
-    ax.set_xlabel("round $t$")
-    ax.set_ylabel("time-average group regret Reg$(t)/t$" if time_average else "cumulative group regret Reg$(t)$")
     spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
+    whose = _whose(result)
+    ax.set_xlabel("round $t$")
+    ax.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
     if title is None:
         title = f"{result.config['environment']['type']}: M={spec['n_agents']}, K={spec['n_arms']}, d={spec['dim']}"
     ax.set_title(f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, fontsize="medium")
-    ax.set_xlim(0, result.rounds[-1])
+    if result.config.get("stride") == "log":
+        ax.set_xscale("log")
+    ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
     ax.set_ylim(bottom=0)
     ax.grid(alpha=0.3)
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, over no curve
@@ -74,7 +80,7 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     return figure
 
 
-def against_epsilon(result: Result, *, title: str, ax: Axes) -> None:
+def against_epsilon(result: Result, *, title: str, ax: Axes, proved: bool = False) -> None:
     """Final group regret of every algorithm against the epsilon asked for, mean and one standard error over seeds.
 
     Labels NAME(epsilon=...) of a sweep are one line; algorithms that are not private are horizontal. Solid, dashed and
@@ -84,7 +90,9 @@ def against_epsilon(result: Result, *, title: str, ax: Axes) -> None:
         result: from `fb.sweep` with a grid over epsilon.
         title: of the axes.
         ax: axes to draw on.
+        proved: against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
     """
+    which = "epsilon_exact" if proved else "epsilon"
     families: dict[str, list[Result]] = {}
     for label in result:
         families.setdefault(label.split("(epsilon=")[0], []).append(result[label])
@@ -95,14 +103,15 @@ def against_epsilon(result: Result, *, title: str, ax: Axes) -> None:
             ax.axhline(mean[0], color=colour, label=name)
             continue
         style, claim = CLAIMS[members[0].certificate.claim]
-        epsilons = [one.certificate.epsilon or math.nan for one in members]
+        epsilons = [getattr(one.certificate, which) or math.nan for one in members]
         ax.errorbar(epsilons, mean, error, fmt=f"o{style}", markersize=4, color=colour, label=f"{name}: {claim}")
-    asked = sorted({one.epsilon for one in result.certificates.values() if one.epsilon is not None})
-    ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ asked for")
+    private = [one for one in result.certificates.values() if one.epsilon is not None]
+    asked = sorted({float(f"{getattr(one, which):.3g}") for one in private})
+    ax.set(xscale="log", yscale="log", xlabel=f"$\\varepsilon$ {'proved' if proved else 'asked for'}")
     ax.set_xticks(asked, [f"{epsilon:g}" for epsilon in asked])
     ax.set_xticks([], minor=True)
     ax.set_title(title, fontsize="medium")
-    ax.set_ylabel(f"group regret after {result.rounds[-1]} rounds")
+    ax.set_ylabel(f"{_whose(result)} after {result.rounds[-1]:,} rounds")
     ax.grid(alpha=0.3, which="both")
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
 
@@ -140,6 +149,10 @@ def audits(audits: Sequence[Audit]) -> Figure:
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
+
+
+def _whose(result: Result) -> str:
+    return "group regret" if result.config["environment"]["spec"]["n_agents"] > 1 else "regret"
 
 
 def save_png(figure: Figure, path: str | Path) -> Path:

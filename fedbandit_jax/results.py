@@ -19,6 +19,7 @@ from fedbandit_jax._core.files import write_atomic
 from fedbandit_jax.certificate import Certificate
 
 FORMAT = 1
+_COUNTERS = ("communication", "counts")  # attributes that map names to curves
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,6 +31,8 @@ class Result:
         regret: cumulative group pseudo-regret in reward units, summed over agents: (n_seeds, n_records) from
             `fb.simulate`, (n_algorithms, n_seeds, n_records) from `fb.sweep`.
         communication: cumulative "rounds", "floats" and "bits" (up + down, all agents), shaped like `regret`.
+        counts: what else an algorithm counts, cumulative, by name, shaped like `regret`; for successive elimination
+            "eliminations" of arms, "decodings" of sums and "decoding failures".
         status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
         certificates: label -> `Certificate`, in the order of the first axis.
         config: environment, algorithms, horizon, key: what to run again.
@@ -43,6 +46,7 @@ class Result:
     certificates: Mapping[str, Certificate]
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    counts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,6 +78,7 @@ class Result:
             self,
             regret=self.regret[i],
             communication={name: curve[i] for name, curve in self.communication.items()},
+            counts={name: curve[i] for name, curve in self.counts.items()},
             status=self.status[i],
             certificates={label: self.certificates[label]},
             config={**self.config, "algorithms": {label: self.config["algorithms"][label]}},
@@ -93,7 +98,7 @@ class Result:
         one = [self[label] for label in self.labels]
         agents = self.config["environment"]["spec"]["n_agents"]
         horizon, seeds = int(self.rounds[-1]), self.status.shape[-1]
-        rows = [("algorithm", "regret at T", "s.e.", "per agent-round", "syncs", "MB sent", "claim", "epsilon")]
+        rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
         for label, result in zip(self.labels, one):
             mean, error = _mean_error(result.regret[:, -1])
             certificate = result.certificate
@@ -107,9 +112,17 @@ class Result:
                     f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
                     certificate.claim,
                     "-" if certificate.epsilon_exact is None else f"{certificate.epsilon_exact:.4g}",
+                    "-" if certificate.epsilon_exact is None else f"{certificate.delta:g}",
                 )
             )
-        text = [f"{agents} agents, T = {horizon} rounds, {seeds} seeds", _table(rows)]
+        text = [f"{agents} agent{'s' * (agents > 1)}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
+        if self.counts:
+            rows = [("counted, mean", *self.counts, "allowed per decoding")]
+            for label, result in zip(self.labels, one):
+                counts = (f"{curve[:, -1].mean():g}" for curve in result.counts.values())
+                bound = result.certificate.wrap_probability
+                rows.append((label, *counts, "-" if bound is None else f"{bound:.3g}"))
+            text += ["", _table(rows)]
         if len(one) > 1:
             rows = [(f"minus {self.labels[0]}, seed by seed", "mean", "s.e.", "95 % interval")]
             for label, result in zip(self.labels[1:], one[1:]):
@@ -134,7 +147,8 @@ class Result:
         stem = _stem(path)
         stem.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
-        arrays |= {f"communication_{name}": curve for name, curve in self.communication.items()}
+        for kind in _COUNTERS:
+            arrays |= {f"{kind}_{name}": curve for name, curve in getattr(self, kind).items()}
         head = {
             "format": FORMAT,
             "config": self.config,
@@ -162,11 +176,12 @@ class Result:
                 arrays = dict(file)
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}") from error
-        prefix = "communication_"
+        counters = {kind: {k.removeprefix(f"{kind}_"): v for k, v in arrays.items() if k.startswith(f"{kind}_")}
+                    for kind in _COUNTERS}  # fmt: skip
         return cls(
             rounds=arrays["rounds"],
             regret=arrays["regret"],
-            communication={k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)},
+            **counters,
             status=arrays["status"],
             certificates={k: Certificate.from_json(_special(c)) for k, c in head["certificates"].items()},
             config=head["config"],
@@ -179,7 +194,8 @@ class Result:
 
         dims = ("algorithm", "seed", "round")[-self.regret.ndim :]
         data = {"regret": (dims, self.regret), "status": (dims[:-1], self.status)}
-        data |= {f"communication_{name}": (dims, curve) for name, curve in self.communication.items()}
+        for kind in _COUNTERS:
+            data |= {f"{kind}_{name}": (dims, curve) for name, curve in getattr(self, kind).items()}
         coords: dict[str, Any] = {"round": self.rounds, "seed": np.arange(self.status.shape[-1])}
         if self.regret.ndim == 3:
             coords["algorithm"] = list(self.labels)
@@ -211,6 +227,10 @@ def concat(results: Sequence[Result]) -> Result:
         rounds=first.rounds,
         regret=stack(lambda r: r.regret),
         communication={name: stack(lambda r, n=name: r.communication[n]) for name in first.communication},
+        counts={
+            name: stack(lambda r, n=name: r.counts.get(n, np.zeros_like(r.regret, np.int64)))
+            for name in dict.fromkeys(name for result in results for name in result.counts)
+        },
         status=stack(lambda r: r.status),
         certificates={label: c for result in results for label, c in result.certificates.items()},
         config={

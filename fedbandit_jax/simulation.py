@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,16 @@ from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax import driver
+from fedbandit_jax import process as clocks
 from fedbandit_jax._core import random, validate
 from fedbandit_jax._core.files import check_writable
-from fedbandit_jax.driver import Curves
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status
-from fedbandit_jax.process import RoundProcess, check
+from fedbandit_jax.process import Process
 from fedbandit_jax.provenance import describe, fingerprint, provenance
+from fedbandit_jax.recording import Curves
 from fedbandit_jax.results import Result
 
+RECORDS, LOG_RECORDS = 10_000, 400  # of a curve, at most, unless asked for
 _CHECKED: set[Any] = set()  # signatures of the processes whose shapes were checked: tracing takes a while
 
 
@@ -41,7 +43,7 @@ def simulate(
     horizon: int,
     key: Array,
     n_seeds: int,
-    stride: int = 1,
+    stride: int | Literal["log"] | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
@@ -57,14 +59,15 @@ def simulate(
             algorithms under one key see the same users and the same reward noise. The same versions, device and
             shapes give the same bits.
         n_seeds: independent repetitions, run together.
-        stride: record the curves every `stride` rounds; must divide horizon.
+        stride: record the curves every `stride` rounds, which must divide the horizon, or "log", at a few hundred
+            rounds 1..T evenly spaced on a logarithmic axis; default: every round, and beyond 10,000 at most so many.
         progress: show a progress bar on stderr; default: only on a terminal.
         checkpoint: path of the file `checkpoint`.0, which is written every few seconds and when the run stops for any
             reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
         throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
 
     Returns:
-        `fb.Result` with regret of shape (n_seeds, horizon / stride), cumulative over rounds and summed over agents.
+        `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
 
     Raises:
         ValueError, TypeError: naming the argument and its value, before anything is compiled.
@@ -101,7 +104,7 @@ def sweep(
     horizon: int,
     key: Array,
     n_seeds: int,
-    stride: int = 1,
+    stride: int | Literal["log"] | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
@@ -120,7 +123,7 @@ def sweep(
             each compiled program: `checkpoint`.0, `checkpoint`.1, ...
 
     Returns:
-        `fb.Result` with regret of shape (n_configurations, n_seeds, horizon / stride); `result[label]` selects one.
+        `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one.
 
     Raises:
         ValueError, TypeError, SimulationError: as in `simulate`.
@@ -197,9 +200,7 @@ def _expand(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Itera
 def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> Result:
     horizon = validate.integer("horizon", horizon, at_least=1)
     n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
-    stride = validate.integer("stride", stride, at_least=1)
-    if horizon % stride:
-        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    at = _recorded(horizon, stride)
     random.check_key("key", key)
     if not isinstance(getattr(env, "spec", None), Spec):
         raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {env!r}")
@@ -237,18 +238,24 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
             curves = driver.run(
                 [processes[label] for label in labels],
                 keys,
-                stride=stride,
+                at=at,
                 bar=bar,
                 checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
                 fingerprint=mark,
             )
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
-    stacked = jax.tree.map(lambda *curves: np.stack(curves), *(by_label[label] for label in algos))
+    names = dict.fromkeys(name for curves in by_label.values() for name in curves.counts)  # who counts nothing has 0
+    nothing = np.zeros((n_seeds, len(at)), np.int64)
+    uniform = (
+        by_label[label]._replace(counts={n: by_label[label].counts.get(n, nothing) for n in names}) for label in algos
+    )
+    stacked = jax.tree.map(lambda *curves: np.stack(curves), *uniform)
     return Result(
-        rounds=np.arange(stride, horizon + 1, stride),
+        rounds=at,
         regret=stacked.regret,
         communication=stacked.communication,
+        counts=stacked.counts,
         status=stacked.status,
         certificates=certificates,
         config=config,
@@ -256,7 +263,19 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
     )
 
 
-def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> RoundProcess:
+def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
+    """Rounds whose curves are recorded."""
+    if stride == "log":
+        return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
+    if stride is None:
+        stride = next(s for s in itertools.count(-(-horizon // RECORDS)) if horizon % s == 0)
+    stride = validate.integer("stride", stride, at_least=1)
+    if horizon % stride:
+        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    return np.arange(stride, horizon + 1, stride)
+
+
+def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Process:
     validate.integer(f"algorithm {label!r}'s batch", algo.batch, at_least=1)
     bound = algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
@@ -266,12 +285,12 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Rou
             hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)
         ):
             raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
-    signature = driver.signature(process)
+    made = clocks.process(env, bound, horizon)
+    signature = driver.signature(made)
     if signature not in _CHECKED:
-        check(process, label)
+        made.check(label)
         _CHECKED.add(signature)
-    return process
+    return made
 
 
 def _raise_if_bad(result: Result, throw: bool) -> Result:

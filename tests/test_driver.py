@@ -12,9 +12,9 @@ from fedbandit_jax.process import RoundProcess
 def test_seeds_are_grouped_without_remainder():
     """A remainder would be compiled again, and on two cores two batched LAPACK calls can wait for each other."""
     state = np.zeros((24, driver.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
-    assert driver._seeds_together(24, (), state) == 6
-    assert driver._seeds_together(23, (), state[:23]) == 1
-    assert driver._seeds_together(24, (), state[:, :10]) == 24
+    assert driver._seeds_together(24, (), state, 0) == 6
+    assert driver._seeds_together(23, (), state[:23], 0) == 1
+    assert driver._seeds_together(24, (), state[:, :10], 0) == 24
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver, simulation
+from fedbandit_jax import driver
+from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.recording import RoundRecord
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -118,7 +120,7 @@ class Counter(list):
 
 
 def test_numbers_do_not_recompile(monkeypatch):
-    monkeypatch.setattr(simulation, "check", lambda *_: None)  # which traces once more
+    monkeypatch.setattr(RoundProcess, "check", lambda *_: None)  # which traces once more
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     traced = env.counter[0]
@@ -138,7 +140,7 @@ def test_numbers_do_not_recompile(monkeypatch):
 
 
 def test_a_sweep_compiles_once(monkeypatch):
-    monkeypatch.setattr(simulation, "check", lambda *_: None)
+    monkeypatch.setattr(RoundProcess, "check", lambda *_: None)
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     once = env.counter[0]
@@ -202,7 +204,7 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     path = tmp_path / "run.checkpoint"
     whole = simulate(algo=PRIVATE)
-    add, calls = driver._Record.add, []
+    add, calls = RoundRecord.add, []
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -210,11 +212,11 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    monkeypatch.setattr(driver._Record, "add", interrupted)
+    monkeypatch.setattr(RoundRecord, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulate(checkpoint=path)
     assert (tmp_path / "run.checkpoint.0").exists()
-    monkeypatch.setattr(driver._Record, "add", add)
+    monkeypatch.setattr(RoundRecord, "add", add)
     with pytest.raises(ValueError, match="belongs to another run"):
         simulate(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
     resumed = simulate(checkpoint=path)

@@ -1,8 +1,8 @@
-"""From an environment and an algorithm to a process: the only thing the driver knows how to run."""
+"""A clock of rounds: every agent serves a user in each, and every B rounds they synchronise."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,27 +10,6 @@ from jax import Array, lax
 
 from fedbandit_jax._core import random, struct
 from fedbandit_jax.interfaces import Algorithm, Environment, Feedback, Metrics, Report, Round
-
-
-class Process(Protocol):
-    """A pytree that can be stepped. The world never depends on the algorithm, so a sweep shares it."""
-
-    @property
-    def n_steps(self) -> int:
-        """Steps in a run."""
-        ...
-
-    def rounds_at(self, k: int) -> range:
-        """Which rounds 0, 1, ... step k covers."""
-        ...
-
-    def init(self, key: Array) -> tuple[Any, Any]:
-        """World and learner of one seed."""
-        ...
-
-    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """World, learner and metrics after step k. Draws depend on (key, round) only."""
-        ...
 
 
 @struct.pytree
@@ -59,6 +38,11 @@ class RoundProcess:
         world = self.env.init(random.stream(key, "world"))
         return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
 
+    @property
+    def workspace(self) -> int:
+        """Nothing large beside the state."""
+        return 0
+
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """One batch."""
         users, answers, choices, syncs = (random.stream(key, name) for name in ("users", "answers", "choices", "syncs"))
@@ -82,6 +66,10 @@ class RoundProcess:
         state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
         return world, state, Metrics(regret, jax.tree.map(_counter, report))
 
+    def check(self, label: str) -> None:
+        """Do environment and algorithm keep to the shapes of `interfaces`?"""
+        check(self, label)
+
 
 def _counter(x: Any) -> Array:
     """int32, or float32 for counts that would not fit."""
@@ -90,7 +78,7 @@ def _counter(x: Any) -> Array:
 
 
 def check(process: RoundProcess, label: str) -> None:
-    """Do environment and algorithm keep to the shapes of `interfaces`? Traces every method once, compiles nothing.
+    """Traces every method once, compiles nothing.
 
     Raises:
         TypeError: naming the method, what it must return and what it returned.

@@ -1,0 +1,25 @@
+"""From an environment and an algorithm to a process: the only thing the driver knows how to run."""
+
+from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, Environment
+from fedbandit_jax.process.process import Process as Process
+from fedbandit_jax.process.rounds import RoundProcess as RoundProcess
+from fedbandit_jax.process.users import MAX_USERS
+from fedbandit_jax.process.users import UserProcess as UserProcess
+
+
+def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
+    """The process of an environment and a bound algorithm.
+
+    Raises:
+        TypeError: a multi-armed algorithm and an environment that is none.
+        ValueError: more users than can be counted.
+    """
+    if not isinstance(algo, ArmAlgorithm):
+        return RoundProcess(env=env, algo=algo, horizon=horizon)
+    if not (hasattr(env, "answers") and hasattr(env, "means")):
+        raise TypeError(
+            f"env must have answers and means for {algo.name}, as fb.envs.arms has, got {type(env).__name__}"
+        )
+    if horizon > MAX_USERS:
+        raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
+    return UserProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,157 @@
+"""What a run leaves behind: cumulative curves at chosen rounds, in float64 on the host.
+
+Records are immutable: `add` returns the next, so that an interruption sees all of a chunk or nothing of it. C is the
+number of configurations, S of seeds, N of recorded rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedbandit_jax.interfaces import Metrics, Report, Status
+
+COMMUNICATION = ("rounds", "floats", "bits")
+
+
+class Curves(NamedTuple):
+    """Recorded cumulative curves; counters are int64, float64 where they reach 2^53."""
+
+    regret: np.ndarray  # (C, S, N) float64
+    communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, N)
+    counts: dict[str, np.ndarray]  # what else was counted: (C, S, N)
+    status: np.ndarray  # (C, S)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Curves so far. Subclasses say how steps become curves."""
+
+    at: np.ndarray  # (N,) rounds 1, 2, ... to record, rising
+    n_configs: int
+    n_seeds: int
+    names: tuple[str, ...] = ()  # of the counters, known after the first step
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # what a checkpoint holds
+
+    @property
+    def played(self) -> int:
+        """Rounds of all runs together."""
+        raise NotImplementedError
+
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Record:
+        """Metrics of consecutive steps, leading axes (steps, S, C), and how many rounds each step has."""
+        raise NotImplementedError
+
+    def curves(self) -> Curves:
+        """Everything recorded so far."""
+        raise NotImplementedError
+
+    def _next(self, names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> Any:
+        return dataclasses.replace(self, names=names, arrays=arrays)
+
+    def _joined(self, name: str, piece: np.ndarray, axis: int = 2) -> np.ndarray:
+        return np.concatenate([self.arrays[name], piece], axis) if name in self.arrays else piece
+
+    def _curves(self, regret: np.ndarray, counts: np.ndarray) -> Curves:
+        """Counts (C, S, N, n_counters)."""
+        counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
+        communication = {name: counters.pop(name) for name in COMMUNICATION}
+        status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
+        return Curves(regret, communication, counters, status)
+
+
+class RoundRecord(Record):
+    """Of steps that cover the same rounds in every run."""
+
+    @property
+    def played(self) -> int:
+        """See `Record`."""
+        return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
+
+    def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundRecord:
+        """Regret (steps, S, C, B), of which a step of n < B rounds uses the first n."""
+        regret = np.asarray(metrics.regret)
+        keep = (np.arange(regret.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
+        steps, seeds, configs, width = regret.shape
+        per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
+        played, old = int(self.arrays.get("rounds", 0)), self.arrays
+        total = old.get("total", np.zeros((configs, seeds)))
+        curve = total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
+        names, counts = _counted(metrics.report)
+        before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
+        counts = np.concatenate([before, before + np.cumsum(counts, axis=2)], 2)
+        ends = played + np.cumsum(lengths)
+        at = self.at[(self.at > played) & (self.at <= ends[-1])]
+        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk that end by each recorded round
+        return self._next(names, {
+            "rounds": np.asarray(ends[-1]),
+            "total": curve[..., -1],
+            "counted": counts[:, :, -1],
+            "status": old.get("status", 0) | _status(metrics.report),
+            "regret": self._joined("regret", curve[..., at - played - 1]),
+            "counts": self._joined("counts", counts[:, :, finished]),
+        })  # fmt: skip
+
+    def curves(self) -> Curves:
+        """See `Record`."""
+        return self._curves(self.arrays["regret"], self.arrays["counts"])
+
+
+class StretchRecord(Record):
+    """Of steps that cover as many rounds as they find: each is P stretches of equal rounds, which differ between runs.
+
+    Regret is linear on a stretch, so that interpolation is exact. What a step counts is counted at its end.
+    """
+
+    @property
+    def played(self) -> int:
+        """See `Record`."""
+        return int(self.arrays["rounds"].sum()) if self.arrays else 0
+
+    def add(self, metrics: Metrics, lengths: Sequence[None]) -> StretchRecord:
+        """Regret and rounds (steps, S, C, P)."""
+        del lengths
+        regret, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
+                          for x in (metrics.regret, metrics.rounds))  # fmt: skip
+        names, counts = _counted(metrics.report)
+        total = self.arrays.get("total", 0) + (regret * rounds).sum((2, 3))
+        return self._next(names, {
+            "total": total,
+            "status": self.arrays.get("status", 0) | _status(metrics.report),
+            "regret": self._joined("regret", regret),
+            "rounds": self._joined("rounds", rounds),
+            "counts": self._joined("counts", counts),
+        })  # fmt: skip
+
+    def curves(self) -> Curves:
+        """See `Record`."""
+        slopes, rounds, counts = (self.arrays[name] for name in ("regret", "rounds", "counts"))
+        at = self.at[self.at <= rounds.sum((2, 3)).min()]
+        regret = np.empty((self.n_configs, self.n_seeds, len(at)))
+        counted = np.empty((*regret.shape, len(self.names)))
+        for run in np.ndindex(regret.shape[:2]):
+            starts = np.concatenate([[0], np.cumsum(rounds[run])])
+            regret[run] = np.interp(at, starts, np.concatenate([[0], np.cumsum(slopes[run] * rounds[run])]))
+            finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
+            counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
+        return self._curves(regret, counted)
+
+
+def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
+    """Names of the counters and what each step counted, (C, S, steps, n_counters)."""
+    steps, seeds, configs = np.shape(report.rounds)
+    floats, bits = (np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits))
+    sent = [np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)]
+    counts = np.stack([*sent, *(np.asarray(count, float) for count in report.counts.values())], -1)
+    return (*COMMUNICATION, *report.counts), np.transpose(counts, (2, 1, 0, 3))
+
+
+def _status(report: Report) -> np.ndarray:
+    return np.bitwise_or.reduce(np.asarray(report.status), axis=0).T
+
+
+def _exact(count: np.ndarray) -> np.ndarray:
+    return count.astype(np.int64) if count.max(initial=0) < 2**53 else count
