@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from fedbandit_jax._core.struct import pytree as pytree
     from fedbandit_jax._core.struct import static as static
     from fedbandit_jax.interfaces import Algorithm as Algorithm
+    from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
+    from fedbandit_jax.interfaces import Arms as Arms
     from fedbandit_jax.interfaces import Environment as Environment
     from fedbandit_jax.interfaces import Feedback as Feedback
+    from fedbandit_jax.interfaces import Plan as Plan
     from fedbandit_jax.interfaces import Report as Report
     from fedbandit_jax.interfaces import Round as Round
     from fedbandit_jax.interfaces import Spec as Spec
@@ -40,7 +43,10 @@ __version__ = "0.1.0"
 _MODULES = ("algos", "audits", "data", "envs", "plotting", "privacy")
 _HOME = {
     "_core.struct": ("pytree", "static"),
-    "interfaces": ("Algorithm", "Environment", "Feedback", "Report", "Round", "Spec", "Status"),
+    "interfaces": (
+        *("Algorithm", "ArmAlgorithm", "Arms", "Environment"),
+        *("Feedback", "Plan", "Report", "Round", "Spec", "Status"),
+    ),
     "results": ("Result", "concat"),
     "simulation": ("SimulationError", "simulate", "sweep"),
 }

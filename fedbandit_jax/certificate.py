@@ -6,6 +6,7 @@ import dataclasses
 import textwrap
 from typing import Any, Literal
 
+PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states
 Claim = Literal["certified", "as_printed", "none"]
 
 
@@ -23,16 +24,24 @@ class Certificate:
         trust: who adds the noise, and who is not trusted.
         adjacency: what may differ between neighbouring data sets.
         unit: whose data that is.
-        epsilon, delta: the budget asked for.
+        notion: of privacy, in which epsilon was asked for: "pure DP", "Renyi DP" (alpha epsilon^2 / 2 and a little) or
+            "zCDP" (rho = epsilon^2 / 2 and a little) instead of (epsilon, delta).
+        epsilon, delta: the budget asked for; delta is 0 for pure DP, and where else `notion` has none it is the one
+            that epsilon_exact is stated at.
         epsilon_exact: smallest epsilon that the noise gives at delta; infinite if no sensitivity bound holds.
         accountant: what proves it.
-        noise_std: standard deviation of every entry of the noise of one message, in units of x y and x x'.
-        noise_whose: whose message that is.
+        noise_std: standard deviation of the noise, in units of x y and x x', or of rewards.
+        noise_whose: whose noise that is.
         server_noise_std: the largest of an entry of the server's sums, over all synchronisations.
         releases: messages of one silo.
         releases_per_user: squared sensitivity of all of them to one user, relative to one release.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) of every silo when they differ; epsilon, delta
             and epsilon_exact are then those of the silo with the largest.
+        renyi: (order alpha, bound on the Renyi divergence) of one visit.
+        zcdp: (rho, xi): rho-zCDP, of which xi is what a sum of discrete Gaussians costs over one.
+        visits: (number of visits, delta, epsilon proved for them, epsilon by advanced composition).
+        bits_per_user: fewest and most that a user sends.
+        wrap_probability: bound on the probability that the noise of one sum wraps around the ring.
         not_covered: what an adversary may see beyond the guarantee, and what it assumes.
     """
 
@@ -41,16 +50,22 @@ class Certificate:
     trust: str = "none"
     adjacency: str = "none"
     unit: str = "none"
+    notion: str = "(epsilon, delta)-DP"
     epsilon: float | None = None
     delta: float | None = None
     epsilon_exact: float | None = None
     accountant: str = "none"
     noise_std: float | None = None
-    noise_whose: str = "of a silo's message"
+    noise_whose: str = "per entry of a silo's message"
     server_noise_std: float | None = None
     releases: int | None = None
     releases_per_user: float | None = None
     per_silo: tuple[tuple[float, float, float], ...] = ()
+    renyi: tuple[tuple[float, float], ...] = ()
+    zcdp: tuple[float, float] | None = None
+    visits: tuple[tuple[int, float, float, float], ...] = ()
+    bits_per_user: tuple[float, float] | None = None
+    wrap_probability: float | None = None
     not_covered: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -60,25 +75,36 @@ class Certificate:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
         """Inverse of `to_json`."""
-        lists = {"not_covered": tuple(fields.get("not_covered", ()))}
-        lists["per_silo"] = tuple(map(tuple, fields.get("per_silo", ())))
-        return cls(**{**fields, **lists})
+        return cls(**{name: _tuples(value) for name, value in fields.items()})
 
     def __str__(self) -> str:
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
             rows += [
-                ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"),
+                ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
+                                 f"{self.notion} with epsilon = {self.epsilon:g}"),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),
                 ("privacy unit", self.unit),
-                ("noise", f"std {_number(self.noise_std)} per entry {self.noise_whose}, "
+                ("noise", f"std {_number(self.noise_std)} {self.noise_whose}, "
                           f"at most {_number(self.server_noise_std)} in the server's sums"),
                 ("releases", f"{self.releases}; a user's part in them counts as {_number(self.releases_per_user)} "
                              "(squared sensitivity)"),
             ]  # fmt: skip
+        if self.renyi:
+            rows.append(("Renyi curve", ", ".join(f"{_number(bound)} at {alpha:g}" for alpha, bound in self.renyi)))
+        if self.zcdp:
+            rows.append(("zCDP", f"rho = {_number(self.zcdp[0])} (xi = {self.zcdp[1]:.3g} included)"))
+        if self.visits:
+            each = (f"{n}: epsilon = {_number(proved)} (advanced composition {_number(advanced)})"
+                    for n, _, proved, advanced in self.visits)  # fmt: skip
+            rows.append(("visits", f"at delta = {self.visits[0][1]:g}, in as many batches: {'; '.join(each)}"))
+        if self.bits_per_user:
+            rows.append(("a user sends", f"{_number(self.bits_per_user[0])} to {_number(self.bits_per_user[1])} bits"))
+        if self.wrap_probability is not None:
+            rows.append(("wrapping", f"a sum is decoded wrongly with probability at most {self.wrap_probability:g}"))
         if self.per_silo:
             asked, _, gives = zip(*self.per_silo)
             rows.append(("per silo", f"{len(asked)} budgets, epsilon asked {min(asked):g} to {max(asked):g}, given "
@@ -91,6 +117,10 @@ class Certificate:
             )
             for label, value in rows
         )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _number(value: float | None) -> str:

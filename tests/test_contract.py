@@ -19,6 +19,7 @@ ENVS = {
         for contexts, rewards in itertools.product(("fresh", "fixed"), ("gaussian", "bernoulli", "clipped_gaussian"))
     ],
     "replay": [fb.envs.replay(EYE, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), n_agents=2)],
+    "arms": [fb.envs.arms(n_arms=3, rewards=rewards) for rewards in ("gaussian", "bernoulli", "beta")],
 }
 ALGOS = {
     "lin_ucb": [fb.algos.lin_ucb(), fb.algos.lin_ucb(confidence="released")],
@@ -42,6 +43,12 @@ ALGOS = {
             ("theory", False, dict(trust="local", release="input_perturbation")),
         )
     ],
+    "successive_elimination": [
+        fb.algos.successive_elimination(),
+        fb.algos.successive_elimination(epsilon=1.0, mechanism="laplace", trust="central"),
+        fb.algos.successive_elimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
+        fb.algos.successive_elimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
+    ],
 }
 
 
@@ -57,7 +64,7 @@ def test_environment(env, key):
     offered, world = env.observe(key, world, 0)
     assert offered.contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     assert float(jnp.linalg.norm(offered.contexts, axis=-1).max()) <= spec.max_norm + 1e-5
-    means = np.asarray(offered.contexts @ world.theta)
+    means = np.asarray(env.means(world)[None] if hasattr(env, "answers") else offered.contexts @ world.theta)
     if offered.mask is not None:
         assert offered.mask.shape == means.shape
         means = np.where(offered.mask, means, -np.inf)
@@ -71,8 +78,12 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("algo", list(itertools.chain(*ALGOS.values())), ids=lambda a: a.name)
-@pytest.mark.parametrize("env", [ENVS["sphere"][1], ENVS["replay"][0]], ids=["sphere", "replay"])
+LINEAR = [algo for name, algos in ALGOS.items() for algo in algos if name != "successive_elimination"]
+PAIRS = list(itertools.product((ENVS["sphere"][1], ENVS["replay"][0]), LINEAR))
+PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
+
+
+@pytest.mark.parametrize(("env", "algo"), PAIRS, ids=lambda x: getattr(x, "name", type(x).__name__))
 def test_algorithm(env, algo, key):
     result = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
     assert result.regret.shape == (3, 10)

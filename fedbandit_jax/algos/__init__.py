@@ -1,9 +1,17 @@
 """Algorithms, one family a file. Each factory returns a recipe; `simulate` binds it to an environment and a horizon."""
 
+from fedbandit_jax.algos.elimination import ELIMINATION as ELIMINATION
+from fedbandit_jax.algos.elimination import SuccessiveElimination as SuccessiveElimination
+from fedbandit_jax.algos.elimination import successive_elimination as successive_elimination
 from fedbandit_jax.algos.fed_lin_ucb import FedLinUCB as FedLinUCB
 from fedbandit_jax.algos.fed_lin_ucb import fed_lin_ucb as fed_lin_ucb
 from fedbandit_jax.algos.fed_lin_ucb import private_fed_lin_ucb as private_fed_lin_ucb
 from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.lin_ucb import lin_ucb as lin_ucb
 
-ALGORITHMS = {"lin_ucb": lin_ucb, "fed_lin_ucb": fed_lin_ucb, "private_fed_lin_ucb": private_fed_lin_ucb}
+ALGORITHMS = {
+    "lin_ucb": lin_ucb,
+    "fed_lin_ucb": fed_lin_ucb,
+    "private_fed_lin_ucb": private_fed_lin_ucb,
+    "successive_elimination": successive_elimination,
+}

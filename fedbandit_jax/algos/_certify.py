@@ -36,7 +36,7 @@ def certify(
         epsilon_exact=worst.epsilon_exact if bounded else math.inf,
         accountant=worst.accountant,
         noise_std=worst.sigma,
-        noise_whose=trust.whose,
+        noise_whose=f"per entry {trust.whose}",
         server_noise_std=protocol.sum_std() * math.sqrt(variance),
         releases=worst.n_syncs,
         releases_per_user=worst.releases_per_user,

@@ -1,5 +1,7 @@
 """Environments: who arrives, what may be offered, what they would answer."""
 
+from fedbandit_jax.envs.arms import RandomArms as RandomArms
+from fedbandit_jax.envs.arms import arms as arms
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import replay as replay
 from fedbandit_jax.envs.script import Script as Script
@@ -7,4 +9,4 @@ from fedbandit_jax.envs.script import script as script
 from fedbandit_jax.envs.sphere import Sphere as Sphere
 from fedbandit_jax.envs.sphere import sphere as sphere
 
-ENVIRONMENTS = {"sphere": sphere, "replay": replay}
+ENVIRONMENTS = {"sphere": sphere, "replay": replay, "arms": arms}

@@ -7,6 +7,7 @@ from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsilon
 from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
 from fedbandit_jax.privacy.accounting.events import compose as compose
+from fedbandit_jax.privacy.accounting.events import returning as returning
 from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.audit import Audit as Audit
 from fedbandit_jax.privacy.audit import audit as audit
@@ -15,5 +16,7 @@ from fedbandit_jax.privacy.calibration import TRUST as TRUST
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
+from fedbandit_jax.privacy.mechanisms import MECHANISMS as MECHANISMS
+from fedbandit_jax.privacy.mechanisms import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Release as Release

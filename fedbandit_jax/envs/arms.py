@@ -1,0 +1,121 @@
+"""Multi-armed bandits: users are alike, a reward in [0, 1] depends on the arm only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.stats import norm
+
+from fedbandit_jax._core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # ranges of random means
+LAWS = ("gaussian", "bernoulli", "beta")
+
+
+@struct.pytree
+class RandomArms:
+    """See `arms`. The world is the parameter of every arm, (K,)."""
+
+    low: Any
+    high: Any
+    fixed: Any  # (K,) given parameters, or None
+    spread: Any
+    rewards: str = struct.static()
+    spec: Spec = struct.static()
+
+    def init(self, key: Array) -> Array:
+        """Given means, or uniform ones."""
+        if self.fixed is not None:
+            return jnp.asarray(self.fixed, jnp.float32)
+        return self.low + (self.high - self.low) * random.uniform(key, (self.spec.n_arms,))
+
+    def means(self, world: Array) -> Array:
+        """Mean reward of every arm (K,): of the clipped variable, for Gaussian rewards."""
+        if self.rewards != "gaussian":
+            return world
+        low, high = -world / self.spread, (1 - world) / self.spread
+        inside = world * (norm.cdf(high) - norm.cdf(low)) - self.spread * (norm.pdf(high) - norm.pdf(low))
+        return inside + norm.sf(high)
+
+    def answers(self, key: Array, world: Array, arm: Array, size: int) -> tuple[Array, Array]:
+        """Rewards of `size` users who pull `arm`, in two halves."""
+        if self.rewards == "beta":
+            mean, draws = world[arm], (jax.random.split(key))
+            a, b = mean * self.spread, (1 - mean) * self.spread
+            return tuple(jax.random.beta(half, a, b, (size // 2,)) for half in draws)  # pyright: ignore[reportReturnType]
+        words = random.bits(key, size // 2)
+        if self.rewards == "bernoulli":
+            return tuple((random.unit(word) < world[arm]).astype(jnp.float32) for word in words)  # pyright: ignore[reportReturnType]
+        return tuple(jnp.clip(world[arm] + self.spread * z, 0, 1) for z in random.normal_pair(*words))  # pyright: ignore[reportReturnType]
+
+    def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
+        """Arm a is the unit vector e_a, for algorithms that want features."""
+        del key, t
+        return Round(jnp.eye(self.spec.n_arms)[None]), world
+
+    def pull(self, key: Array, world: Array, offered: Round, arms: Array) -> Feedback:
+        """One user's reward."""
+        del offered
+        reward = self.answers(key, world, arms[0], 2)[0]
+        means = self.means(world)
+        return Feedback(reward, means.max() - means[arms])
+
+
+def arms(
+    n_arms: int | None = None,
+    *,
+    instance: str = "easy",
+    means: Any = None,
+    rewards: str = "gaussian",
+    noise_std: float = 0.1,
+    concentration: float = 10.0,
+) -> RandomArms:
+    """K arms, one user a round: random instances, a new one for every seed, or given means.
+
+    Args:
+        n_arms: K >= 2; default: 10, or as many as `means` has.
+        instance: "easy", means uniform in [0.25, 0.75]; "hard", in [0.45, 0.55].
+        means: (K,) given ones in [0, 1], in place of a random instance. Of the Gaussian before clipping.
+        rewards: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret is scored on the mean after clipping);
+            "bernoulli"; "beta", Beta(c mean, c (1 - mean)), which takes much longer to draw.
+        noise_std: of Gaussian rewards.
+        concentration: c of Beta rewards.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    Example:
+        >>> env = arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
+        >>> env.spec.n_arms, env.spec.rewards_in_unit
+        (3, True)
+
+    Reference: Chowdhury & Zhou (2023), Section 7.
+    """
+    fixed = None
+    if means is not None:
+        fixed = validate.finite_array("means", means, ndim=1)
+        for i in np.flatnonzero((fixed < 0) | (fixed > 1)):
+            raise ValueError(f"means must be in [0, 1], got {fixed[i]:g} of arm {i}")
+        if n_arms is not None and n_arms != len(fixed):
+            raise ValueError(f"n_arms must be the number of means {len(fixed)} or None, got {n_arms}")
+        n_arms = len(fixed)
+    n_arms = validate.integer("n_arms", 10 if n_arms is None else n_arms, at_least=2)
+    low, high = INSTANCES[validate.one_of("instance", instance, INSTANCES)]
+    validate.one_of("rewards", rewards, LAWS)
+    noise_std = validate.positive("noise_std", noise_std)
+    concentration = validate.positive("concentration", concentration)
+    if rewards == "beta" and fixed is not None and not ((fixed > 0) & (fixed < 1)).all():
+        raise ValueError(f"means must be inside (0, 1) with rewards='beta', got {fixed.min():g} to {fixed.max():g}")
+    return RandomArms(
+        low=low,
+        high=high,
+        fixed=fixed,
+        spread={"gaussian": noise_std, "beta": concentration}.get(rewards, 0.0),
+        rewards=rewards,
+        spec=Spec(n_agents=1, n_arms=n_arms, dim=n_arms, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True),
+    )

@@ -1,0 +1,147 @@
+"""Radii of batched elimination: below the paper's, and right by Monte Carlo."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbandit_jax.algos import _radius
+from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
+
+SCALE = 10.0
+NOISES = ("pure", "skellam", "gaussian", "local")
+
+
+def setting(noise, epsilon, size):
+    """(law, g, s, h) of the paper for one batch."""
+    g = math.ceil((1 if noise in ("pure", "local") else SCALE) * epsilon * math.sqrt(size))
+    if noise == "pure":
+        return DiscreteLaplace(g / epsilon), g, math.sqrt(2) / epsilon, 1 / epsilon
+    if noise == "skellam":
+        return Skellam((g / epsilon) ** 2), g, (2 + math.sqrt(2) / SCALE) / epsilon, math.sqrt(2) / g
+    if noise == "gaussian":
+        return DiscreteGaussian(g / epsilon), g, (math.sqrt(2) + math.sqrt(2) / SCALE) / epsilon, 0.0
+    s, h = _radius.local_constants([float(size)], epsilon)
+    return DiscreteLaplace(g / epsilon, size), g, s[0], h
+
+
+def draw(law, rng, n):
+    if isinstance(law, DiscreteLaplace):  # a difference of two negative binomials
+        return np.subtract(*rng.negative_binomial(law.n, -math.expm1(-1 / law.scale), (2, n)))
+    if isinstance(law, Skellam):
+        return np.subtract(*rng.poisson(law.variance / 2, (2, n)))
+    x = np.arange(-math.ceil(9 * law.sigma), math.ceil(9 * law.sigma) + 1)
+    p = np.exp(-((x / law.sigma) ** 2) / 2)
+    return rng.choice(x, n, p=p / p.sum())
+
+
+def failures(law, g, size, radius, n=100_000):
+    rng = np.random.default_rng(size)
+    rewards = rng.binomial(size, 0.5, n) - size / 2
+    noise = 0 if law is None else draw(law, rng, n) / g
+    return (np.abs(rewards + noise)[:, None] / size > radius).mean(0)
+
+
+def test_theory_is_the_paper_s():
+    table = _radius.theory([2.0, 4.0, 8.0], 3.0, [0.0, 0.1, 0.2], n_arms=4, p=0.05)
+    assert table.shape == (3, 5)
+    assert np.all(table[:, 0] == np.inf)
+    log = math.log(2 * 4 * 9 / 0.05)
+    assert table[2, 4] == pytest.approx(
+        math.sqrt(math.log(4 * 4 * 9 / 0.05) / 16) + 3 * math.sqrt(log) / 8 + 0.2 * log / 8
+    )
+
+
+def test_the_union_bound_of_lemma_2():
+    """Its rewards and noise fail with probability (1/2 + 2) p pi^2 / 6, not 3 p; the exact radius' with 3 p."""
+    p, arms, b = 0.1, 7, np.arange(1, 10**6)
+    rewards = 2 * np.exp(-2 * np.log(4 * arms * b[:3] ** 2 / p) / 2)  # Hoeffding at sqrt(ln(.) / 2 l)
+    noise = 2 * p / (arms * b[:3] ** 2)  # Assumption 1 at p / (|Phi| b^2)
+    np.testing.assert_allclose(arms * (rewards + noise), 2.5 * p / b[:3] ** 2)
+    assert (2.5 * p / b**2.0).sum() == pytest.approx(4.112 * p, rel=1e-3)
+    size = np.array([64.0, 64.0, 64.0])
+    exact = _radius.exact(size, [None] * 3, 1.0, n_arms=arms, p=p)[:, arms]
+    level = 2 * np.exp(-2 * size * exact**2)
+    assert (arms * level[0] / b**2.0).sum() == pytest.approx(3 * p, rel=1e-5)
+    np.testing.assert_allclose(level[0] / level, [1, 4, 9])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("noise", NOISES)
+def test_exact_is_below_theory(noise, epsilon):
+    sizes = 2 ** np.arange(1, 21)
+    laws, g, s, h = zip(*(setting(noise, epsilon, int(size)) for size in sizes))
+    exact = _radius.exact(sizes, laws, g, n_arms=10, p=0.1)
+    theory = _radius.theory(sizes, s, h, n_arms=10, p=0.1)
+    assert exact.shape == theory.shape == (20, 11)
+    assert np.all(exact[:, 0] == np.inf)
+    assert np.all(np.diff(exact[:, 1:], axis=1) > 0)
+    assert np.all(exact[:, 1:] < 0.95 * theory[:, 1:])
+    assert np.all(exact[:, 1:] > _radius.exact(sizes, [None] * 20, 1.0, n_arms=10, p=0.1)[:, 1:])
+
+
+@pytest.mark.parametrize("size", [4, 256])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("noise", NOISES)
+def test_exact_fails_as_often_as_it_says(noise, epsilon, size):
+    law, g, *_ = setting(noise, epsilon, size)
+    level = 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5)
+    radius = _radius.exact([size], [law], g, n_arms=4, p=0.1)[0, 1:]
+    rate, deviation = failures(law, g, size, radius), np.sqrt(level / 100_000)
+    assert np.all(rate < level + 4 * deviation)
+    if math.sqrt(law.variance) / g > 4 * math.sqrt(size):  # the noise dominates
+        assert np.all(rate > 0.7 * level - 4 * deviation)
+
+
+def halved(law):
+    if isinstance(law, Skellam):
+        return Skellam(law.variance / 4)
+    return (
+        DiscreteGaussian(law.sigma / 2) if isinstance(law, DiscreteGaussian) else DiscreteLaplace(law.scale / 2, law.n)
+    )
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_half_the_noise_is_caught(noise):
+    """A control."""
+    law, g, *_ = setting(noise, 0.1, 4)
+    radius = _radius.exact([4], [halved(law)], g, n_arms=4, p=0.1)[0, 1:]
+    assert np.all(failures(law, g, 4, radius) > 1.5 * 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5))
+
+
+def test_noise_free_is_hoeffding():
+    q = 3 * 0.1 * 6 / math.pi**2 / (4 * np.arange(1, 4))
+    radius = _radius.exact([10.0, 50.0], [None, None], 1.0, n_arms=3, p=0.1)[1, 1:]
+    np.testing.assert_allclose(radius, np.sqrt(np.log(2 / q) / 100))
+    quiet = _radius.exact([10.0, 50.0], [Skellam(1e-12)] * 2, 1.0, n_arms=3, p=0.1)[1, 1:]
+    np.testing.assert_allclose(quiet, radius, rtol=1e-6)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("size", [2, 2**10, 2**23])
+def test_bins_cost_little(noise, size, monkeypatch):
+    law, g, *_ = setting(noise, 0.1, size)
+    coarse, fine = [], []
+    for p in (0.1, 1e-7):
+        coarse.append(_radius.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
+        with monkeypatch.context() as patch:
+            patch.setattr(_radius, "_N_BINS", 4000)
+            fine.append(_radius.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
+    ratio = np.array(coarse) / np.array(fine)
+    assert ratio.min() >= 1
+    assert ratio.max() < 1.005
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0])
+def test_local_constants(epsilon):
+    """|N| <= s sqrt(ln(2/p)) + h ln(2/p) with probability 1 - p, without the term of encoding."""
+    p = np.array([0.5, 0.1, 1e-3, 1e-6, 1e-12, 1e-30])
+    log = np.log(2 / p)
+    for size in (1, 2, 16, 64, 65, 2**10, 2**20, 2**31):
+        s, h = _radius.local_constants(float(size), epsilon)
+        g = math.ceil(epsilon * math.sqrt(size))
+        law = DiscreteLaplace(g / epsilon, size)
+        bound = (s - math.sqrt(2) / epsilon) * np.sqrt(log) + h * log
+        assert np.all(2 * law.tail(bound * g) <= p)
+        if size >= 2**20:  # the leading constant cannot be much smaller
+            assert 2 * law.tail(0.85 * bound[3] * g) > p[3]

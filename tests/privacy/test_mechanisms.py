@@ -1,0 +1,218 @@
+"""Parameters are those of the theorems, and certificates state what the noise proves."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax._core import wide
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.privacy.mechanisms import (
+    MECHANISMS,
+    DiscreteGaussian,
+    LocalLaplace,
+    Polya,
+    ServerLaplace,
+    ShuffledPolya,
+    Skellam,
+)
+
+BY_HAND = {  # g, tau, m, bits of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
+    Polya: (4, 24, 305, 9),  # 4, 8 ln 20 = 23.97
+    ServerLaplace: (4, 24, 305, 9),
+    LocalLaplace: (4, 246, 749, 10),  # 8 (2 sqrt(64 ln 20) + ln 20) = 245.5
+    ShuffledPolya: (2, 122, 373, None),  # of epsilon / 2 and p = 1 / 2T: 8 ln(4 10^6) = 121.6
+    Skellam: (40, 282, 3125, 12),  # 160 sqrt(ln 20) + sqrt 2 ln 20 = 281.2
+    DiscreteGaussian: (40, 196, 2953, 12),  # 80 sqrt(2 ln 20) = 195.8
+}
+
+
+def made(kind, epsilon=0.5, scale=10.0, failure=0.1, horizon=10**6):
+    return kind(epsilon, scale, failure, horizon)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_parameters_by_hand(kind):
+    mechanism, (g, tau, m, bits) = made(kind), BY_HAND[kind]
+    assert (mechanism.steps(64), mechanism.slack(64), mechanism.modulus(64)) == (g, tau, m)
+    assert bits is None or mechanism.bits(64) == bits
+    assert mechanism.steps(50) == math.ceil(g / 8 * math.sqrt(50))
+    variance = 2 / (4 * math.sinh(1 / 16) ** 2)  # of discrete Laplace of scale 8: 2 beta / (1 - beta)^2
+    expected = {LocalLaplace: 64 * variance, Skellam: 6400.0, DiscreteGaussian: 6400.0}.get(kind, variance)
+    assert mechanism.law(64).variance == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_tables_are_the_parameters(kind):
+    """What runs is what is certified: batch k's row is that of its number of users."""
+    mechanism, users = made(kind), [2, 64, 50, 2**29]
+    protocol = mechanism.sums(users, messages=False)
+    assert wide.to_int(protocol.modulus).tolist() == [mechanism.modulus(n) for n in users]
+    assert wide.to_int(protocol.largest).tolist() == [n * mechanism.steps(n) + mechanism.slack(n) for n in users]
+    np.testing.assert_array_equal(protocol.steps, [mechanism.steps(n) for n in users])
+    np.testing.assert_allclose(protocol.bits, [float(mechanism.bits(n)) for n in users], rtol=1e-7)
+    np.testing.assert_allclose(protocol.lost, [mechanism.lost(n) for n in users], rtol=1e-6)
+    np.testing.assert_array_equal(protocol.noise.users, users)
+    size = np.array([mechanism.steps(n) for n in users]) / (0.25 if kind is ShuffledPolya else 0.5)
+    if kind is Skellam:
+        np.testing.assert_allclose(protocol.noise.variance, size**2, rtol=1e-6)
+    else:
+        np.testing.assert_allclose(getattr(protocol.noise, "sigma" if kind is DiscreteGaussian else "scale"), size)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_sums_leave_the_ring_no_more_often_than_said(kind):
+    """tau, from the paper's tail bounds, against the exact tail of the noise."""
+    for epsilon in (0.01, 0.3, 5.0):
+        for failure in (0.1, 1e-6):
+            mechanism = made(kind, epsilon=epsilon, scale=1.0, failure=failure)
+            for n in (2, 16, 300, 2**12, 2**20):
+                outside = 2 * float(mechanism.law(n).tail(mechanism.slack(n)))
+                assert outside <= mechanism.wrapping
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_tail_constants(kind):
+    """s and h bound noise and rounding at every p: |N| by its exact tail, beside the rounding's share of the paper."""
+    for epsilon in (0.01, 0.3, 5.0):
+        mechanism = made(kind, epsilon=epsilon, scale=3.0)
+        for n in (2, 16, 300, 2**12):
+            s, h = (float(np.max(x)) for x in mechanism.tail_constants(np.array([float(n)])))
+            g = mechanism.steps(n)
+            for p in (0.5, 0.1, 1e-3, 1e-8):
+                log = math.log(2 / p)
+                rounding = math.sqrt(n * log / 2) / g  # Hoeffding, two-sided at p
+                noise = s * math.sqrt(log) + h * log - rounding
+                assert 2 * mechanism.law(n).tail(noise * g) <= p
+
+
+PURE = (Polya, ServerLaplace, LocalLaplace, ShuffledPolya)
+SIZES = [2**b for b in range(1, 30)] + [3, 50, 1000]
+
+
+@pytest.mark.parametrize("kind", PURE)
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
+def test_pure_epsilon_is_never_above_what_was_asked(kind, epsilon):
+    mechanism = made(kind, epsilon=epsilon)
+    given = np.array([mechanism.pure_epsilon(n) for n in SIZES])
+    assert (given <= epsilon * (1 + 1e-12)).all()
+    assert given.max() > 0.99 * epsilon  # and it is used
+    half = epsilon / 2 if kind is ShuffledPolya else 0
+    steps = np.array([mechanism.steps(n) for n in SIZES])
+    assert (given >= half).all()
+    assert (np.array([mechanism.epsilon_at(n, 1e-6) for n in SIZES[:12]]) <= given[:12]).all()
+    assert (steps >= (epsilon - half) * np.sqrt(SIZES)).all()
+
+
+@pytest.mark.parametrize("kind", [Polya, ShuffledPolya])
+def test_pure_epsilon_from_the_pmf(kind):
+    """All shifts up to g of the wrapped pmf, summed over its copies."""
+    mechanism = made(kind, epsilon=2.0)
+    for n in (2, 9):
+        g, m = mechanism.steps(n), mechanism.modulus(n)
+        copies = np.arange(-50, 51)[:, None] * m + np.arange(m)
+        pmf = np.exp(-np.abs(copies) * mechanism.noise_epsilon / g).sum(0)
+        worst = max(np.abs(np.log(pmf / np.roll(pmf, shift))).max() for shift in range(1, g + 1))
+        half = 1.0 if kind is ShuffledPolya else 0.0
+        assert mechanism.pure_epsilon(n) == pytest.approx(worst + half, rel=1e-9)
+
+
+def test_skellam_and_gaussian_by_hand():
+    """Lemma 3 and Lemma 4 at n = 64: D = 40, v = 6400 and sigma = 10."""
+    two = 2 * 1600 / 12800 + min((3 * 1600 + 240) / (4 * 6400**2), 120 / 12800)
+    assert made(Skellam).renyi(64)(2.0) == pytest.approx(two, rel=1e-12)
+    privacy = made(DiscreteGaussian).zcdp(64)
+    xi = 10 * sum(math.exp(-2 * math.pi**2 * 100 * k / (k + 1)) for k in range(1, 64))
+    assert privacy.xi == pytest.approx(xi, rel=1e-6)
+    assert privacy.rho == pytest.approx(0.125, rel=1e-6)
+    rough = made(DiscreteGaussian, scale=1.0, epsilon=1.0).zcdp(4)  # sigma = 1
+    xi = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 4))
+    assert rough.xi == pytest.approx(xi, rel=1e-9)
+    assert rough.rho == pytest.approx(min(1 + xi / 2, (1 + xi) ** 2) / 2, rel=1e-9)
+
+
+def certificate(label, horizon=10**6, **options):
+    mechanism, trust = fb.algos.ELIMINATION[label]
+    algo = fb.algos.successive_elimination(mechanism=mechanism, trust=trust, **{"epsilon": 1.0, **options})
+    return algo.certificate(fb.envs.arms().spec, horizon)
+
+
+LABELS = {"DP-SE": None, "CDP-SE": ServerLaplace, "LDP-SE": LocalLaplace, "Dist-DP-SE": Polya,
+          "Dist-RDP-SE": Skellam, "Dist-CDP-SE": DiscreteGaussian, "Shuffle-DP-SE": ShuffledPolya}  # fmt: skip
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_certificates(label):
+    found, kind = certificate(label), LABELS[label]
+    assert found.claim == "certified"
+    assert found == Certificate.from_json(json.loads(json.dumps(found.to_json())))
+    assert found.epsilon == 1.0
+    assert found.releases_per_user == 1.0
+    assert found.adjacency.startswith("replace")
+    orders, bounds = zip(*found.renyi)
+    assert orders == (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    assert (np.diff(bounds) >= 0).all()
+    visits, deltas, proved, advanced = zip(*found.visits)
+    assert visits == (1, 10, 100)
+    assert set(deltas) == {1e-6}
+    assert (np.diff(proved) > 0).all()
+    assert (np.array(proved) <= np.array(advanced) * (1 + 1e-9)).all()
+    assert all(rows in str(found) for rows in ("visits", "Renyi curve", "not covered"))
+    if found.notion == "pure DP":
+        assert found.delta == 0
+        assert 0.999 < found.epsilon_exact <= 1.0 + 1e-12
+        assert max(bounds) <= found.epsilon_exact
+        assert proved[0] <= found.epsilon_exact * (1 + 1e-9)
+    if kind is None:
+        assert found.noise_std == math.sqrt(2)
+        return
+    sums = 10 * 19  # of ten arms; 2 + ... + 2^19 users reach the horizon
+    mechanism, sizes = made(kind, epsilon=1.0, failure=0.1 / (100 * sums)), [2**b for b in range(1, 18)]
+    assert found.notion == mechanism.notion
+    assert found.releases == len(sizes)  # of two arms' 2 + ... + 2^18 users the last do not come
+    assert found.bits_per_user == (mechanism.bits(2), mechanism.bits(2**17))
+    expected = 1e-6 if kind is ShuffledPolya else 0.1 / 19_000  # half of it lost, not wrapped
+    assert found.wrap_probability == pytest.approx(expected, rel=1e-5)
+    std = max(math.sqrt(mechanism.law(n).variance) / mechanism.steps(n) for n in sizes)
+    assert found.server_noise_std == pytest.approx(std)
+    assert (found.zcdp is not None) == (kind is DiscreteGaussian)
+    if kind is LocalLaplace:
+        assert found.noise_std == pytest.approx(math.sqrt(2), rel=0.1)
+        assert found.noise_whose == "of a user's message"
+    if kind is ShuffledPolya:
+        assert found.noise_std == pytest.approx(2 * math.sqrt(2), rel=0.1)
+    if kind is Skellam:  # at n = 2 the third term is largest
+        assert bounds[0] == pytest.approx(max(mechanism.renyi(n)(2.0) for n in sizes))
+        assert 1 < bounds[0] < 1.02
+    if kind is DiscreteGaussian:
+        assert found.zcdp[0] == pytest.approx(0.5, rel=1e-6)
+        assert bounds == pytest.approx([order / 2 for order in orders], rel=1e-6)
+    if kind in (Skellam, DiscreteGaussian):
+        assert found.delta == 1e-6
+        assert 4.3 < found.epsilon_exact < 5.0  # of a Gaussian of that size 4.38 (mu = 1)
+
+
+def test_shuffled_messages_are_long():
+    """The paper's construction needs 7.5e8 bits at n = 256, epsilon = 1 and T = 10^6; a better proof half of them."""
+    mechanism = made(ShuffledPolya, epsilon=1.0)
+    assert 0.2 < mechanism.bits(256) / 7.5e8 < 0.6
+    assert mechanism.lost(256) <= 1 / (2 * 10**6)
+    assert mechanism.lost(256) > 0.99 / (2 * 10**6)
+    assert mechanism.pure_epsilon(256) <= 1.0
+    assert mechanism.pure_epsilon(256) - 0.5 == pytest.approx(Polya(0.5, 1.0, 5e-7, 10**6).pure_epsilon(256))
+
+
+def test_little_noise_is_worth_little():
+    """Skellam and discrete Gaussian at scale 1: fewer bits, and a curve that says what that costs."""
+    for label in ("Dist-RDP-SE", "Dist-CDP-SE"):
+        coarse, fine = (certificate(label, scale=scale) for scale in (1.0, 100.0))
+        assert coarse.bits_per_user[1] < fine.bits_per_user[1]
+        assert coarse.renyi[0][1] > fine.renyi[0][1] > 0.99
+        assert coarse.epsilon_exact == pytest.approx(fine.epsilon_exact, rel=0.02)
+
+
+def test_every_pair_has_a_mechanism():
+    assert set(MECHANISMS) | {("none", "none"), ("laplace", "central")} == set(fb.algos.ELIMINATION.values())
+    assert set(MECHANISMS.values()) == set(BY_HAND)

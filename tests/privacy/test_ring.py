@@ -1,0 +1,234 @@
+"""Encoding and modular sums are the integers of Algorithms 2-7, and messages add up to the noise drawn at once."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax._core import wide
+from fedbandit_jax.privacy import ring
+from fedbandit_jax.privacy.mechanisms import MECHANISMS
+
+ALPHA = 1e-4
+
+
+@pytest.mark.parametrize("steps", [1, 3, 1000, 2**24 - 1, 2**24])
+def test_encoding_keeps_the_mean(steps):
+    """Over equally spaced u the mean is x g up to their spacing, and every value is beside it."""
+    x = np.append(np.random.default_rng(0).random(200), [0, 1, 0.5, 2.0**-24, 1 - 2.0**-24]).astype(np.float32)
+    u = ((np.arange(1000) + 0.5) / 1000).astype(np.float32)
+    found = np.asarray(ring.encode(x[:, None], u, np.float32(steps))).astype(np.int64)
+    exact = x * np.float32(steps)
+    assert found.max() <= steps
+    assert (np.abs(found - exact[:, None]) < 1).all()
+    np.testing.assert_allclose(found.mean(1), exact, rtol=1e-6, atol=1.1e-3)
+
+
+def test_encoding_of_what_is_no_reward():
+    """Clipped to [0, 1]; NaN is 0, so that one user moves a sum by g at most."""
+    x = np.array([-1, -np.inf, np.nan, -0.0, 1, 1.5, 1e30, np.inf], np.float32)
+    for u in (1e-7, 0.5, 1 - 1e-7):
+        for steps in (7, 2**24):
+            found = ring.encode(x, np.float32(u), np.float32(steps))
+            assert found.tolist() == [0] * 4 + [steps] * 4
+
+
+def test_finest_encoding_loses_nothing():
+    x = np.random.default_rng(0).integers(0, 2**24, 1000, endpoint=True)
+    for u in (1e-7, 1 - 1e-7):
+        assert ring.encode((x / 2**24).astype(np.float32), np.float32(u), ring.FINE).tolist() == x.tolist()
+
+
+@fb.pytree
+class Written(ring.Noise):
+    """Noise that is given."""
+
+    value: wide.Wide
+
+    def total(self, key, k, shape):
+        return self.value
+
+    def share(self, key, k, shape):
+        return self.value.low.astype(jnp.int32)
+
+
+def a_ring(n, g, tau, noise, *, lost=0.0, messages=False):
+    """Of one batch."""
+    return ring.RingSum(
+        noise=noise,
+        steps=np.array([g], np.float32),
+        modulus=wide.of([n * g + 2 * tau + 1]),
+        largest=wide.of([n * g + tau]),
+        lost=np.array([lost], np.float32),
+        bits=np.array([1.0], np.float32),
+        messages=messages,
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "g", "tau"), [(2, 1, 3), (256, 16, 200), (2**20, 1000, 10**9), (2**36, 2**24, 2**50), (2**30, 3, 2**59)]
+)
+def test_decoding_is_python_s(key, n, g, tau):
+    """At both ends of the ring, and beyond: the failure is flagged when, and only when, the noisy sum has left it."""
+    m = n * g + 2 * tau + 1
+    noisy = [edge + d for edge in (-tau, 0, n * g, n * g + tau, m, -m) for d in (-2, -1, 0, 1, 2)]
+    noisy += [3 * m + 1, -3 * m - 1] if 4 * m < 2**63 else []
+    sums = [min(max(v, 0), n * g) for v in noisy]  # and the rest is noise
+    protocol = a_ring(n, g, tau, Written(value=wide.of([v - s for v, s in zip(noisy, sums)])))
+    decoded = jax.jit(protocol.decode)(key, 0, jax.tree.map(jnp.asarray, wide.of(sums)))
+    read = [v % m if v % m <= n * g + tau else v % m - m for v in noisy]
+    np.testing.assert_allclose(decoded.sums, np.array(read, float) / g, rtol=1e-6)
+    assert decoded.failed.tolist() == [not -tau <= v <= n * g + tau for v in noisy]
+
+
+def test_lost_sums(key):
+    """As often as said, and uniform on the ring: found nowhere else, a lost sum is a failure to decode."""
+    n, g, tau, size = 10, 1, 7, 100_000
+    m = n * g + 2 * tau + 1
+    protocol = a_ring(n, g, tau, Written(value=wide.of([0] * size)), lost=0.25)
+    decoded = jax.jit(protocol.decode)(key, 0, jax.tree.map(jnp.asarray, wide.of([4] * size)))
+    counts = np.bincount(np.asarray(decoded.sums).astype(int) + tau, minlength=m)
+    expected = np.full(m, 0.25 * size / m)
+    expected[4 + tau] += 0.75 * size
+    assert stats.chisquare(counts, expected).pvalue > ALPHA
+    np.testing.assert_array_equal(decoded.failed, decoded.sums != 4)
+
+
+@pytest.mark.parametrize(("g", "tau"), [(5, 3), (2**24, 2**43)])
+def test_messages_add_up_to_the_aggregate(key, g, tau):
+    """In Z_m, over two blocks, from those who are there; with messages as large as they may be."""
+    n, size = 300, 256
+    rng = np.random.default_rng(0)
+    shares = rng.integers(-(2**31), 2**31, size)
+    protocol = a_ring(n, g, tau, Written(value=wide.of(shares)), messages=True)
+    m = n * g + 2 * tau + 1
+    total, collected = 0, wide.of(0)
+    for block, there in enumerate((np.arange(size) >= 0, np.arange(size) < n - size)):
+        x = rng.random(size).astype(np.float32)
+        own = jax.random.fold_in(key, block)
+        halves = [tuple(jnp.split(jnp.asarray(v), 2)) for v in (x, there)]
+        collected = wide.add(collected, jax.jit(protocol.collect)(own, 0, *halves))
+        rounding, drawing = jax.random.split(own)
+        sent = wide.to_int(jax.jit(protocol.randomize)(rounding, drawing, 0, x))
+        assert 0 <= min(sent) <= max(sent) < m
+        assert all(-1 < (s - v) % m - xg < 1 for s, v, xg in zip(sent, shares.tolist(), x * np.float32(g)))
+        total += sum(sent[there])
+    one = jax.tree.map(lambda word: jnp.asarray(word)[None], collected)
+    decoded = jax.jit(protocol.decode)(key, 0, one)
+    read = total % m if total % m <= n * g + tau else total % m - m
+    np.testing.assert_allclose(decoded.sums, [read / g], rtol=1e-6)
+    assert not decoded.failed.any()  # nobody knows
+
+
+def test_full_blocks_of_the_largest_messages():
+    """2^16 users who all send the largest residue of the largest ring for messages."""
+    m = ring.MAX_MESSAGE
+    most = jax.tree.map(lambda word: np.full(2**16, word), wide.of(m - 1))
+    total = wide.mod(wide.add_up(most), wide.of(m))
+    assert wide.to_int(total) == (m - 1) * 2**16 % m
+    blocks = jax.tree.map(lambda word: np.full(2**16, word), wide.of(m - 1))  # more than MAX_USERS fill
+    assert wide.to_int(wide.mod(wide.add_up(blocks), wide.of(m))) == (m - 1) * 2**16 % m
+
+
+def test_central_noise_is_the_server_s(key):
+    """Users send what they have; the server's noise is drawn once."""
+    protocol = a_ring(8, 4, 50, ring.ServerNoise(scale=np.array([5.0]), users=np.array([8.0])), messages=True)
+    x = np.array([0, 0.25, 0.5, 1], np.float32)
+    assert wide.to_int(protocol.randomize(key, key, 0, x)).tolist() == [0, 1, 2, 4]
+    sums = jax.tree.map(jnp.asarray, wide.of([16] * 20_000))
+    spread = np.asarray(jax.jit(protocol.decode)(key, 0, sums).sums) * 4 - 16
+    assert spread.std() == pytest.approx(stats.dlaplace(1 / 5).std(), rel=0.03)
+
+
+def test_real_sums(key):
+    """Without noise exact to 2^-24 for each reward; with it, independent Laplace variables of scale 1 / epsilon."""
+    x = np.random.default_rng(0).random(2**16).astype(np.float32)
+    there = np.arange(2**16) < 50_001
+    exact = x[there].sum(dtype=np.float64)
+    plain = ring.RealSum(scale=0.0, bits=np.array([32.0]))
+    collected = jax.jit(plain.collect)(key, 0, jnp.split(x, 2), jnp.split(there, 2))
+    np.testing.assert_allclose(wide.to_int(collected).item() / 2**24, exact, atol=50_001 * 2.0**-24)
+    many = jax.tree.map(lambda word: jnp.full(20_000, word), collected)
+    np.testing.assert_allclose(plain.decode(key, 0, many).sums, exact, rtol=1e-6)
+    private = ring.RealSum(scale=20.0, bits=np.array([32.0]))
+    spread = np.asarray(private.decode(key, 0, many).sums, float) - exact
+    assert stats.kstest(spread, stats.laplace(scale=20).cdf).pvalue > ALPHA
+    assert stats.kstest(spread, stats.laplace(scale=22).cdf).pvalue < ALPHA
+
+
+# Messages of all users against the noise drawn at once: half of the users of a block take part in a batch.
+
+USERS = (2, 16, 256)
+RUNS = 6000
+
+
+@jax.jit
+def decoded_sums(protocol, keys, k, x, there):
+    def one(key):
+        collecting, decoding = jax.random.split(key)
+        collected = protocol.collect(collecting, k, jnp.split(x, 2), jnp.split(there, 2))
+        return protocol.decode(decoding, k, jax.tree.map(lambda word: word[None], collected)).sums[0]
+
+    return jax.lax.map(one, keys, batch_size=500)
+
+
+def sums(protocol, key, k, *, part=1):
+    """Of as many runs; of the users who should take part, one in `part` does."""
+    n = USERS[k]
+    size = 2 * max(n, USERS[1])  # one program for few users and for more
+    x = np.random.default_rng(n).random(size).astype(np.float32)
+    order = np.arange(size)
+    there = order < n
+    x[there & (order % part > 0)] = 0
+    return np.asarray(decoded_sums(protocol, jax.random.split(key, RUNS), k, x, there & (order % part == 0)), float)
+
+
+def same_law(a, b):
+    """p-value of a two-sample chi-square test on cells that hold a twentieth of both together."""
+    edges = np.unique(np.quantile(np.concatenate([a, b]), np.arange(1, 20) / 20))
+    counts = np.array([np.bincount(np.searchsorted(edges, x), minlength=len(edges) + 1) for x in (a, b)])
+    return stats.chi2_contingency(counts[:, counts.sum(0) > 0]).pvalue
+
+
+def made(pair, *, messages):
+    return MECHANISMS[pair](1.0, 4.0, 1e-3, 10**5).sums(USERS, messages=messages)
+
+
+FEW_AND_MANY = [0, 1, pytest.param(2, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("k", FEW_AND_MANY)
+@pytest.mark.parametrize("pair", MECHANISMS, ids=" ".join)
+def test_messages_equal_aggregated_in_law(key, pair, k):
+    one, other = (made(pair, messages=messages) for messages in (True, False))
+    assert same_law(sums(one, key, k), sums(other, jax.random.fold_in(key, 1), k)) > ALPHA
+
+
+@fb.pytree
+class Inverted(ring.PolyaNoise):
+    """Rates of Gamma(r) with scale (1 - beta) / beta in place of beta / (1 - beta), as in released code."""
+
+    def share(self, key, k, shape):
+        scale = -1 / jnp.log(-jnp.expm1(-1 / jnp.asarray(self.scale)[k]))
+        return ring.PolyaNoise(scale=jnp.full(len(USERS), scale), users=self.users).share(key, k, shape)
+
+
+@pytest.mark.parametrize("k", FEW_AND_MANY)
+def test_inverted_polya_is_rejected(key, k):
+    right = made(("discrete_laplace", "secagg"), messages=True)
+    wrong = replace(right, noise=Inverted(scale=right.noise.scale, users=right.noise.users))
+    assert same_law(sums(right, key, k), sums(wrong, jax.random.fold_in(key, 1), k)) < 1e-6
+
+
+@pytest.mark.parametrize("k", FEW_AND_MANY)
+@pytest.mark.parametrize("pair", [("discrete_laplace", "secagg"), ("skellam", "secagg")], ids=" ".join)
+def test_missing_users_are_rejected(key, pair, k):
+    """With half of the users half of the noise is missing; nothing else is, as the others have reward 0 or are 0."""
+    few, n = made(pair, messages=True), USERS[k]
+    present = np.random.default_rng(n).random(n).astype(np.float32)
+    few, all_ = sums(few, key, k, part=2), sums(made(pair, messages=False), jax.random.fold_in(key, 1), k)
+    assert same_law(few - present[::2].sum(), all_ - present.sum()) < 1e-6
