@@ -16,6 +16,7 @@ CONTROLS = {case.name: case for case in audits.load(BROKEN)}
 
 
 QUICK = {"silo_local tree", "silo_local tree messages", "shuffle_vector_sum tree", "secagg blt", "central blt"}
+QUICK |= {"CDP-SE", "Dist-RDP-SE", "LDP-SE messages", "noise shared across arms", "Skellam variance g / eps^2"}
 QUICK |= {"kappa = 1", "noise never added", "three of four silos add no noise", "batch cascade", "adaptive schedule"}
 
 
@@ -28,6 +29,7 @@ def test_everything_shipped_has_a_case():
     words = {word for name in SHIPPED for word in name.split()}
     assert set(TRUST) <= words
     assert set(RELEASES) <= words
+    assert set(fb.algos.ELIMINATION) - {"SE"} <= words
 
 
 @pytest.mark.parametrize("name", some(SHIPPED))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import audits, driver
+from fedbandit_jax import audits, recording
 from fedbandit_jax.cli import main
 
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
@@ -39,18 +39,18 @@ def test_simulate_real_data(tmp_path):
 
 
 def test_simulate_continues(tmp_path, monkeypatch, capsys):
-    add = driver._Record.add
+    add = recording.RoundRecord.add
 
     def interrupted(self, *arguments):
-        if self.rounds:
+        if self.played:
             raise KeyboardInterrupt
         return add(self, *arguments)
 
     command = ["simulate", *SMALL, "--out", str(tmp_path)]
-    monkeypatch.setattr(driver._Record, "add", interrupted)
+    monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
     assert main(command) == 130
     assert "the same command continues" in capsys.readouterr().err
-    monkeypatch.setattr(driver._Record, "add", add)
+    monkeypatch.setattr(recording.RoundRecord, "add", add)
     assert main(command) == 0
     first = fb.Result.load(tmp_path / "sphere").regret
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sphere.json", "sphere.npz", "sphere.png"]
@@ -156,3 +156,52 @@ def test_help_teaches(capsys):
             main([*command, "--help"])
         assert stop.value.code == 0
     assert "Zhou & Chowdhury" in capsys.readouterr().out
+
+
+ARMS = ["simulate", "--family", "arms", "--horizon", "3000", "--seeds", "2", "--arms", "3"]
+
+
+def test_simulate_arms(tmp_path, capsys):
+    two = ["--algorithms", "SE", "Dist-RDP-SE", "--epsilon", "0.5", "1", "--radius", "exact"]
+    assert main([*ARMS, *two, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for words in ("Dist-RDP-SE(epsilon=1.0)", "decoding failures", "Renyi DP with epsilon = 0.5", "a user sends"):
+        assert words in text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["arms.json", "arms.npz", "arms.png"]
+    loaded = fb.Result.load(tmp_path / "arms")
+    assert loaded.regret.shape == (3, 2, 3000)
+    assert set(loaded.counts) == {"decodings", "decoding failures", "eliminations"}
+    assert main(["show", str(tmp_path / "arms.json")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--family", "graphs"], "family must be one of 'linear', 'arms', got 'graphs'"),
+        (["--family", "arms", "--means", "0.5", "1.5"], "means must be in [0, 1], got 1.5 of arm 1"),
+        (["--family", "arms", "--arms", "1"], "n_arms must be >= 2, got 1"),
+        (["--family", "arms", "--horizon", "3"], "horizon must be at least the number of arms 10, got 3"),
+        (["--family", "arms", "--epsilon", "0"], "epsilon must be finite and > 0, got 0.0"),
+        (["--family", "arms", "--scale", "0.5"], "scale must be in [1, 1.67772e+07], got 0.5"),
+        (["--family", "arms", "--horizon", "3000000000"], "horizon must be at most 2,147,418,111 users"),
+        (["--family", "arms", "--algorithms", "SE", "SE"], "algorithms must name at least one, each once, got SE SE"),
+    ],
+)
+def test_arms_bad_input(tmp_path, capsys, options, words):
+    assert main(["simulate", *options, "--out", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_audit_arms(tmp_path, capsys):
+    only = ["--only", "CDP-SE", "--runs", "2000", "--out", str(tmp_path)]
+    assert main(["audit", "--family", "arms", *only]) == 0
+    text = capsys.readouterr().out
+    assert "Dist-CDP-SE messages" in text
+    assert "silo_local" not in text
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["simulate", "--family", "arms"], ["calibrate"], ["audit"]])
+def test_help_shows_examples(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert f"For example:\n  fedbandit {command[0]}" in capsys.readouterr().out

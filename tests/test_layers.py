@@ -13,7 +13,7 @@ LAYERS = [  # top to bottom
     {"plotting"},
     {"simulation", "audits"},
     {"driver", "results"},
-    {"provenance"},
+    {"provenance", "recording"},
     {"process"},
     {"algos", "envs"},
     {"data", "interfaces"},

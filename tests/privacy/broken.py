@@ -10,9 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, linear, transcript
+from fedbandit_jax._core import wide
+from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, arms, linear, sums_of_users, transcript
 from fedbandit_jax.privacy.channel import Aggregated
+from fedbandit_jax.privacy.noise import polya
 from fedbandit_jax.privacy.protocols import SiloLocal, VectorSum
+from fedbandit_jax.privacy.ring import PolyaNoise, SkellamNoise
 
 
 def honest(*, n_agents=1, batch=2, **options):
@@ -251,3 +254,98 @@ def broken_counter():
         return replace(channel, protocol=narrow)
 
     return damaged("users counted in 8 bits", change, n_agents=30, batch=10, trust="shuffle_vector_sum")
+
+
+def damaged_sum(name, noise_class, *, mechanism="discrete_laplace", messages=True):
+    """The honest case of a mechanism for sums, run with other noise; `noise_class` has the fields of the honest one."""
+    growth, horizon = (16, 32) if messages else (4, 44)
+    algo = fb.algos.successive_elimination(
+        epsilon=1.0, mechanism=mechanism, trust="secagg", growth=growth, delta=1e-2, messages=messages
+    )
+    spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
+    bound = algo.bind(spec, horizon)
+    noise = noise_class(**vars(bound.protocol.noise))
+    bound = replace(bound, protocol=replace(bound.protocol, noise=noise))
+    return replace(arms(algo), name=name, mechanism=sums_of_users(bound, horizon))
+
+
+def broken_inverted_polya():
+    """Gamma with (1 - beta) / beta for its scale, as in released code: hardly any noise."""
+
+    @fb.pytree
+    class Inverted(PolyaNoise):
+        def share(self, key, k, shape):
+            beta = jnp.exp(-1 / jnp.asarray(self.scale)[k])
+            wrong = -1 / jnp.log(1 - beta)  # the scale whose beta is 1 - beta
+            plus, minus = (polya(half, 1 / jnp.asarray(self.users)[k], wrong, shape) for half in jax.random.split(key))
+            return plus - minus
+
+    return damaged_sum("inverted Polya scale", Inverted)
+
+
+def broken_shared_noise():
+    """One draw for all arms of a batch: their difference has no noise."""
+
+    @fb.pytree
+    class Shared(PolyaNoise):
+        def total(self, key, k, shape):
+            one = super().total(key, k, ())
+            return wide.Wide(*(jnp.broadcast_to(word, shape) for word in one))
+
+    return damaged_sum("noise shared across arms", Shared, messages=False)
+
+
+def broken_half_the_users():
+    """Shares are made for twice as many users as come."""
+
+    @fb.pytree
+    class Half(PolyaNoise):
+        def share(self, key, k, shape):
+            return PolyaNoise(scale=self.scale, users=2 * jnp.asarray(self.users)).share(key, k, shape)
+
+    return damaged_sum("half the users missing", Half)
+
+
+def broken_skellam_variance():
+    """g / epsilon^2 in place of g^2 / epsilon^2."""
+
+    @fb.pytree
+    class Small(SkellamNoise):
+        def total(self, key, k, shape):
+            small = SkellamNoise(variance=jnp.sqrt(jnp.asarray(self.variance)), users=self.users)
+            return small.total(key, k, shape)
+
+    return damaged_sum("Skellam variance g / eps^2", Small, mechanism="skellam", messages=False)
+
+
+def broken_noise_of_the_first_batch():
+    """The scale of batch 1 in every batch, whose users move sums by more steps each time."""
+
+    @fb.pytree
+    class First(PolyaNoise):
+        def total(self, key, k, shape):
+            return super().total(key, jnp.int32(0), shape)
+
+    return damaged_sum("first batch's noise scale", First, messages=False)
+
+
+def broken_constant_key():
+    """The same draw in every batch: batch 1, where all rewards are known, tells what it is."""
+
+    @fb.pytree
+    class Constant(PolyaNoise):
+        def total(self, key, k, shape):
+            return super().total(jax.random.key(0), k, shape)
+
+    return damaged_sum("noise from a constant key", Constant, messages=False)
+
+
+def broken_no_noise_in_sums():
+    """Drawn, never added."""
+
+    @fb.pytree
+    class Nothing(PolyaNoise):
+        def total(self, key, k, shape):
+            return jax.tree.map(jnp.zeros_like, super().total(key, k, shape))
+
+    return damaged_sum("noise of sums never added", Nothing, messages=False)

@@ -1,27 +1,19 @@
-"""What `fedbandit audit` tries to refute: every shipped mechanism on neighbours that attain its sensitivity.
-
-A case runs the whole algorithm, users to synchronisations, on a script, and shows the auditor what the trust model lets
-an adversary see, so that noise lost anywhere on the way is found.
-"""
+"""Cases of the linear family: every protocol, every release, every adjacency."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from tqdm import tqdm
 
-from fedbandit_jax._core import random, validate
+from fedbandit_jax._core import validate
 from fedbandit_jax.algos import FedLinUCB, private_fed_lin_ucb
+from fedbandit_jax.audits._case import Case
 from fedbandit_jax.envs import Script, script
 from fedbandit_jax.interfaces import Algorithm
-from fedbandit_jax.privacy.audit import Audit, audit
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.encoding import pack
 from fedbandit_jax.privacy.releases import Release
@@ -29,28 +21,6 @@ from fedbandit_jax.process import RoundProcess
 
 N_SYNCS = 8
 BUDGET = Budget(1.0, 1e-5)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-    """A mechanism, two neighbours and a claim: the arguments of `fb.privacy.audit`."""
-
-    name: str
-    mechanism: Callable[[Array, Any], Any]
-    data: Any
-    neighbour: Any
-    epsilon: float
-    delta: float
-    gaussian: bool = False
-    fixed_control_flow: bool = False
-    sensitivity: float | None = None
-    measure: Callable[[Any, Any], Any] | None = None
-
-    def run(self, key: Array, **options: Any) -> Audit:
-        """Audit it; options are those of `fb.privacy.audit`."""
-        return audit(
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
-        )
 
 
 def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, Any], Any]:
@@ -137,7 +107,7 @@ def _prefixes_moved(release: Release, by_silo: bool) -> Callable[[Any, Any], flo
     return measure
 
 
-def shipped() -> list[Case]:
+def shipped_linear() -> list[Case]:
     """Every protocol, every release, every adjacency."""
 
     def case(
@@ -164,30 +134,3 @@ def shipped() -> list[Case]:
         case(n_agents=3, trust="central", release="blt"),
         case(batch=1, trust="local", release="input_perturbation"),
     ]
-
-
-def load(path: Path) -> list[Case]:
-    """Cases of a Python file: what its functions `broken_*()` return."""
-    spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ValueError(f"controls must be a Python file, got {str(path)!r}")
-    module, name, cases = importlib.util.module_from_spec(spec), path.name, []
-    try:
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
-            if name.startswith("broken_"):
-                cases.append(value())
-    except Exception as error:
-        raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
-    for case in cases:
-        if not isinstance(case, Case):
-            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {case!r}")
-    if not cases:
-        raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
-    return cases
-
-
-def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
-    """Audit all cases, each with a key of its own name; options are those of `fb.privacy.audit`."""
-    bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
-    return [case.run(random.stream(key, case.name), **options) for case in bar]

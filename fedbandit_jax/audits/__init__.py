@@ -1,0 +1,26 @@
+"""What `fedbandit audit` tries to refute: every shipped mechanism on neighbours that attain its sensitivity.
+
+A case runs the whole algorithm, users to synchronisations, on a script, and shows the auditor what the trust model lets
+an adversary see, so that noise lost anywhere on the way is found.
+"""
+
+from fedbandit_jax.audits._arms import arms as arms
+from fedbandit_jax.audits._arms import log_ratios as log_ratios
+from fedbandit_jax.audits._arms import shipped_arms
+from fedbandit_jax.audits._arms import sums_of_users as sums_of_users
+from fedbandit_jax.audits._case import Case as Case
+from fedbandit_jax.audits._case import load as load
+from fedbandit_jax.audits._case import run as run
+from fedbandit_jax.audits._linear import BUDGET as BUDGET
+from fedbandit_jax.audits._linear import N_SYNCS as N_SYNCS
+from fedbandit_jax.audits._linear import linear as linear
+from fedbandit_jax.audits._linear import neighbours as neighbours
+from fedbandit_jax.audits._linear import shipped_linear
+from fedbandit_jax.audits._linear import transcript as transcript
+
+FAMILIES = {"linear": shipped_linear, "arms": shipped_arms}
+
+
+def shipped(*families: str) -> list[Case]:
+    """Cases of these families, default all."""
+    return [case for family in families or FAMILIES for case in FAMILIES[family]()]

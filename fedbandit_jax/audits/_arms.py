@@ -1,0 +1,190 @@
+"""Cases of the multi-armed family: one user of one arm changes from reward 0 to 1.
+
+`arms` runs two batches and a third that the horizon cuts, the user being in the second: what is released too much, or
+noised as for another batch, is seen. With single messages it runs the first batch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax._core import struct, wide
+from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination, successive_elimination
+from fedbandit_jax.algos._elimination import BoundElimination
+from fedbandit_jax.audits._case import Case
+from fedbandit_jax.interfaces import Spec
+from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg
+from fedbandit_jax.privacy.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.noise import discrete_laplace
+from fedbandit_jax.privacy.ring import RingSum
+from fedbandit_jax.process import UserProcess
+
+N_ARMS = 2
+EPSILON, DELTA = 1.0, 1e-2
+
+
+@struct.pytree
+class ScriptedUsers:
+    """Users whose rewards are written down, (K, n), n even: those of every block of every batch."""
+
+    rewards: Any
+    spec: Spec = struct.static()
+
+    def init(self, key: Array) -> tuple[()]:
+        """Nothing is random."""
+        del key
+        return ()
+
+    def means(self, world: Any) -> Array:
+        """Nobody looks at regret."""
+        del world
+        return jnp.zeros(self.spec.n_arms)
+
+    def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
+        """The rewards of an arm."""
+        del key, world
+        first, second = jnp.split(jnp.asarray(self.rewards)[arm], [size // 2])
+        return first, second
+
+
+def sums_of_users(algo: BoundElimination, horizon: int) -> Callable[[Array, Array], Any]:
+    """(key, rewards (K, n)) -> all that a run of a bound algorithm shows: noisy sums, and the arms still active."""
+
+    def mechanism(key: Array, rewards: Array) -> Any:
+        env = ScriptedUsers(rewards=rewards, spec=_spec(len(rewards)))
+        process = UserProcess(env=env, algo=algo, horizon=horizon, block=rewards.shape[1])  # pyright: ignore
+
+        def body(carry, k):
+            world, state, metrics = process.step(key, carry[0], carry[1], k)
+            shown, active = algo.view(state[1])
+            asked = metrics.report.rounds > 0
+            return (world, state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
+
+        return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+
+    return mechanism
+
+
+def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
+    """(key, rewards (K, n)) -> the messages of the first arm's users, where each is private on its own."""
+
+    def mechanism(key: Array, rewards: Array) -> Array:
+        rounding, own = jax.random.split(key)
+        return _read(protocol, protocol.randomize(rounding, own, jnp.int32(0), rewards[0]))
+
+    return mechanism
+
+
+def bits_of_users(protocol: RingSum, relaxed: RelaxedSecAgg) -> Callable[[Array, Array], Any]:
+    """(key, rewards (K, n)) -> how many ones a shuffler shows of the first arm's users: R modulo m, and R // m.
+
+    A user who holds y sends y + m Z ones; random bits are so rare, one user in 1 / omega, that they are left out.
+    """
+
+    def mechanism(key: Array, rewards: Array) -> Any:
+        rounding, own, spread = jax.random.split(key, 3)
+        sent = protocol.randomize(rounding, own, jnp.int32(0), rewards[0])
+        total, modulus = wide.add_up(sent), wide.Wide(*(word[0] for word in protocol.modulus))
+        rest = wide.mod(total, modulus)
+        carry = jnp.round(wide.to_float(wide.sub(total, rest)) / wide.to_float(modulus))
+        more = discrete_laplace(spread, relaxed.scale, (len(sent.low),))  # its tails beyond +-c have less than 1e-12
+        return _read(protocol, rest), (carry + more.sum()) / relaxed.scale
+
+    return mechanism
+
+
+def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
+    """A case of successive elimination with an even growth. Equal randomness must show that one sum moves by 1."""
+    if algo.epsilon is None:
+        raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
+    spec, first = _spec(N_ARMS), algo.growth
+    if algo.mechanism == "laplace":
+        first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
+    if first % 2:
+        raise ValueError(f"algo must have an even growth, which is its first batch, got {first}")
+    single = algo.messages or algo.mechanism == "laplace"
+    n, horizon = (first, N_ARMS * first) if single else (first**2, N_ARMS * (first + first**2) + first)
+    certificate, bound = algo.certificate(spec, horizon), algo.bind(spec, horizon)
+    mechanism, claimed = sums_of_users(bound, horizon), certificate.epsilon_exact or 0.0
+    if algo.messages and algo.trust == "local":
+        mechanism = messages_of_users(bound.protocol)  # pyright: ignore[reportArgumentType]
+    elif algo.trust == "shuffle":
+        kind = MECHANISMS[algo.mechanism, algo.trust](algo.epsilon, algo.scale, algo.failure, horizon)
+        if algo.messages:
+            mechanism = bits_of_users(bound.protocol, kind.relaxed(n))  # pyright: ignore
+        else:
+            claimed -= algo.epsilon / 2  # the bits', which the sum does not show
+    rewards = np.zeros((N_ARMS, n), np.float32)
+    other = rewards.copy()
+    other[0, -1] = 1  # in no smaller batch
+    return Case(
+        name=name or " ".join((algo.name, *(("messages",) if algo.messages else ()))),
+        mechanism=mechanism,
+        data=rewards,
+        neighbour=other,
+        epsilon=claimed,
+        delta=certificate.delta or 0.0,
+        sensitivity=1.0,
+        measure=_moved,
+    )
+
+
+def shipped_arms() -> list[Case]:
+    """Every mechanism and trust model, and every user's share of the noise."""
+
+    def case(label: str, **options: Any) -> Case:
+        mechanism, trust = ELIMINATION[label]
+        common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=16 if options else 4)
+        return arms(successive_elimination(mechanism=mechanism, trust=trust, **common, **options))
+
+    alone = [case(label) for label in ELIMINATION if label not in ("SE", "LDP-SE")]
+    shares = ("LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE")
+    return alone + [case(label, messages=True) for label in shares]
+
+
+class LogRatio(NamedTuple):
+    """Exact largest log ratio of the probabilities that neighbours give to a sum modulo m."""
+
+    name: str
+    users: int  # n of an arm
+    steps: int  # g
+    modulus: int  # m
+    claimed: float
+    exact: float
+
+
+def log_ratios(epsilon: float = EPSILON, horizon: int = 10**6, failure: float = 0.1) -> list[LogRatio]:
+    """Of every mechanism with pure DP and every batch of 2, 4, ..., T/2 users: nothing is sampled."""
+    names = {pair: label for label, pair in ELIMINATION.items()}
+    rows = []
+    for pair, kind in MECHANISMS.items():
+        made = kind(epsilon, 1.0, failure, horizon)
+        sizes = [2**b for b in range(1, horizon.bit_length()) if 2 * 2**b <= horizon]
+        if made.notion == "pure DP":
+            rows += [
+                LogRatio(names[pair], n, made.steps(n), made.modulus(n), epsilon, made.pure_epsilon(n)) for n in sizes
+            ]
+    return rows
+
+
+def _spec(n_arms: int) -> Spec:
+    return Spec(n_agents=1, n_arms=n_arms, dim=n_arms, max_norm=1.0, rewards_in_unit=True)
+
+
+def _read(protocol: RingSum, residues: wide.Wide) -> Array:
+    """Of the first batch, as numbers around 0, in units of a reward."""
+    largest, modulus = (wide.Wide(*(word[0] for word in x)) for x in (protocol.largest, protocol.modulus))
+    negative = wide.less(largest, residues)
+    return wide.to_float(wide.where(negative, wide.sub(residues, modulus), residues)) / protocol.steps[0]
+
+
+def _moved(view: Any, other: Any) -> float:
+    """Euclidean distance of the sums, or of the messages."""
+    one, two = (np.asarray(jax.tree.leaves(x)[0], float) for x in (view, other))
+    return float(np.linalg.norm(one - two))

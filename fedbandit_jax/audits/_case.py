@@ -1,0 +1,64 @@
+"""A claim to refute, and a list of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jax import Array
+from tqdm import tqdm
+
+from fedbandit_jax._core import random
+from fedbandit_jax.privacy.audit import Audit, audit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A mechanism, two neighbours and a claim: the arguments of `fb.privacy.audit`."""
+
+    name: str
+    mechanism: Callable[[Array, Any], Any]
+    data: Any
+    neighbour: Any
+    epsilon: float
+    delta: float
+    gaussian: bool = False
+    fixed_control_flow: bool = False
+    sensitivity: float | None = None
+    measure: Callable[[Any, Any], Any] | None = None
+
+    def run(self, key: Array, **options: Any) -> Audit:
+        """Audit it; options are those of `fb.privacy.audit`."""
+        return audit(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
+        )
+
+
+def load(path: Path) -> list[Case]:
+    """Cases of a Python file: what its functions `broken_*()` return."""
+    spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ValueError(f"controls must be a Python file, got {str(path)!r}")
+    module, name, cases = importlib.util.module_from_spec(spec), path.name, []
+    try:
+        spec.loader.exec_module(module)
+        for name, value in vars(module).items():
+            if name.startswith("broken_"):
+                cases.append(value())
+    except Exception as error:
+        raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
+    for case in cases:
+        if not isinstance(case, Case):
+            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {case!r}")
+    if not cases:
+        raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
+    return cases
+
+
+def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
+    """Audit all cases, each with a key of its own name; options are those of `fb.privacy.audit`."""
+    bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
+    return [case.run(random.stream(key, case.name), **options) for case in bar]
