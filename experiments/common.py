@@ -58,6 +58,42 @@ class Size:
 
 
 @dataclasses.dataclass(frozen=True)
+class ArmsOptions(Size):
+    """Size and version of a figure of Chowdhury & Zhou (2023); the paper's size takes seconds, so it is the default.
+
+    Args:
+        radius: theory is the paper's confidence radius (Lemma 2), exact is ours, from the law of the noise.
+    """
+
+    radius: Literal["theory", "exact"] = "theory"
+
+    @property
+    def variant(self) -> str:
+        """Part of file names."""
+        return self.radius
+
+    def compare(self, names: tuple[str, ...], epsilon: float, instance: str) -> fb.Result:
+        """20 random instances with K = 10, T = 10^6 (easy) or 10^7 (hard); s = 10."""
+        algos = []
+        for name in names:
+            mechanism, trust = fb.algos.ELIMINATION[name]
+            own: dict[str, Any] = dict(radius="theory" if name == "DP-SE" else self.radius)
+            own |= dict(epsilon=None if name == "SE" else epsilon)
+            algos.append(fb.algos.successive_elimination(mechanism=mechanism, trust=trust, **own))
+        horizon = {"easy": 10**6, "hard": 10**7}[instance]
+        return fb.sweep(
+            fb.envs.arms(10, instance=instance),
+            algos,
+            horizon=self.pick(20_000, horizon, horizon),
+            n_seeds=self.pick(2, 20, 20),
+            key=jax.random.key(self.seed),
+            stride="log",
+            progress=True,
+            throw=False,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Options(Size):
     """Size and version of a figure.
 
@@ -68,6 +104,11 @@ class Options(Size):
     """
 
     version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
+
+    @property
+    def variant(self) -> str:
+        """Part of file names."""
+        return self.version
 
     @property
     def rewards(self) -> str:
@@ -108,16 +149,26 @@ class RealOptions(Options):
         return "clipped_gaussian" if self.mslr and self.version == "ours" else self.rewards
 
 
-def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
+def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Result]) -> None:
     """Draw the panels side by side, save picture and results, print summaries and claims."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 5.0), layout="constrained", squeeze=False)
-    suffix = f"{name}_{options.version}"
+    suffix = f"{name}_{options.variant}"
     options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
-        fb.plotting.regret(result, title=f"{title}, {options.version}", ax=ax)
+        fb.plotting.regret(result, title=f"{title}, {options.variant}", ax=ax)
         if not options.smoke:
             result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
         print(f"\n{title}\n{result.summary()}")
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{suffix}.png')}")
+
+
+def arms_figure(number: int, names: tuple[str, ...], panels: dict[str, tuple[str, float]], doc: str | None) -> None:
+    """A figure of Chowdhury & Zhou (2023) from the command line: panel -> (instances, epsilon)."""
+    options = tyro.cli(ArmsOptions, description=doc)
+    results = {
+        f"Fig. {number}({panel}): {instance}, ε={epsilon}": options.compare(names, epsilon, instance)
+        for panel, (instance, epsilon) in panels.items()
+    }
+    finish(f"chowdhury2023_fig{number}", options, results)

@@ -1,0 +1,251 @@
+"""Nanoseconds per user of private successive elimination: this library against NumPy and plain `jax.random`.
+
+A user who is asked draws a reward, rounds it at random to an integer and is added to an arm's sum; every arm and batch
+gets one draw of noise. Time is divided by the users asked: those of an unfinished batch, and of an arm that is left
+alone, draw nothing. Ours is timed through `fb.simulate`, its certificate and all host work included.
+
+Compilation is timed apart, and a timed run that compiles is an error. The implementations take turns, so that drift
+of the machine hits all of them; numbers are medians over the turns. `cores` is processor time over wall-clock. All
+final regrets must agree within 4 standard errors, or the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jax import lax
+from linear import Compilations
+
+import fedbandit_jax as fb
+from fedbandit_jax._core import random, wide
+from fedbandit_jax.privacy.mechanisms import MECHANISMS
+
+EPSILONS = [0.1, 0.5, 1.0]
+ALGORITHM = fb.algos.successive_elimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
+BLOCK = 2**16
+MAX_Z = 4.0
+TARGETS = {"ns per user": 1.5, "noise, largest n / smallest": 2.0, "big job, seconds": 60.0}
+
+
+class Plan(NamedTuple):
+    """Sizes of a benchmark."""
+
+    horizons: dict[str, int]  # by instance
+    n_seeds: int
+    turns: int
+    users: list[int]  # of a sum that gets noise
+    growth: list[tuple[int, int]]  # T, K
+
+
+REFERENCE = Plan(
+    horizons={"easy": 10**6, "hard": 10**7},
+    n_seeds=20,
+    turns=5,
+    users=[2**b for b in range(4, 29, 6)],
+    growth=[(10**5, 10), (10**6, 10), (10**7, 10), (10**7, 30), (10**7, 100)],
+)
+SMOKE = Plan({"easy": 10**5, "hard": 10**5}, 10, 3, [2**4, 2**28], [(10**4, 10), (10**4, 30)])
+
+
+class Played(NamedTuple):
+    """Regret after T users, by seed, and how many users of all seeds were asked."""
+
+    regret: np.ndarray
+    asked: float
+
+
+def fedbandit_jax(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+    options: dict[str, Any] = dict(horizon=horizon, n_seeds=n_seeds, stride="log", progress=False)
+    result = fb.simulate(env, ALGORITHM, key=jax.random.key(seed), **options)
+    return Played(result.regret[:, -1], float(result.communication["floats"][:, -1].sum()))
+
+
+def three_budgets(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+    options: dict[str, Any] = dict(horizon=horizon, n_seeds=n_seeds, stride="log", progress=False)
+    result = fb.sweep(env, [ALGORITHM], grid={"epsilon": EPSILONS}, key=jax.random.key(seed), **options)
+    return Played(result.regret[..., -1], float(result.communication["floats"][..., -1].sum()))
+
+
+def numpy_vectorised(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+    def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
+        total = 0
+        for size in [BLOCK] * (n // BLOCK) + [n % BLOCK]:
+            x = np.float32(env.spread) * rng.standard_normal(size, np.float32) + np.float32(mean)
+            z = np.clip(x, 0, 1) * steps
+            whole = np.floor(z)
+            total += int((whole + (rng.random(size, np.float32) < z - whole)).astype(np.int64).sum())
+        return total
+
+    return eliminate(env, horizon, n_seeds, seed, collect)
+
+
+def jax_random(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+    def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
+        return int(_collect(jax.random.key(rng.integers(2**32)), np.float32(mean), np.float32(env.spread), steps, n))
+
+    with jax.enable_x64(True):  # sums exceed 32 bits
+        return eliminate(env, horizon, n_seeds, seed, collect)
+
+
+@jax.jit
+def _collect(key, mean, spread, steps, n):
+    def add_block(i, total):
+        drawing, rounding = jax.random.split(jax.random.fold_in(key, i))
+        z = jnp.clip(mean + spread * jax.random.normal(drawing, (BLOCK,), jnp.float32), 0, 1) * steps
+        whole = jnp.floor(z)
+        encoded = (whole + (jax.random.uniform(rounding, (BLOCK,), jnp.float32) < z - whole)).astype(jnp.int64)
+        return total + jnp.where(i * BLOCK + jnp.arange(BLOCK) < n, encoded, 0).sum()
+
+    return lax.fori_loop(0, (n + BLOCK - 1) // BLOCK, add_block, jnp.int64(0))
+
+
+def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable[..., int]) -> Played:
+    """Algorithm 1 on the host, on our instances; `collect` adds up the encoded rewards of n users of an arm."""
+    bound = ALGORITHM.bind(env.spec, horizon)
+    ring: Any = bound.protocol
+    moduli, limits = (wide.to_int(x).astype(np.int64) for x in (ring.modulus, ring.largest))
+    regret, asked = np.zeros(n_seeds), 0
+    for i in range(n_seeds):
+        rng = np.random.default_rng([seed, i])
+        means = np.asarray(env.init(random.stream(jax.random.fold_in(jax.random.key(seed), i), "world")))
+        gaps = np.asarray(env.means(means).max() - env.means(means))
+        arms, rest = np.arange(env.spec.n_arms), horizon
+        for k, n in enumerate(bound.users[:, 1].tolist()):
+            if len(arms) == 1 or n * len(arms) > rest:
+                left = np.clip(rest - n * np.arange(len(arms)), 0, n if len(arms) > 1 else rest)
+                regret[i] += left @ gaps[arms]
+                break
+            rest -= n * len(arms)
+            asked += n * len(arms)
+            regret[i] += n * gaps[arms].sum()
+            sums = np.array([collect(rng, means[arm], ring.steps[k], n) for arm in arms])
+            plus, minus = rng.geometric(-np.expm1(-1 / ring.noise.scale[k]), (2, len(arms)))
+            shown = (sums + plus - minus) % moduli[k]
+            read = np.where(shown > limits[k], shown - moduli[k], shown) / (ring.steps[k] * n)
+            arms = arms[read + 2 * bound.radius[k, len(arms)] >= read.max()]
+    return Played(regret, asked)
+
+
+def medians(runs: Mapping[Any, Callable[[int], Any]], turns: int, compilations: Compilations) -> Iterator[Any]:
+    """Of every run(turn): name, seconds (wall, processors), what the first took beyond, results."""
+
+    def timed(run: Callable[[int], Any], turn: int) -> tuple[np.ndarray, Any]:
+        started = np.array([time.perf_counter(), time.process_time()])
+        result = jax.block_until_ready(run(turn))
+        return np.array([time.perf_counter(), time.process_time()]) - started, result
+
+    first = {name: timed(run, 0)[0][0] for name, run in runs.items()}
+    compiled = compilations.count
+    done = [{name: timed(run, turn) for name, run in runs.items()} for turn in range(1, turns + 1)]
+    if compilations.count > compiled:
+        raise RuntimeError(f"{compilations.count - compiled} programs were compiled in timed runs")
+    for name in runs:
+        seconds = np.median([turn[name][0] for turn in done], axis=0)
+        yield name, seconds, first[name] - seconds[0], [turn[name][1] for turn in done]
+
+
+def costs(seconds: np.ndarray, compiling: float, played: list[Played]) -> dict[str, float]:
+    asked = float(np.mean([run.asked for run in played]))
+    wall, processors = map(float, seconds)
+    per_user = wall / asked * 1e9
+    return {"seconds": wall, "asked": asked, "ns": per_user, "cores": processors / wall, "compile": float(compiling)}
+
+
+def speed(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+    """All implementations, by instance; z of the final regret against ours, paired by instance."""
+    rows = []
+    for instance, horizon in plan.horizons.items():
+        world = fb.envs.arms(instance=instance), horizon, plan.n_seeds
+        runs = {run.__name__: partial(run, *world) for run in (fedbandit_jax, numpy_vectorised, jax_random)}
+        ours = None
+        for name, seconds, compiling, played in medians(runs, plan.turns, compilations):
+            regret = np.concatenate([run.regret for run in played])
+            ours = regret if ours is None else ours
+            beyond = (regret - ours).mean(), (regret - ours).std(ddof=1) / np.sqrt(len(regret))
+            law = {"regret": float(regret.mean()), "beyond ours": float(beyond[0]), "error": float(beyond[1])}
+            law["z"] = law["beyond ours"] / law["error"] if law["error"] else 0.0
+            rows.append({"instance": instance, "implementation": name, **costs(seconds, compiling, played), **law})
+    return rows
+
+
+@partial(jax.jit, static_argnums=0)
+def _noise(n_arms: int, sampler: Any, k: Any, seed: Any) -> Any:
+    return lax.map(lambda key: sampler.total(key, k, (n_arms,)), jax.random.split(jax.random.key(seed), 1000))
+
+
+def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+    """Nanoseconds for one sum, of 10 arms in 1,000 batches, by mechanism and n."""
+    rows = []
+    for pair, made in MECHANISMS.items():
+        sampler = made(0.5, 10.0, 0.1, 2 * plan.users[-1]).noise(plan.users)
+        runs = {n: partial(_noise, 10, sampler, k) for k, n in enumerate(plan.users)}
+        found = {f"n={n:,}": float(s[0]) * 1e5 for n, s, _, _ in medians(runs, plan.turns, compilations)}
+        rows.append({"mechanism": ", ".join(pair), **found})
+    return rows
+
+
+def growth(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+    """Ours, hard instances, by T and K."""
+    runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.n_seeds) for t, k in plan.growth}
+    return [{"T": t, "K": k, **costs(*rest)} for (t, k), *rest in medians(runs, plan.turns, compilations)]
+
+
+def big_job(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+    """Three budgets at once, hard instances; users are counted for each budget."""
+    run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.n_seeds)
+    return [costs(*rest) for _, *rest in medians({"": run}, plan.turns, compilations)]
+
+
+def main(
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Compare the implementations.
+
+    Args:
+        json: print only {"speed": [...], "noise": [...], "growth": [...], "big_job": [...], "targets": [...]}.
+        smoke: tiny sizes, some 30 seconds: shows that the benchmark runs; the numbers mean nothing.
+    """
+    plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
+    parts = {part.__name__: part(plan, compilations) for part in (speed, noise, growth, big_job)}
+    flat = max(row[f"n={plan.users[-1]:,}"] / row[f"n={plan.users[0]:,}"] for row in parts["noise"])
+    hard = next(row for row in parts["speed"] if (row["instance"], row["implementation"]) == ("hard", "fedbandit_jax"))
+    values = hard["ns"], flat, parts["big_job"][0]["seconds"]
+    parts["targets"] = [
+        {"": name, "value": value, "target": target, "met": None if smoke else value <= target}
+        for (name, target), value in zip(TARGETS.items(), values)
+    ]
+    if json:
+        print(json_format.dumps(parts, indent=1))
+    else:
+        print(
+            f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.n_seeds} instances, 10 arms, T = {plan.horizons}"
+        )
+        print(f"ns: per user who is asked, or per noisy sum; medians of {plan.turns} turns")
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, device {jax.devices()[0].device_kind}, "
+              f"jax {jax.__version__}, numpy {np.__version__}")  # fmt: skip
+        for name, rows in parts.items():
+            print(f"\n{name}\n{table(rows)}")
+    if any(abs(row["z"]) > MAX_Z for row in parts["speed"]):
+        sys.exit("the implementations do not play the same game: see regret and z")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Right-aligned columns."""
+    lines = [list(rows[0]), *([f"{x:,.2f}" if isinstance(x, float) else str(x) for x in r.values()] for r in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)

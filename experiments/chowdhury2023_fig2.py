@@ -1,0 +1,12 @@
+"""Figure 2 of Chowdhury & Zhou (2023): easy instances at three privacy levels.
+
+python experiments/chowdhury2023_fig2.py [--radius exact] [--smoke]
+"""
+
+from common import arms_figure
+
+NAMES = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")
+PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("easy", 1.0)}
+
+if __name__ == "__main__":
+    arms_figure(2, NAMES, PANELS, __doc__)
