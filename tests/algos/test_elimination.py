@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -52,6 +51,7 @@ def play(algo, key, env=ARMS, block=BLOCK):
         record = record.add(jax.tree.map(lambda x: np.asarray(x)[None, None, None], metrics), [None])
         states.append(state[1])
     curves = record.curves()
+    assert record.played == HORIZON
     assert (curves.status == 0).all()
     counters = {name: curve[0, 0] for name, curve in (curves.communication | curves.counts).items()}
     return process, curves.regret[0, 0], counters, states
@@ -155,6 +155,9 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
         sampling, private = logs(e, n)
         return math.sqrt(sampling / (2 * size(e, n))) + private / (epsilon * size(e, n))
 
+    found_size, found_radius = process.algo.users[:2, 1:], process.algo.radius[:2, 1:]
+    np.testing.assert_array_equal(found_size, [[size(e, n) for n in range(1, 5)] for e in (1, 2)])
+    np.testing.assert_allclose(found_radius, [[half_threshold(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
     regret, batches = oracles.successive_elimination(
         process.env.means(process.env.fixed).tolist(),
         HORIZON,
@@ -292,14 +295,13 @@ def test_one_arm_left(key):
     assert survivors == {0, 1}
 
 
-def test_lost_sums_are_counted(key):
-    """Of arms that are asked, and nearly all of those lost: the others hit the right residue by chance."""
+def test_failures_are_counted_of_arms_that_are_asked(key):
+    """Two of four are, and the sums of all four are beyond the ring."""
     algo = algorithm("CDP-SE").bind(ARMS.spec, HORIZON)
-    algo = algo.replace(protocol=replace(algo.protocol, lost=np.full_like(algo.protocol.lost, 0.75)))
-    _, _, counters, _ = play(algo, key)
-    assert counters["eliminations"][-1] > 0
-    failures, decodings = (counters[name][-1] for name in ("decoding failures", "decodings"))
-    assert abs(failures - 0.75 * decodings) < 4 * (0.75 * 0.25 * decodings) ** 0.5 + 1
+    beyond = jax.tree.map(lambda word: jnp.full(4, word[3]), algo.protocol.modulus)
+    state = algo.init(key, ARMS.spec)._replace(active=jnp.array([True, False, True, False]))
+    _, report = jax.jit(algo.conclude)(key, 3, state, beyond)
+    assert report.counts["decoding failures"] == report.counts["decodings"] == 2
 
 
 def test_nothing_fits(key):
@@ -601,6 +603,12 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps a reward, at
             {"horizon": 2**24},
             ValueError,
             "scale or horizon must be smaller: a ring of .* integers, at most 8,796,093,022,208; got .* 4,194,304",
+        ),
+        (
+            algorithm("Dist-DP-SE", messages=True),
+            {"horizon": 2**15},
+            ValueError,
+            "horizon must be shorter with messages=True: 4,096 users share noise at most; got .* up to 8,192 users",
         ),
         (
             algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6),

@@ -4,6 +4,7 @@ import itertools
 import operator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -99,3 +100,9 @@ def test_to_float():
     assert (np.abs(found - exact) <= 2.0**-23 * np.abs(exact)).all()
     small = np.arange(-(2**24), 2**24, 12345)
     assert wide.to_float(wide.of(small)).tolist() == small.tolist()
+
+
+def test_from_float():
+    values = [0.0, 0.4, -0.6, 1.0, -1.0, 2.0**24 + 2, -(2.0**40) - 2.0**20, 2.0**62, -(2.0**62)]
+    array = np.array(values, np.float32)
+    assert wide.to_int(wide.from_float(jnp.asarray(array))).tolist() == [round(float(x)) for x in array]

@@ -216,3 +216,13 @@ def test_little_noise_is_worth_little():
 def test_every_pair_has_a_mechanism():
     assert set(MECHANISMS) | {("none", "none"), ("laplace", "central")} == set(fb.algos.ELIMINATION.values())
     assert set(MECHANISMS.values()) == set(BY_HAND)
+
+
+def test_noise_is_for_the_same_grid_as_the_rewards():
+    """float32(n) may have another ceil(epsilon sqrt(n)): at n = 3^17 and this epsilon, 6 for 7."""
+    n = 3**17
+    epsilon = 6 / math.sqrt(float(np.float32(n)))
+    protocol = Polya(epsilon, 1.0, 0.1, 3 * n).sums([n], messages=False)
+    assert math.ceil(epsilon * math.sqrt(n)) == 7
+    assert protocol.steps[0] == 7
+    assert protocol.noise.scale[0] == np.float32(7 / epsilon)

@@ -232,3 +232,18 @@ def test_missing_users_are_rejected(key, pair, k):
     present = np.random.default_rng(n).random(n).astype(np.float32)
     few, all_ = sums(few, key, k, part=2), sums(made(pair, messages=False), jax.random.fold_in(key, 1), k)
     assert same_law(few - present[::2].sum(), all_ - present.sum()) < 1e-6
+
+
+def test_server_noise_is_added_before_float32_rounds(key):
+    """Rounding sums of 2^24 and more first would move neighbours by 2 and more: twice the epsilon."""
+    protocol = ring.RealSum(scale=1.0, bits=np.full(1, 32.0))
+    keys = jax.random.split(key, 200_000)
+    decode = jax.jit(jax.vmap(lambda key, sums: protocol.decode(key, jnp.int32(0), sums).sums[0], (0, None)))
+    views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * ring.FINE]))) for moved in (0, 1)]
+    values, counts = zip(*(np.unique(view, return_counts=True) for view in views))
+    shared = np.intersect1d(*values)
+    ratios = [count[np.isin(value, shared)] for value, count in zip(values, counts)]
+    often = np.minimum(*ratios) > 2000
+    assert np.abs(np.log(ratios[0] / ratios[1]))[often].max() < 1 + 4 * np.sqrt(2 / 2000)
+    rounded = [np.round(np.float32(2**24 + 1 + moved)) for moved in (0, 1)]
+    assert rounded[1] - rounded[0] == 2  # what would have been shown
