@@ -268,7 +268,8 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     if stride == "log":
         return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
     if stride is None:
-        stride = next(s for s in itertools.count(-(-horizon // RECORDS)) if horizon % s == 0)
+        thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
+        return np.append(thinned, horizon)
     stride = validate.integer("stride", stride, at_least=1)
     if horizon % stride:
         raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")

@@ -24,7 +24,6 @@ class State(NamedTuple):
 class BoundElimination(ArmAlgorithm):
     """Algorithm 1 with its batch sizes and radii as tables by batch and by the number of active arms."""
 
-    name: str = struct.static()
     users: Any  # (S, K + 1) int32 users of an arm
     radius: Any  # (S, K + 1) float32
     protocol: SumProtocol

@@ -78,7 +78,6 @@ class SuccessiveElimination(Algorithm):
         else:
             protocol = mechanism.sums(sizes, messages=self.messages)
         return BoundElimination(
-            name=self.name,
             users=np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32),
             radius=radius.astype(np.float32),
             protocol=protocol,

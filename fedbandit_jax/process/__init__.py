@@ -16,10 +16,8 @@ def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
     """
     if not isinstance(algo, ArmAlgorithm):
         return RoundProcess(env=env, algo=algo, horizon=horizon)
-    if not (hasattr(env, "answers") and hasattr(env, "means")):
-        raise TypeError(
-            f"env must have answers and means for {algo.name}, as fb.envs.arms has, got {type(env).__name__}"
-        )
+    if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
+        raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
     if horizon > MAX_USERS:
         raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
     return UserProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]

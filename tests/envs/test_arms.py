@@ -6,7 +6,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 
-N = 2**18
+N = 2**16
 ALPHA = 1e-4
 EDGES = [0.0, 0.02, 0.5, 0.93, 1.0]
 INSIDE = [0.02, 0.3, 0.5, 0.93, 0.999]

@@ -241,9 +241,7 @@ def test_zero_is_as_likely_as_it_should_be(key):
     zeros = np.asarray(noise.discrete_laplace(key, scale, (n,)) == 0).sum()
     expected = n * math.tanh(0.5 / scale)
     assert abs(zeros - expected) < 4 * math.sqrt(expected)
-    assert (
-        int(np.uint32(2**31) * np.tanh(np.float32(0.5 / 2**25))) == 32
-    )  # of 2^31 words, at the largest scale
+    assert int(np.uint32(2**31) * np.tanh(np.float32(0.5 / 2**25))) == 32  # of 2^31 words, at the largest scale
 
 
 def test_laplace(key):

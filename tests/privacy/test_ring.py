@@ -163,7 +163,7 @@ def test_real_sums(key):
 # Messages of all users against the noise drawn at once: half of the users of a block take part in a batch.
 
 USERS = (2, 16, 256)
-RUNS = 6000
+RUNS = 4000
 
 
 @jax.jit
