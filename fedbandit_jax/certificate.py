@@ -6,6 +6,7 @@ import dataclasses
 import textwrap
 from typing import Any, Literal
 
+FORMULAS = {"Renyi DP": "divergence of about alpha epsilon^2 / 2", "zCDP": "rho of about epsilon^2 / 2"}
 PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states
 Claim = Literal["certified", "as_printed", "none"]
 
@@ -82,7 +83,7 @@ class Certificate:
         if self.epsilon is not None:
             rows += [
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
-                                 f"{self.notion} with epsilon = {self.epsilon:g}"),
+                                 f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
@@ -100,7 +101,7 @@ class Certificate:
         if self.visits:
             each = (f"{n}: epsilon = {_number(proved)} (advanced composition {_number(advanced)})"
                     for n, _, proved, advanced in self.visits)  # fmt: skip
-            rows.append(("visits", f"at delta = {self.visits[0][1]:g}, in as many batches: {'; '.join(each)}"))
+            rows.append(("visits", f"at delta = {self.visits[0][1]:g}, each in a batch of its own: {'; '.join(each)}"))
         if self.bits_per_user:
             rows.append(("a user sends", f"{_number(self.bits_per_user[0])} to {_number(self.bits_per_user[1])} bits"))
         if self.wrap_probability is not None:

@@ -58,7 +58,16 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
         elif one.certificate.notion != Certificate.notion:
             claim += f", {one.certificate.notion}"
         colour = COLOURS[i % len(COLOURS)]
-        ax.plot(one.rounds, mean, style, color=colour, label=f"{label}: {claim}" if claim else label)
+        marker = ("", "o", "s", "^", "v")[i // len(COLOURS) % 5]  # tells curves of one colour apart
+        ax.plot(
+            one.rounds,
+            mean,
+            style,
+            color=colour,
+            marker=marker,
+            markevery=0.1,
+            label=f"{label}: {claim}" if claim else label,
+        )
         if len(curves) > 1:
             error = curves.std(0, ddof=1) / np.sqrt(len(curves))
             ax.fill_between(one.rounds, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)

@@ -210,7 +210,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
     processes = {label: _process(env, label, algo, horizon) for label, algo in algos.items()}
     config = {
-        "environment": describe(env),
+        "environment": {**describe(env), "spec": describe(env.spec)},  # which may be an attribute of its class
         "algorithms": {label: describe(algo) for label, algo in algos.items()},
         "horizon": horizon,
         "n_seeds": n_seeds,

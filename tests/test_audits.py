@@ -15,8 +15,8 @@ SHIPPED = {case.name: case for case in audits.shipped()}
 CONTROLS = {case.name: case for case in audits.load(BROKEN)}
 
 
-QUICK = {"silo_local tree", "silo_local tree messages", "shuffle_vector_sum tree", "secagg blt", "central blt"}
-QUICK |= {"CDP-SE", "Dist-RDP-SE", "LDP-SE messages", "noise shared across arms", "Skellam variance g / eps^2"}
+QUICK = {"silo_local tree", "silo_local tree messages", "secagg blt", "central blt"}
+QUICK |= {"CDP-SE", "LDP-SE messages", "noise shared across arms"}
 QUICK |= {"kappa = 1", "noise never added", "three of four silos add no noise", "batch cascade", "adaptive schedule"}
 
 

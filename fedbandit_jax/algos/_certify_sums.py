@@ -12,7 +12,7 @@ from fedbandit_jax.privacy.accounting.events import PureDP, Renyi, returning
 from fedbandit_jax.privacy.mechanisms import DiscreteGaussian, Mechanism
 
 ORDERS = (2, 4, 8, 16, 32, 64)  # of the Renyi divergences listed
-VISITS = (1, 10, 100)
+VISITS = (10, 100)
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
     "what only a simulator sees: regret curves, checkpoints",
@@ -79,7 +79,7 @@ def _certificate(event: PureDP | Renyi, at: float, **fields: Any) -> Certificate
     visits = ((n, at, *returning(event, at, n)) for n in VISITS)
     return Certificate(
         claim="certified",
-        reason="noise of known law is on every sum that leaves the protocol, and other users' steer it",
+        reason="noise of known law is on every sum that leaves the protocol, and each user is in one sum",
         adjacency="replace (one user's reward replaced by any other in [0, 1])",
         unit="one user, who comes once; for more see visits",
         releases_per_user=1.0,

@@ -56,6 +56,8 @@ class SuccessiveElimination(Algorithm):
         if unknown:
             raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.name == _name(self.mechanism, self.trust):  # that of the table follows the pair
+            fields["name"] = None
         return successive_elimination(**{**fields, **changes})
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
@@ -114,9 +116,13 @@ class SuccessiveElimination(Algorithm):
         DEVIATION chowdhury2023 Thms 1-6: tau is for p / 100 K S, so that with probability 1 - p / 100 none of K S sums
         wraps. The printed p for every sum breaks Lemma 2's union bound, and loses best arms of mean near 0 or 1.
         """
-        made = MECHANISMS.get((self.mechanism, self.trust))
-        if made is None or self.epsilon is None:
+        if self.mechanism in ("none", "laplace") or self.epsilon is None:
             return None
+        if (self.mechanism, self.trust) not in MECHANISMS:
+            raise ValueError(
+                f"mechanism and trust must be in fb.privacy.MECHANISMS, got {self.mechanism}, {self.trust}"
+            )
+        made = MECHANISMS[self.mechanism, self.trust]
         sums = spec.n_arms * len(_batches(self.growth, horizon))
         return made(self.epsilon, self.scale, self.failure / (100 * sums), horizon)
 
@@ -184,6 +190,11 @@ def _check_ring(algo: SuccessiveElimination, mechanism: Mechanism, sizes: list[i
         raise ValueError(f"epsilon must be larger: noise of scale {spread:,.0f} steps, at most 2^25; {got}")
 
 
+def _name(mechanism: str, trust: str) -> str | None:
+    """That of the table."""
+    return next((label for label, pair in ELIMINATION.items() if pair == (mechanism, trust)), None)
+
+
 def successive_elimination(
     *,
     epsilon: float | None = None,
@@ -239,10 +250,13 @@ def successive_elimination(
 
     Reference: Chowdhury & Zhou (2023), Algorithms 1-7; Sajed & Sheffet (2019), Algorithm 2.
     """
-    names = {pair: label for label, pair in ELIMINATION.items()}
-    if (mechanism, trust) not in names:
+    if name is None:
+        name = _name(mechanism, trust)
+    if name is None:
         pairs = "; ".join(f"{label}: {', '.join(pair)}" for label, pair in ELIMINATION.items())
-        raise ValueError(f"mechanism and trust must be one of {pairs}; got {mechanism!r}, {trust!r}")
+        raise ValueError(
+            f"mechanism and trust must be one of fb.algos.ELIMINATION, {pairs}; got {mechanism!r}, {trust!r}"
+        )
     if mechanism == "none":
         if epsilon is not None:
             raise ValueError(f"epsilon must be None with mechanism='none', got {epsilon!r}")
@@ -253,12 +267,12 @@ def successive_elimination(
         raise ValueError(f"radius must be 'theory' for DP-SE, which has its own, got {radius!r}")
     validate.within("growth", validate.integer("growth", growth, at_least=2), 2, 1024)
     validate.within("scale", scale, 1, 2**24)
-    validate.within("failure", validate.probability("failure", failure), 0, 0.3)
+    validate.within("failure", validate.positive("failure", failure), 0, 0.3)
     validate.probability("delta", delta)
     if validate.boolean("messages", messages) and mechanism in ("none", "laplace"):
         raise ValueError(f"messages must be False where users add nothing to their rewards, got {messages}")
     return SuccessiveElimination(
-        name=names[mechanism, trust] if name is None else name,
+        name=name,
         epsilon=epsilon,
         mechanism=mechanism,
         trust=trust,

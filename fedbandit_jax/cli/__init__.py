@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from fedbandit_jax.cli.files import data, show
 from fedbandit_jax.cli.privacy import audit, calibrate
 
 FAMILIES = {"linear": linear.simulate, "arms": arms.simulate}  # of `simulate`, each with options of its own
+INTERRUPTED = 130  # exit code of Ctrl-C
 COMMANDS = {"calibrate": calibrate, "audit": audit, "show": show, "data": data}
 
 
@@ -35,8 +37,18 @@ def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> int:
         resumes = (sys.argv[1:] if args is None else args)[:1] == ["simulate"]
         again = "; the same command continues where it was" if resumes else ""
         print(f"\nfedbandit: stopped{again}", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
+
+
+def entry() -> None:
+    """`fedbandit`. After Ctrl-C a computation may still run, which must not see the interpreter go."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == INTERRUPTED:
+        os._exit(code)
+    sys.exit(code)
 
 
 def _family(args: list[str]) -> str:

@@ -59,5 +59,5 @@ def report(result: Result) -> None:
     """Summary, and the certificates of what is meant to be private."""
     print("\n" + result.summary())
     for label in result.labels:
-        if result[label].certificate.epsilon is not None:
+        if result[label].certificate.epsilon is not None or result[label].certificate.claim == "certified":
             print(f"\nCertificate of {label}\n{result[label].certificate}")

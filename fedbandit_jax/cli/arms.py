@@ -15,7 +15,7 @@ Name = Literal[
 
 
 def simulate(
-    family: Literal["arms"] = "arms",
+    family: Literal["linear", "arms"] = "arms",
     instance: Literal["easy", "hard"] = "easy",
     means: tuple[float, ...] = (),
     rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian",
@@ -76,6 +76,8 @@ def simulate(
         raise ValueError(f"algorithms must name at least one, each once, got {' '.join(algorithms) or 'none'}")
     if not epsilon:
         raise ValueError("epsilon must name at least one value, got none")
+    if means and instance != "easy":
+        raise ValueError(f"instance must not be given with means, got {instance!r}")
     world = fb.envs.arms(arms, instance=instance, means=means or None, rewards=rewards)
     common: dict[str, Any] = dict(growth=growth, scale=scale, failure=failure, delta=delta)
     algos = []
@@ -95,8 +97,9 @@ def simulate(
         request=request + repr((seeds, seed)),
         out=out,
         name="arms",
-        title=f"{which}, K={world.spec.n_arms}, ε={'/'.join(f'{value:g}' for value in epsilon)}",
+        title=f"{which}, {radius} radii, K={world.spec.n_arms}, ε={'/'.join(f'{value:g}' for value in epsilon)}",
         horizon=horizon,
+        stride="log",
         n_seeds=seeds,
         seed=seed,
     )

@@ -13,7 +13,7 @@ Data = Literal["sphere", "digits", "breast_cancer", "mslr"]
 
 
 def simulate(
-    family: Literal["linear"] = "linear",
+    family: Literal["linear", "arms"] = "linear",
     env: Data = "sphere",
     epsilon: tuple[float, ...] = (1.0,),
     delta: float = 0.1,

@@ -176,7 +176,8 @@ def audit(
 
 def _exact_log_ratios(ratios: list[Any]) -> list[Any]:
     """Prints the largest of every mechanism; returns those above their claim."""
-    print("\nexact log-ratios of noisy sums modulo m, one user changed, nothing sampled:")
+    print("\nexact log-ratios of noisy sums modulo m, one user changed, nothing sampled")
+    print("(LDP-SE: of every message; Shuffle-DP-SE: half of epsilon is the sum's, and half is charged for its bits):")
     for name in dict.fromkeys(ratio.name for ratio in ratios):
         mine = [ratio for ratio in ratios if ratio.name == name]
         worst = max(mine, key=lambda ratio: ratio.exact)

@@ -534,7 +534,7 @@ def test_intervals_hold(key, name):
 
 
 NUMBER = "epsilon must be finite and > 0"
-PAIRS = "mechanism and trust must be one of SE: none, none; .* got"
+PAIRS = "mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none; .* got"
 
 
 @pytest.mark.parametrize(
@@ -561,7 +561,7 @@ PAIRS = "mechanism and trust must be one of SE: none, none; .* got"
         ({"growth": 2000}, ValueError, r"growth must be in \[2, 1024\], got 2000"),
         ({"scale": 0.5}, ValueError, r"scale must be in \[1, 1.67772e\+07\], got 0.5"),
         ({"scale": float("nan")}, ValueError, "scale must be in .*, got nan"),
-        ({"failure": 0.0}, ValueError, r"failure must be in \(0, 1\), got 0.0"),
+        ({"failure": 0.0}, ValueError, r"failure must be finite and > 0, got 0.0"),
         ({"failure": 0.5}, ValueError, r"failure must be in \[0, 0.3\], got 0.5"),
         ({"delta": 1.0}, ValueError, r"delta must be in \(0, 1\), got 1.0"),
         ({"messages": 1}, TypeError, "messages must be True or False, got 1"),
