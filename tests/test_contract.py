@@ -79,7 +79,10 @@ def test_environment(env, key):
 
 
 LINEAR = [algo for name, algos in ALGOS.items() for algo in algos if name != "successive_elimination"]
-PAIRS = list(itertools.product((ENVS["sphere"][1], ENVS["replay"][0]), LINEAR))
+PAIRS: list = list(itertools.product(ENVS["sphere"][1:2], LINEAR))
+PAIRS += [
+    pytest.param(ENVS["replay"][0], algo, marks=[pytest.mark.slow] * (i % 4 > 0)) for i, algo in enumerate(LINEAR)
+]
 PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
 
 

@@ -24,8 +24,7 @@ from fedbandit_jax.recording import StretchRecord
 P = 0.1
 PRIVATE = tuple(name for name in ELIMINATION if name != "SE")
 RINGS = tuple(name for name in PRIVATE if name != "DP-SE")
-ALIKE = ("CDP-SE", "Shuffle-DP-SE")  # differ from Dist-DP-SE in parameters only
-SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in RINGS]
+SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n != "Dist-DP-SE")) for n in RINGS]
 
 
 def algorithm(label, epsilon=1.0, **options):
@@ -483,6 +482,7 @@ def orderings(**options):
         assert smaller(rdp, pure)
 
 
+@pytest.mark.slow
 def test_orderings():
     orderings()
 
