@@ -107,7 +107,7 @@ class Arms(Environment, Protocol):
         ...
 
     def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
-        """Rewards of `size` users who pull `arm`, in two halves (size / 2,), which come from two words each."""
+        """Rewards of `size` (static, even) users who pull `arm`: two halves (size / 2,), as draws come in two words."""
         ...
 
 

@@ -129,7 +129,9 @@ class StretchRecord(Record):
     def curves(self) -> Curves:
         """See `Record`."""
         slopes, rounds, counts = (self.arrays[name] for name in ("regret", "rounds", "counts"))
-        at = self.at[self.at <= rounds.sum((2, 3)).min()]
+        at, reached = self.at, int(rounds.sum((2, 3)).min())
+        if reached < at[-1]:
+            raise ValueError(f"n_batches must be enough for {at[-1]} users with one arm, a run ended after {reached}")
         regret = np.empty((self.n_configs, self.n_seeds, len(at)))
         counted = np.empty((*regret.shape, len(self.names)))
         for run in np.ndindex(regret.shape[:2]):

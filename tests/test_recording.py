@@ -76,13 +76,12 @@ def test_chunks_change_nothing(steps, pieces):
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_is_reached_is_recorded(steps):
-    """Before the end: as far as the slowest run has come."""
-    at = np.arange(1, T + 1)
-    record = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, 3)
+def test_runs_that_end_too_early_are_refused(steps):
+    record = add(StretchRecord(np.arange(1, T + 1), CONFIGS, SEEDS), steps, 0, 3)
     reached = steps.rounds[:3].sum((0, 3)).min()
     assert 0 < reached < T
-    assert record.curves().regret.shape == (CONFIGS, SEEDS, reached)
+    with pytest.raises(ValueError, match=f"n_batches must be enough for {T} users .* ended after {reached}"):
+        record.curves()
 
 
 def test_status(steps):

@@ -45,10 +45,9 @@ class SuccessiveElimination(Algorithm):
     messages: bool
 
     def parameters(self) -> tuple[str, ...]:
-        """Without privacy, what has nothing to do with it."""
-        own = super().parameters()
-        private = ("epsilon", "scale", "delta", "messages")
-        return own if self.epsilon is not None else tuple(name for name in own if name not in private)
+        """All but what names the algorithm; without privacy, what has nothing to do with it."""
+        private = ("epsilon", "scale", "delta", "messages") if self.epsilon is None else ()
+        return tuple(name for name in super().parameters() if name not in ("mechanism", "trust", *private))
 
     def replace(self, **changes) -> SuccessiveElimination:
         """Checked copy."""
@@ -56,32 +55,22 @@ class SuccessiveElimination(Algorithm):
         if unknown:
             raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.name == _name(self.mechanism, self.trust):  # that of the table follows the pair
-            fields["name"] = None
         return successive_elimination(**{**fields, **changes})
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
         """Batch sizes, radii and rings, checked to fit their machine words."""
-        self._check(spec, horizon)
-        mechanism = self._mechanism(spec, horizon)
-        if self.mechanism == "laplace" and self.epsilon is not None:
-            users, radius = _epochs(self.epsilon, self.failure, spec.n_arms, horizon)
-        else:
-            sizes = _batches(self.growth, horizon)
-            users = np.tile(sizes[:, None], spec.n_arms + 1)
-            if mechanism is not None:
-                _check_ring(self, mechanism, self._asked(users, horizon))
-            radius = self._radii(mechanism, sizes, spec.n_arms)
+        users, mechanism = self._users(spec, horizon), self._mechanism(spec, horizon)
         asked = self._asked(users, horizon)
         sizes = [int(n) for n in np.minimum(users[:, 2], max(asked, default=2))]  # longer batches are never asked
         if mechanism is None:
             scale = 0.0 if self.epsilon is None else 1 / self.epsilon
             protocol = RealSum(scale=scale, bits=np.full(len(users), 32.0, np.float32))
         else:
+            _check_ring(self, mechanism, asked)
             protocol = mechanism.sums(sizes, messages=self.messages)
         return BoundElimination(
             users=np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32),
-            radius=radius.astype(np.float32),
+            radius=self._radii(mechanism, spec, horizon).astype(np.float32),
             protocol=protocol,
             round_robin=self.mechanism == "laplace",
             n_batches=len(users),
@@ -89,21 +78,26 @@ class SuccessiveElimination(Algorithm):
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Over all batches that can end before the horizon with two arms left."""
-        self._check(spec, horizon)
+        users, mechanism = self._users(spec, horizon), self._mechanism(spec, horizon)
+        asked = self._asked(users, horizon)
         if self.epsilon is None:
             return no_privacy("the algorithm adds no noise")
-        mechanism = self._mechanism(spec, horizon)
-        if mechanism is None:
-            users = _epochs(self.epsilon, self.failure, spec.n_arms, horizon)[0]
-        else:
-            users = np.tile(_batches(self.growth, horizon)[:, None], spec.n_arms + 1)
-        asked = self._asked(users, horizon)
         if spec.n_arms * users[0, spec.n_arms] > horizon:
             return nothing_asked(horizon, spec.n_arms)
         if mechanism is None:
             return certify_laplace(self.epsilon, asked, self.delta)
         _check_ring(self, mechanism, asked)
         return certify(mechanism, tuple(asked), self.delta)
+
+    def _users(self, spec: Spec, horizon: int) -> np.ndarray:
+        """Users of an arm (S, K + 1), by batch and number of arms left."""
+        if spec.n_arms < 2:
+            raise ValueError(f"{self.name} needs at least two arms, the environment has {spec.n_arms}")
+        if horizon < spec.n_arms:
+            raise ValueError(f"horizon must be at least the number of arms {spec.n_arms}, got {horizon}")
+        if self.mechanism == "laplace" and self.epsilon is not None:
+            return _epochs(self.epsilon, self.failure, spec.n_arms, horizon)[0]
+        return np.tile(_batches(self.growth, horizon)[:, None], spec.n_arms + 1)
 
     def _asked(self, users: np.ndarray, horizon: int) -> list[int]:
         """Users per arm of the batches that may be asked: two arms are left, and their users fit."""
@@ -126,7 +120,11 @@ class SuccessiveElimination(Algorithm):
         sums = spec.n_arms * len(_batches(self.growth, horizon))
         return made(self.epsilon, self.scale, self.failure / (100 * sums), horizon)
 
-    def _radii(self, mechanism: Mechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
+    def _radii(self, mechanism: Mechanism | None, spec: Spec, horizon: int) -> np.ndarray:
+        """Of the confidence intervals (S, K + 1)."""
+        if self.mechanism == "laplace" and self.epsilon is not None:
+            return _epochs(self.epsilon, self.failure, spec.n_arms, horizon)[1]
+        sizes, n_arms = _batches(self.growth, horizon), spec.n_arms
         if self.radius == "theory":
             s, h = (0.0, 0.0) if mechanism is None else mechanism.tail_constants(sizes)
             return _radius.theory(sizes, s, h, n_arms=n_arms, p=self.failure)
@@ -139,12 +137,6 @@ class SuccessiveElimination(Algorithm):
         if p <= 0:
             raise ValueError(f"failure must be larger with radius='exact' and so few users, got {self.failure}")
         return _radius.exact(sizes, laws, steps, n_arms=n_arms, p=p)
-
-    def _check(self, spec: Spec, horizon: int) -> None:
-        if spec.n_arms < 2:
-            raise ValueError(f"{self.name} needs at least two arms, the environment has {spec.n_arms}")
-        if horizon < spec.n_arms:
-            raise ValueError(f"horizon must be at least the number of arms {spec.n_arms}, got {horizon}")
 
 
 def _batches(growth: int, horizon: int) -> np.ndarray:

@@ -84,17 +84,22 @@ def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
 def bits_of_users(protocol: RingSum, relaxed: RelaxedSecAgg) -> Callable[[Array, Array], Any]:
     """(key, rewards (K, n)) -> how many ones a shuffler shows of the first arm's users: R modulo m, and R // m.
 
-    A user who holds y sends y + m Z ones; random bits are so rare, one user in 1 / omega, that they are left out.
+    A user who holds y sends y + m Z ones, or with probability omega random bits: any y and Z alike.
     """
 
     def mechanism(key: Array, rewards: Array) -> Any:
-        rounding, own, spread = jax.random.split(key, 3)
-        sent = protocol.randomize(rounding, own, jnp.int32(0), rewards[0])
-        total, modulus = wide.add_up(sent), wide.Wide(*(word[0] for word in protocol.modulus))
+        rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
+        held = protocol.randomize(rounding, own, jnp.int32(0), rewards[0])
+        shape, modulus, c = held.low.shape, wide.Wide(*(word[0] for word in protocol.modulus)), relaxed.half_width
+        z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # tails beyond c have less than 1e-12
+        lost = jax.random.bernoulli(coins, relaxed.omega, shape)
+        anything = wide.Wide(jax.random.bits(high, shape) >> 1, jax.random.bits(low, shape))
+        sent = wide.where(lost, wide.mod(anything, modulus), held)
+        z = jnp.where(lost, jax.random.randint(anywhere, shape, -c, c + 1), z)
+        total = wide.add_up(sent)
         rest = wide.mod(total, modulus)
         carry = jnp.round(wide.to_float(wide.sub(total, rest)) / wide.to_float(modulus))
-        more = discrete_laplace(spread, relaxed.scale, (len(sent.low),))  # its tails beyond +-c have less than 1e-12
-        return _read(protocol, rest), (carry + more.sum()) / relaxed.scale
+        return _read(protocol, rest), (carry + z.sum()) / relaxed.scale
 
     return mechanism
 

@@ -165,7 +165,7 @@ class Polya(Mechanism):
         return wrapped_discrete_laplace_epsilon(min(g, m // 2), g / self.noise_epsilon, m)
 
     def _scales(self, users: Sequence[int]) -> np.ndarray:
-        return np.array([self.steps(n) / self.noise_epsilon for n in users], np.float32)
+        return _rounded_up([self.steps(n) / self.noise_epsilon for n in users])
 
 
 class ServerLaplace(Polya):
@@ -275,7 +275,7 @@ class Skellam(Mechanism):
 
     def noise(self, users: Sequence[int]) -> ring.Noise:
         """Skellam shares."""
-        variance = np.array([self._variance(n) for n in users], np.float32)
+        variance = _rounded_up([self._variance(n) for n in users])
         return ring.SkellamNoise(variance=variance, users=np.array(users, np.float32))
 
     def tail_constants(self, n: np.ndarray) -> tuple[np.ndarray | float, np.ndarray | float]:
@@ -307,7 +307,7 @@ class DiscreteGaussian(Mechanism):
 
     def noise(self, users: Sequence[int]) -> ring.Noise:
         """Discrete Gaussian shares."""
-        sigma = np.array([self.steps(n) / self.epsilon for n in users], np.float32)
+        sigma = _rounded_up([self.steps(n) / self.epsilon for n in users])
         return ring.GaussianNoise(sigma=sigma, users=np.array(users, np.float32))
 
     def tail_constants(self, n: np.ndarray) -> tuple[np.ndarray | float, np.ndarray | float]:
@@ -333,6 +333,12 @@ class DiscreteGaussian(Mechanism):
         xi, rho = self.zcdp(n).xi, self.zcdp(n).rho
         near = 2 * xi + lattice.shift_epsilon(self.law(n), self.steps(n), delta * math.exp(-xi))
         return min(near, zcdp_epsilon(rho, delta))
+
+
+def _rounded_up(values: Sequence[float]) -> np.ndarray:
+    """float32, none smaller: noise may be more than certified, never less."""
+    nearest = np.array(values, np.float32)
+    return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
 MECHANISMS: dict[tuple[str, str], type[Mechanism]] = {

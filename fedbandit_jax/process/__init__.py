@@ -12,12 +12,14 @@ def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
 
     Raises:
         TypeError: a multi-armed algorithm and an environment that is none.
-        ValueError: more users than can be counted.
+        ValueError: several agents, or more users than can be counted.
     """
     if not isinstance(algo, ArmAlgorithm):
         return RoundProcess(env=env, algo=algo, horizon=horizon)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
         raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
+    if env.spec.n_agents != 1:
+        raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
     if horizon > MAX_USERS:
         raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
     return UserProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]
