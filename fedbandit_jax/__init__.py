@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from fedbandit_jax import audits as audits
     from fedbandit_jax import data as data
     from fedbandit_jax import envs as envs
+    from fedbandit_jax import networks as networks
     from fedbandit_jax import plotting as plotting
     from fedbandit_jax import privacy as privacy
+    from fedbandit_jax import schedules as schedules
     from fedbandit_jax._core.struct import pytree as pytree
     from fedbandit_jax._core.struct import static as static
     from fedbandit_jax.interfaces import Algorithm as Algorithm
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("algos", "audits", "data", "envs", "plotting", "privacy")
+_MODULES = ("algos", "audits", "data", "envs", "networks", "plotting", "privacy", "schedules")
 _HOME = {
     "_core.struct": ("pytree", "static"),
     "interfaces": (

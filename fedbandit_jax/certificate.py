@@ -34,10 +34,11 @@ class Certificate:
         noise_std: standard deviation of the noise, in units of x y and x x', or of rewards.
         noise_whose: whose noise that is.
         server_noise_std: the largest of an entry of the server's sums, over all synchronisations.
-        releases: messages of one silo.
+        releases: messages of one silo, or the most there may be.
         releases_per_user: squared sensitivity of all of them to one user, relative to one release.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) of every silo when they differ; epsilon, delta
             and epsilon_exact are then those of the silo with the largest.
+        schedule: what decides when silos synchronise.
         renyi: (order alpha, bound on the Renyi divergence) of one visit.
         zcdp: (rho, xi): rho-zCDP, of which xi is what a sum of discrete Gaussians costs over one.
         visits: (number of visits, delta, epsilon proved for them, epsilon by advanced composition).
@@ -62,6 +63,7 @@ class Certificate:
     releases: int | None = None
     releases_per_user: float | None = None
     per_silo: tuple[tuple[float, float, float], ...] = ()
+    schedule: str | None = None
     renyi: tuple[tuple[float, float], ...] = ()
     zcdp: tuple[float, float] | None = None
     visits: tuple[tuple[int, float, float, float], ...] = ()
@@ -94,6 +96,8 @@ class Certificate:
                 ("releases", f"{self.releases}; a user's part in them counts as {_number(self.releases_per_user)} "
                              "(squared sensitivity)"),
             ]  # fmt: skip
+        if self.schedule is not None:
+            rows.append(("schedule", self.schedule))
         if self.renyi:
             rows.append(("Renyi curve", ", ".join(f"{_number(bound)} at {alpha:g}" for alpha, bound in self.renyi)))
         if self.zcdp:

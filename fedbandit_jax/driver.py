@@ -139,15 +139,18 @@ def _advance():
         workspace = jax.tree.unflatten(layout.treedef, leaves).workspace
         group = _seeds_together(len(keys), worlds, states, workspace)
 
-        def body(carry, k):
-            def one(seed):
-                return step(leaves, *seed, k)
+        def one(seed):  # all steps of some seeds before those of others: their states stay in the cache
+            key, *start = seed
 
-            worlds, states, metrics = lax.map(one, (keys, *carry), batch_size=group)
-            return (worlds, states), metrics
+            def body(carry, k):
+                world, state, metrics = step(leaves, key, *carry, k)
+                return (world, state), metrics
 
-        (worlds, states), metrics = lax.scan(body, (worlds, states), ks)
-        return worlds, states, metrics
+            (world, state), metrics = lax.scan(body, tuple(start), ks)
+            return world, state, metrics
+
+        worlds, states, metrics = lax.map(one, (keys, worlds, states), batch_size=group)
+        return worlds, states, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), metrics)  # (steps, S, C, ...)
 
     return jax.jit(advance, static_argnames="layout", compiler_options=_options())
 

@@ -277,10 +277,10 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
 
 
 def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Process:
-    validate.integer(f"algorithm {label!r}'s batch", algo.batch, at_least=1)
     bound = algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
         raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
+    validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         if not all(
             hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)

@@ -16,7 +16,7 @@ LAYERS = [  # top to bottom
     {"provenance", "recording"},
     {"process"},
     {"algos", "envs"},
-    {"data", "interfaces"},
+    {"data", "interfaces", "networks", "schedules"},
     {"privacy"},
     {"certificate"},
     {"_core"},

@@ -1,10 +1,13 @@
 """Control flow that stays control flow under vmap."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+T = TypeVar("T")
 
 
 @jax.custom_batching.custom_vmap
@@ -21,6 +24,35 @@ def largest(x: Array) -> Array:
 def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
     del axis_size
     return largest(x.max(0) if in_batched[0] else x), False
+
+
+@jax.custom_batching.custom_vmap
+def _in_any_lane(x: Array) -> Array:
+    """x itself; under vmap whether it holds in any lane, the same for each."""
+    return x
+
+
+@_in_any_lane.def_vmap
+def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    del axis_size
+    return _in_any_lane(x.any(0) if in_batched[0] else x), False
+
+
+def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
+    """`update(state)` where the predicate holds, `state` elsewhere.
+
+    Under vmap the update is computed, for all lanes, only if the predicate holds in one of them; a `lax.cond` with a
+    predicate that differs between lanes would compute it always.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda p, x: cond_any(p, lambda x: 2 * x, x))(jnp.array([True, False]), jnp.array([3, 5])).tolist()
+    [6, 5]
+    """
+
+    def chosen(state: T) -> T:
+        return jax.tree.map(lambda new, old: jnp.where(predicate, new, old), update(state), state)
+
+    return lax.cond(_in_any_lane(predicate), chosen, lambda state: state, state)
 
 
 def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:

@@ -23,13 +23,20 @@ class Posterior(NamedTuple):
 
 def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
     """Posterior of V (A, d, d) and b (A, d), and whether each exists: V positive definite, all finite (A,)."""
+    posterior, _, ok = solve_det(gram, bias)
+    return posterior, ok
+
+
+def solve_det(gram: Array, bias: Array) -> tuple[Posterior, Array, Array]:
+    """As `solve`, with log det V (A,) from the same Cholesky factor: posterior, log det, whether they exist."""
     factor = jnp.linalg.cholesky(gram)
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
     inverse = jnp.einsum("aki,akj->aij", half, half)
     theta = jnp.einsum("aij,aj->ia", inverse, bias)
     ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
-    return Posterior(inverse if _wide(theta) else jnp.moveaxis(inverse, 0, 2), theta), ok
+    log_det = 2 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+    return Posterior(inverse if _wide(theta) else jnp.moveaxis(inverse, 0, 2), theta), log_det, ok
 
 
 def _wide(features_first: Array) -> bool:
@@ -101,7 +108,8 @@ class Gain(NamedTuple):
     """What one new row (x, y) per agent changes."""
 
     image: Array  # (d, M) V^-1 x
-    scale: Array  # (M,) 1 / (1 + x' V^-1 x)
+    leverage: Array  # (M,) x' V^-1 x; log det V grows by log(1 + leverage)
+    scale: Array  # (M,) 1 / (1 + leverage)
     residual: Array  # (M,) scale (y - <x, theta>)
 
 
@@ -115,8 +123,9 @@ def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
         image = jnp.einsum("mde,em->dm", posterior.inverse, x)
     else:
         image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
-    scale = 1 / (1 + _dot(image, x))
-    return Gain(image, scale, scale * (y - (posterior.theta * x).sum(0)))
+    leverage = _dot(image, x)
+    scale = 1 / (1 + leverage)
+    return Gain(image, leverage, scale, scale * (y - (posterior.theta * x).sum(0)))
 
 
 def update(posterior: Posterior, gain: Gain) -> Posterior:
@@ -135,6 +144,12 @@ def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:
     """`new` for the agents that are ok (A,), `old` for the others."""
     agents = ok[:, None, None] if _wide(new.theta) else ok
     return Posterior(jnp.where(agents, new.inverse, old.inverse), jnp.where(ok, new.theta, old.theta))
+
+
+def agents(posterior: Posterior, which: slice | Array) -> Posterior:
+    """Of some agents only."""
+    inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
+    return Posterior(inverse, posterior.theta[:, which])
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:

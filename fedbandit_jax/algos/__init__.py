@@ -6,6 +6,10 @@ from fedbandit_jax.algos.elimination import successive_elimination as successive
 from fedbandit_jax.algos.fed_lin_ucb import FedLinUCB as FedLinUCB
 from fedbandit_jax.algos.fed_lin_ucb import fed_lin_ucb as fed_lin_ucb
 from fedbandit_jax.algos.fed_lin_ucb import private_fed_lin_ucb as private_fed_lin_ucb
+from fedbandit_jax.algos.fed_ucb import FedUCB as FedUCB
+from fedbandit_jax.algos.fed_ucb import fed_ucb as fed_ucb
+from fedbandit_jax.algos.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
+from fedbandit_jax.algos.gossip_fed_ucb import gossip_fed_ucb as gossip_fed_ucb
 from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.lin_ucb import lin_ucb as lin_ucb
 
@@ -13,5 +17,7 @@ ALGORITHMS = {
     "lin_ucb": lin_ucb,
     "fed_lin_ucb": fed_lin_ucb,
     "private_fed_lin_ucb": private_fed_lin_ucb,
+    "fed_ucb": fed_ucb,
+    "gossip_fed_ucb": gossip_fed_ucb,
     "successive_elimination": successive_elimination,
 }

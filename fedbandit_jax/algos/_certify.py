@@ -11,16 +11,23 @@ from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.privacy.calibration import TRUST, Calibration
 from fedbandit_jax.privacy.protocols import Protocol
+from fedbandit_jax.schedules import Schedule
 
 FIXED = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
 def certify(
-    noises: Sequence[Calibration], protocol: Protocol, spec: Spec, *, lazy: bool, clip_rewards: bool
+    noises: Sequence[Calibration],
+    protocol: Protocol,
+    spec: Spec,
+    *,
+    lazy: bool,
+    clip_rewards: bool,
+    schedule: Schedule,
 ) -> Certificate:
     """What the noise of all silos (or of each) proves in an environment with features of norm <= 1."""
     bounded = spec.rewards_in_unit or clip_rewards
-    claim, reason = _claim(noises, lazy=lazy, bounded=bounded)
+    claim, reason = _claim(noises, lazy=lazy, bounded=bounded, leaks=schedule.leaks)
     worst = max(noises, key=lambda noise: noise.epsilon_exact)
     budget, trust = worst.budget, TRUST[worst.trust]
     variance = releases.make(worst.release, worst.n_syncs).largest_variance()
@@ -33,7 +40,7 @@ def certify(
         unit=f"one user, who comes {times}",
         epsilon=budget.epsilon,
         delta=budget.delta,
-        epsilon_exact=worst.epsilon_exact if bounded else math.inf,
+        epsilon_exact=worst.epsilon_exact if bounded and not schedule.leaks else math.inf,
         accountant=worst.accountant,
         noise_std=worst.sigma,
         noise_whose=f"per entry {trust.whose}",
@@ -41,6 +48,7 @@ def certify(
         releases=worst.n_syncs,
         releases_per_user=worst.releases_per_user,
         per_silo=tuple((n.budget.epsilon, n.budget.delta, n.epsilon_exact) for n in noises) if len(noises) > 1 else (),
+        schedule=schedule.sentence + (f" (epsilon = {worst.pure:g})" if worst.pure else ""),
         not_covered=(*(trust.assumes if worst.assuming else ()), *_not_covered(lazy, spec.fixed_contexts)),
     )
 
@@ -54,7 +62,7 @@ def nothing_released(reason: str, *, lazy: bool) -> Certificate:
 
 def _not_covered(lazy: bool, fixed_contexts: bool) -> tuple[str, ...]:
     return (
-        "the synchronisation schedule and the number of users (fixed in advance, not private)",
+        "the number of users (fixed in advance, not private)",
         "a user's own recommendation, seen by that user alone",
         *(() if lazy else ("actions inside a batch, which use raw statistics",)),
         *(("contexts, which are fixed and public",) if fixed_contexts else ()),
@@ -64,7 +72,7 @@ def _not_covered(lazy: bool, fixed_contexts: bool) -> tuple[str, ...]:
     )
 
 
-def _claim(noises: Sequence[Calibration], *, lazy: bool, bounded: bool) -> tuple[Claim, str]:
+def _claim(noises: Sequence[Calibration], *, lazy: bool, bounded: bool, leaks: bool) -> tuple[Claim, str]:
     """The strongest statement that is true of what runs."""
     noise = max(noises, key=lambda noise: noise.epsilon_exact / noise.budget.epsilon)
     gives = f"{noise.method!r} noise gives epsilon = {noise.epsilon_exact:.4g} at delta = {noise.budget.delta:g}"
@@ -73,6 +81,11 @@ def _claim(noises: Sequence[Calibration], *, lazy: bool, bounded: bool) -> tuple
         return "none", (
             "rewards unbounded: they enter the statistics unclipped, so no sensitivity bound holds; were they in "
             f"[0, 1], {gives}{fixed}"
+        )
+    if leaks:
+        return "none", (
+            "the schedule leaks: whether a silo asks for a synchronisation depends on its users' data without noise "
+            f"(Zhou & Chowdhury 2024, Example 3.1), so no epsilon holds; were it fixed, {gives}{fixed}"
         )
     if not noise.sound:
         return "none", f"{gives}, not {noise.budget.epsilon:g}{fixed}"

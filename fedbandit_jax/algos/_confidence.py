@@ -51,6 +51,20 @@ class Width(NamedTuple):
         return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
 
 
+class LogDetWidth(NamedTuple):
+    """beta_i = offset + slope * sqrt(log_term + log det V_i), with log_term >= -log det V before the first round."""
+
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    log_det: struct.Number  # (M,) or ()
+
+    def __call__(self, t: struct.Number) -> Array:
+        """Width of every agent, whatever the round."""
+        del t
+        return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
+
+
 def noise_bounds(server_std: float, dim: int, n_syncs: int, alpha: float) -> tuple[float, float]:
     """(Sigma_N, Sigma_n): bounds on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedbandit_jax._core import ridge, struct
-from fedbandit_jax._core.ridge import Posterior
-from fedbandit_jax.algos import _local
+from fedbandit_jax.algos import _estimate, _local
 from fedbandit_jax.algos._confidence import KnownNoise, Width
+from fedbandit_jax.algos._estimate import Estimate
 from fedbandit_jax.algos._local import Local, Record
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 from fedbandit_jax.privacy.channel import ChannelState, Exact
@@ -25,8 +25,7 @@ class ServerState(NamedTuple):
     """What the server holds between synchronisations."""
 
     channel: ChannelState
-    posterior: Posterior  # A = 1, from the privatised statistics
-    width: Width  # of its confidence set
+    estimate: Estimate  # from the privatised statistics
     status: Array  # `Status` bits
 
 
@@ -48,14 +47,14 @@ class BoundFedLinUCB(Algorithm):
     def init(self, key: Array, spec: Spec) -> ServerState:
         """W = 0, U = 0: every agent starts from lambda I."""
         del key
-        d = spec.dim
-        posterior, _ = ridge.solve(self.regularization * jnp.eye(d)[None], jnp.zeros((1, d)))
-        return ServerState(self.channel.init(d), posterior, self._width(self.width), jnp.int32(0))
+        start = _estimate.first(spec.dim, self.regularization, self.width)
+        return ServerState(self.channel.init(spec.dim), start, jnp.int32(0))
 
     def download(self, state: ServerState, offered: Round) -> Local:
         """All agents share the server's estimate; each gets a copy of its own unless nobody learns in the batch."""
-        posterior = state.posterior if self.lazy else ridge.tile(state.posterior, self.spec.n_agents)
-        return _local.start(posterior, state.width, offered, self.spec.fixed_contexts)
+        shared = state.estimate.posterior
+        posterior = shared if self.lazy else ridge.tile(shared, self.spec.n_agents)
+        return _local.start(posterior, state.estimate.width, offered, self.spec.fixed_contexts)
 
     def act(self, key: Array, t: Array, local: Local, offered: Round) -> Array:
         """Algorithm 1 line 6."""
@@ -74,12 +73,17 @@ class BoundFedLinUCB(Algorithm):
         del local
         d, m = self.spec.dim, self.spec.n_agents
         statistics, sent = self.channel.step(key, k + 1, state.channel, records.x, records.y)
-        fresh, width, ok = self._estimate(k, statistics)
-        posterior = ridge.where(ok, fresh, state.posterior)
-        width = Width(*(jnp.where(ok[0], new, old) for new, old in zip(width, state.width)))
-        status = state.status | jnp.where(ok[0], 0, Status.NO_ESTIMATE)
+        fresh = _estimate.estimate(
+            k,
+            statistics,
+            regularization=self.regularization,
+            width=self.width,
+            known_noise=self.known_noise,
+            project=self.project,
+        )
+        status = state.status | jnp.where(fresh.ok[0], 0, Status.NO_ESTIMATE)
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
-        synced = ServerState(sent, posterior, width, status)
+        synced = ServerState(sent, _estimate.where(fresh.ok, fresh, state.estimate), status)
         synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
         up, bits = self.channel.uplink(k + 1, d)
         report = Report(
@@ -93,20 +97,3 @@ class BoundFedLinUCB(Algorithm):
     def view(self, state: ServerState) -> Any:
         """What the server was shown, or shows, at the last synchronisation."""
         return state.channel.view
-
-    def _estimate(self, k: Array, statistics: Array) -> tuple[Posterior, Width, Array]:
-        """Posterior and width after synchronisation k, and whether the posterior exists (1,)."""
-        gram, bias = statistics[:, :-1], statistics[:, -1]
-        lam, width = self.regularization, self.width
-        if self.project or self.known_noise is not None:
-            values, vectors = jnp.linalg.eigh(gram)
-            # Also when nothing is projected: of two LAPACK calls that do not wait for each other, jaxlib 0.10.2 may let
-            # both wait for ever on two cores.
-            gram = ridge.with_spectrum(jnp.maximum(values, 0) if self.project else values, vectors)
-            if self.known_noise is not None:
-                lam, width = self.known_noise(k, values)
-        posterior, ok = ridge.solve((lam * jnp.eye(len(gram)) + gram)[None], bias[None])
-        return posterior, self._width(width), ok
-
-    def _width(self, width: Width) -> Width:
-        return Width(*(jnp.asarray(x, jnp.float32) for x in width))

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedbandit_jax._core import ridge
 from fedbandit_jax._core.ridge import Posterior
-from fedbandit_jax.algos._confidence import Width
+from fedbandit_jax.algos._confidence import LogDetWidth, Width
 from fedbandit_jax.interfaces import Round
 
 
@@ -25,7 +25,7 @@ class Local(NamedTuple):
 
     posterior: Posterior  # A = M, or A = 1 while nobody learns inside the batch
     table: Scores | None  # when contexts are fixed
-    width: Width  # of the confidence set, valid for the whole batch
+    width: Width | LogDetWidth  # of the confidence set, valid for the whole batch
 
 
 class Record(NamedTuple):
@@ -40,7 +40,7 @@ def score(posterior: Posterior, contexts: Array) -> Scores:
     return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
 
 
-def start(posterior: Posterior, width: Width, offered: Round, fixed_contexts: bool) -> Local:
+def start(posterior: Posterior, width: Width | LogDetWidth, offered: Round, fixed_contexts: bool) -> Local:
     """Begin a batch; fixed contexts are scored once."""
     return Local(posterior, score(posterior, offered.contexts) if fixed_contexts else None, width)
 

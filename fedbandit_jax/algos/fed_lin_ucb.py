@@ -8,22 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from fedbandit_jax import schedules
 from fedbandit_jax._core import validate
 from fedbandit_jax.algos import _confidence
 from fedbandit_jax.algos._certify import certify, nothing_released
 from fedbandit_jax.algos._fixed_batch import BoundFedLinUCB
+from fedbandit_jax.algos._scheduled import BoundScheduled, scheduled
+from fedbandit_jax.algos._tracked import REFRESH
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.interfaces import Algorithm, Spec
 from fedbandit_jax.privacy import calibration, releases
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
 from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages, Rounded
-from fedbandit_jax.privacy.protocols import Protocol, SiloLocal
+from fedbandit_jax.privacy.protocols import Protocol
+from fedbandit_jax.schedules import PrivateLogDet, Schedule, Setting
 
 # parameters about privacy noise
 PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
 MAX_SYNCS = 10**7  # whose variances are listed on the host
-REFRESH = 1000  # Sherman-Morrison steps that float32 bears between two Cholesky solves
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class FedLinUCB(Algorithm):
     """See `fed_lin_ucb` and `private_fed_lin_ucb`."""
 
     name: str
-    batch: int
+    batch: int | Schedule
     budget: Budget | tuple[Budget, ...] | None
     calibration: str
     release: str
@@ -65,6 +68,11 @@ class FedLinUCB(Algorithm):
             fields["budget"] = dataclasses.replace(self.budget, **inner)
         return _checked(**{**fields, **changes})
 
+    @property
+    def schedule(self) -> Schedule:
+        """When it synchronises."""
+        return self.batch if isinstance(self.batch, Schedule) else schedules.every(self.batch)
+
     def _check(self, spec: Spec) -> None:
         """Is there a bound on what one user contributes, and a budget for every silo?"""
         if self.budget is None:
@@ -79,7 +87,7 @@ class FedLinUCB(Algorithm):
 
     def calibrate(self, spec: Spec, horizon: int) -> tuple[Calibration, ...]:
         """Noise of all silos, or of each if their budgets differ; () when there is nothing to protect or to release."""
-        n_syncs = horizon // self.batch
+        n_syncs = self.schedule.n_syncs(horizon)
         if self.budget is None or n_syncs == 0:
             return ()
         budgets = self.budget if isinstance(self.budget, tuple) else (self.budget,)
@@ -92,28 +100,29 @@ class FedLinUCB(Algorithm):
                 trust=self.trust,
                 visits=self.visits,
                 n_agents=spec.n_agents,
-                batch=self.batch,
+                batch=self.batch if isinstance(self.batch, int) else None,
                 dim=spec.dim,
+                pure=self.schedule.pure(budget.epsilon / self.visits),
             )
             for budget in set(budgets)
         }
         return tuple(found[budget] for budget in budgets)
 
-    def bind(self, spec: Spec, horizon: int) -> BoundFedLinUCB:
+    def bind(self, spec: Spec, horizon: int) -> BoundFedLinUCB | BoundScheduled:
         """Calibrate the noise, then the regulariser and the width that it calls for."""
         self._check(spec)
-        if not self.lazy and self.batch > REFRESH:
+        if isinstance(self.batch, int) and not self.lazy and self.batch > REFRESH:
             raise ValueError(f"batch must be <= {REFRESH} unless lazy=True, got {self.batch}")
-        n_syncs = horizon // self.batch
+        n_syncs = self.schedule.n_syncs(horizon)
         if n_syncs > MAX_SYNCS:
-            raise ValueError(f"horizon must be at most {MAX_SYNCS:,} batches of {self.batch} rounds, got {horizon}")
+            raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {horizon}")
         noises = self.calibrate(spec, horizon)
         channel, stds = Exact(n_agents=spec.n_agents), np.zeros(n_syncs)
         if noises:
             protocol, release = protocol_of(noises), releases.make(self.release, n_syncs)
             stds = protocol.sum_std() * np.sqrt(release.prefix_variance())
             common = dict(n_agents=spec.n_agents, protocol=protocol, release=release)
-            if self.messages:
+            if self.messages and isinstance(self.batch, int):
                 channel = Messages(**common, batch=self.batch)
             else:
                 channel = Rounded(**common) if protocol.on_grid else Aggregated(**common)
@@ -134,18 +143,22 @@ class FedLinUCB(Algorithm):
                 lam, width = _confidence.theory(**common)
             else:
                 lam, width, known_noise = _confidence.known_noise(**common)
-        return BoundFedLinUCB(
+        bound: dict[str, Any] = dict(
             regularization=np.float32(lam),
             width=width,
             known_noise=known_noise if n_syncs else None,
             channel=channel,
             spec=spec,
-            batch=self.batch,
             n_syncs=n_syncs,
             lazy=self.lazy,
             clip_rewards=self.clip_rewards,
             project=self.regularizer == "project",
         )
+        if isinstance(self.batch, int):
+            return BoundFedLinUCB(**bound, batch=self.batch)
+        epsilon = None if self.budget is None else _epsilon(self.budget) / self.visits
+        rho = lam / spec.n_agents
+        return scheduled(self.batch, Setting(spec.n_agents, spec.dim, horizon, rho, rho, epsilon), **bound)
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """What this run proves."""
@@ -155,19 +168,27 @@ class FedLinUCB(Algorithm):
         noises = self.calibrate(spec, horizon)
         if not noises:
             return nothing_released(f"{horizon} rounds are less than one batch", lazy=self.lazy)
-        return certify(noises, protocol_of(noises), spec, lazy=self.lazy, clip_rewards=self.clip_rewards)
+        return certify(
+            noises, protocol_of(noises), spec, lazy=self.lazy, clip_rewards=self.clip_rewards, schedule=self.schedule
+        )
+
+
+def _epsilon(budget: Budget | tuple[Budget, ...]) -> Any:
+    """Of all silos, or (M,) of each."""
+    return np.array([one.epsilon for one in budget]) if isinstance(budget, tuple) else budget.epsilon
 
 
 def protocol_of(noises: Sequence[Calibration]) -> Protocol:
     """The protocol of all silos together."""
     if len(noises) == 1:
         return noises[0].protocol
-    return SiloLocal(std=np.array([noise.protocol.std[0] for noise in noises]))  # pyright: ignore[reportAttributeAccessIssue]
+    std = np.array([noise.protocol.std[0] for noise in noises])  # pyright: ignore[reportAttributeAccessIssue]
+    return type(noises[0].protocol)(std=std)  # pyright: ignore[reportCallIssue]
 
 
 def fed_lin_ucb(
     *,
-    batch: int = 25,
+    batch: int | Schedule = 25,
     lazy: bool = False,
     alpha: float = 0.01,
     subgaussian: float = 0.5,
@@ -181,6 +202,7 @@ def fed_lin_ucb(
     Args:
         batch: B, rounds between synchronisations; B = 1 is the super single agent that sees all M users of a round.
             If B does not divide the horizon, the last T mod B rounds are played without a final synchronisation.
+            Or a schedule of `fb.schedules`.
         lazy: False, agents learn inside the batch (Algorithm 1); True, only at synchronisations (Algorithm 8).
         alpha: probability that the confidence set fails, in (0, 1).
         subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
@@ -225,7 +247,7 @@ def fed_lin_ucb(
 def private_fed_lin_ucb(
     budget: Budget | Sequence[Budget],
     *,
-    batch: int = 25,
+    batch: int | Schedule = 25,
     calibration: str = "tight",
     release: str = "tree",
     trust: str = "silo_local",
@@ -249,7 +271,9 @@ def private_fed_lin_ucb(
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or one for every silo (silo_local only).
-        batch: B, rounds between synchronisations; the last T mod B rounds are never released.
+        batch: B, rounds between synchronisations; the last T mod B rounds are never released. Or a schedule of
+            `fb.schedules`, with trust "silo_local", "silo_local_matrix" or "central": `geometric` needs fewer releases;
+            `private_logdet` adapts and pays for it from the budget; `logdet` adapts and leaks (claim `none`).
         calibration: "tight" (default), "theorem" or "released", see `fb.privacy.calibrate`.
         release: a key of `fb.privacy.RELEASES`: "tree" (Algorithm 2), "prefix_tree" (Algorithm 4; the same law),
             "honaker", "sqrt_toeplitz", "blt" (a third to an eighth of the tree's noise, the more the longer the run) or
@@ -312,8 +336,15 @@ def private_fed_lin_ucb(
 
 
 def _checked(**fields: Any) -> FedLinUCB:
-    for name in ("batch", "visits"):
-        validate.integer(name, fields[name], at_least=1)
+    validate.integer("visits", fields["visits"], at_least=1)
+    if isinstance(fields["batch"], Schedule):
+        calibration.check_schedule(fields["trust"])
+        if fields["messages"]:
+            raise ValueError("messages must be False with a schedule, got True")
+        if isinstance(fields["batch"], PrivateLogDet) and fields["budget"] is None:
+            raise ValueError("batch must be a number or a schedule without a budget of its own, got private_logdet")
+    else:
+        fields["batch"] = validate.integer("batch", fields["batch"], at_least=1)
     calibration.check(
         trust=fields["trust"], release=fields["release"], method=fields["calibration"], argument="calibration"
     )
@@ -327,7 +358,7 @@ def _checked(**fields: Any) -> FedLinUCB:
     if fields["confidence"] == "known_noise" and fields["theta_norm"] == 0:
         raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
     if isinstance(fields["budget"], tuple):
-        if fields["trust"] != "silo_local":
+        if fields["trust"] not in ("silo_local", "silo_local_matrix"):
             raise ValueError(
                 f"trust must be 'silo_local' when every silo has a budget of its own, got {fields['trust']!r}"
             )

@@ -17,8 +17,13 @@ from fedbandit_jax.audits._linear import linear as linear
 from fedbandit_jax.audits._linear import neighbours as neighbours
 from fedbandit_jax.audits._linear import shipped_linear
 from fedbandit_jax.audits._linear import transcript as transcript
+from fedbandit_jax.audits._schedules import above_threshold as above_threshold
+from fedbandit_jax.audits._schedules import brink as brink
+from fedbandit_jax.audits._schedules import scheduled as scheduled
+from fedbandit_jax.audits._schedules import shipped_schedules
+from fedbandit_jax.audits._schedules import timing as timing
 
-FAMILIES = {"linear": shipped_linear, "arms": shipped_arms}
+FAMILIES = {"linear": shipped_linear, "schedules": shipped_schedules, "arms": shipped_arms}
 
 
 def shipped(*families: str) -> list[Case]:

@@ -16,6 +16,7 @@ from fedbandit_jax.envs import Script, script
 from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.encoding import pack
+from fedbandit_jax.privacy.protocols import matrix_weights
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.process import RoundProcess
 
@@ -40,15 +41,19 @@ def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, A
     return mechanism
 
 
-def neighbours(horizon: int, n_agents: int, adjacency: str, visits: int) -> tuple[Script, Script]:
+def neighbours(
+    horizon: int, n_agents: int, adjacency: str, visits: int, *, matrix: bool = False
+) -> tuple[Script, Script]:
     """Scripts of one arm in which the first silo's first `visits` users differ, as far as the adjacency lets them.
 
-    x = (1, 0) and y = 1 against x = (-1/2, sqrt 3 / 2) and y = 1 is sqrt 4.5 apart, against nothing sqrt 2.
+    x = (1, 0) and y = 1 against x = (-1/2, sqrt 3 / 2) and y = 1 is sqrt 4.5 apart, against nothing sqrt 2; with noise
+    on the joint matrix the farthest is x = (-1, 0).
     """
     contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
     contexts[..., 0] = 1.0
     other = contexts.copy()
-    other[:visits, 0, 0] = (-0.5, 3**0.5 / 2) if adjacency == "replace" else (0, 0)
+    farthest = (-1, 0) if matrix else (-0.5, 3**0.5 / 2)
+    other[:visits, 0, 0] = farthest if adjacency == "replace" else (0, 0)
     return script(contexts, answers), script(other, answers)
 
 
@@ -61,8 +66,10 @@ def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
     if not isinstance(budget, Budget):
         raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
     validate.integer("n_agents", n_agents, at_least=1)
-    horizon = N_SYNCS * algo.batch
-    one, other = neighbours(horizon, n_agents, budget.adjacency, algo.visits)
+    if not isinstance(algo.batch, int):
+        raise TypeError(f"algo must have a fixed batch, got {algo.batch!r}; see fb.audits.scheduled")
+    horizon, matrix = N_SYNCS * algo.batch, algo.trust == "silo_local_matrix"
+    one, other = neighbours(horizon, n_agents, budget.adjacency, algo.visits, matrix=matrix)
     certificate = algo.certificate(one.spec, horizon)
     if certificate.claim != "certified":
         raise ValueError(
@@ -73,10 +80,9 @@ def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
     replay: dict[str, Any] = {}
     if not noise.protocol.on_grid:  # else rounding depends on the data, and does not cancel
         release = bound.channel.release  # pyright: ignore[reportAttributeAccessIssue]
-        replay["sensitivity"] = algo.visits * (noise.releases_per_user * budget.joint_sensitivity_sq) ** 0.5
-        replay["measure"] = (
-            _prefixes_moved(release, algo.messages) if release.prefix_at_silo or not algo.messages else _messages_moved
-        )
+        replay["sensitivity"] = noise.sensitivity
+        by_prefix = release.prefix_at_silo or not algo.messages
+        replay["measure"] = _prefixes_moved(release, algo.messages, matrix) if by_prefix else _messages_moved
     return Case(
         name=name or " ".join((algo.trust, algo.release, *(("messages",) if algo.messages else ()))),
         mechanism=transcript(bound, one, horizon),
@@ -95,13 +101,18 @@ def _messages_moved(view: Any, other: Any) -> float:
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
-def _prefixes_moved(release: Release, by_silo: bool) -> Callable[[Any, Any], float]:
-    """The same from private prefix sums, (S, d, d + 1), or packed `by_silo`, (S, M, D): increments are the batches'."""
+def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[Any, Any], float]:
+    """The same from private prefix sums, (S, d, d + 1), or packed `by_silo`, (S, M, D): increments are the batches'.
+
+    In units of each entry's noise relative to the bias's.
+    """
     encoder = release.encoder()
 
     def measure(view: Any, other: Any) -> float:
         moved = view[0] - other[0]
         moved = np.asarray(moved.sum(1) if by_silo else pack(jnp.asarray(moved)), float)
+        if matrix:
+            moved = moved / matrix_weights(moved.shape[-1])
         return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
 
     return measure
@@ -127,6 +138,7 @@ def shipped_linear() -> list[Case]:
         case(calibration="theorem", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree add_remove"),
         case(visits=2, name="silo_local tree 2 visits"),
+        case(trust="silo_local_matrix", release="prefix_tree"),
         case(trust="shuffle_amplified"),
         case(n_agents=30, batch=10, trust="shuffle_vector_sum"),
         case(n_agents=3, trust="secagg", release="tree"),

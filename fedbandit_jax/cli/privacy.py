@@ -102,7 +102,7 @@ def calibrate(
 
 
 def audit(
-    family: Literal["all", "linear", "arms"] = "all",
+    family: Literal["all", "linear", "schedules", "arms"] = "all",
     only: tuple[str, ...] = (),
     runs: int = 100_000,
     confidence: float = 0.95,
@@ -120,6 +120,7 @@ def audit(
     For example:
       fedbandit audit
       fedbandit audit --family arms
+      fedbandit audit --family schedules    what is learned from when silos synchronise
       fedbandit audit --only blt secagg --runs 1000000
       fedbandit audit --controls tests/privacy/broken.py     mechanisms with known flaws must be caught
 
@@ -161,7 +162,7 @@ def audit(
             for one in result:
                 for reason in one.reasons:
                     print(f"{one.name}: {reason}")
-    if family != "linear" and not only:
+    if family in ("all", "arms") and not only:
         wrong += _exact_log_ratios(audits.log_ratios())
     picture = plotting.save_png(plotting.audits(found), out / "audit.png")
     print(

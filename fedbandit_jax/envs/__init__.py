@@ -2,6 +2,8 @@
 
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
+from fedbandit_jax.envs.gap import Gap as Gap
+from fedbandit_jax.envs.gap import gap as gap
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import replay as replay
 from fedbandit_jax.envs.script import Script as Script
@@ -9,4 +11,4 @@ from fedbandit_jax.envs.script import script as script
 from fedbandit_jax.envs.sphere import Sphere as Sphere
 from fedbandit_jax.envs.sphere import sphere as sphere
 
-ENVIRONMENTS = {"sphere": sphere, "replay": replay, "arms": arms}
+ENVIRONMENTS = {"sphere": sphere, "gap": gap, "replay": replay, "arms": arms}

@@ -16,7 +16,16 @@ from fedbandit_jax.privacy.accounting import amplification, gaussian_epsilon, ga
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM, Budget
 from fedbandit_jax.privacy.encoding import packed_size
 from fedbandit_jax.privacy.noise import NORMAL_LIMIT
-from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SecAgg, Shuffled, SiloLocal, VectorSum
+from fedbandit_jax.privacy.protocols import (
+    Central,
+    Local,
+    Protocol,
+    SecAgg,
+    Shuffled,
+    SiloLocal,
+    SiloLocalMatrix,
+    VectorSum,
+)
 from fedbandit_jax.privacy.releases import Release
 
 GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
@@ -35,11 +44,17 @@ class Ask:
     n_agents: int
     batch: int
     dim: int
+    pure: float  # epsilon that a private schedule spends on the same user
 
     @property
     def sensitivity(self) -> float:
         """r sqrt(kappa) Delta_J: how far one user moves all messages together."""
         return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.joint_sensitivity_sq)
+
+    @property
+    def matrix_sensitivity(self) -> float:
+        """The same for noise on the joint matrix."""
+        return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.matrix_sensitivity_sq)
 
     @property
     def points(self) -> list[int]:
@@ -49,6 +64,11 @@ class Ask:
     def epsilon(self, sigma: float) -> float:
         """Of Gaussian noise on every message."""
         return gaussian_epsilon(self.sensitivity / sigma, self.budget.delta)
+
+    @property
+    def mu(self) -> float:
+        """Of the Gaussian noise that the budget allows beside the schedule."""
+        return gaussian_mu(self.budget.epsilon, self.budget.delta, self.pure)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,24 +82,40 @@ class Answer:
 
 
 def _gaussian_sigma(ask: Ask) -> float:
-    epsilon, delta = ask.budget.epsilon, ask.budget.delta
+    epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta
     kappa = ask.release.sensitivity_sq()
     if ask.method == "tight":
-        return ask.sensitivity / gaussian_mu(epsilon, delta)
+        return ask.sensitivity / ask.mu
     if ask.method == "theorem":
         return math.sqrt(8 * kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
     return math.sqrt(kappa * (epsilon - math.log(delta))) / epsilon
 
 
-def _gaussian(ask: Ask, protocol: Callable[[np.float32], Protocol]) -> Answer:
-    sigma = _gaussian_sigma(ask)
-    epsilon = ask.budget.epsilon if ask.method == "tight" else ask.epsilon(sigma)
-    return Answer(sigma=sigma, epsilon=epsilon, accountant=GAUSSIAN, protocol=protocol(_std(sigma)))
+def _gaussian(
+    ask: Ask, protocol: Callable[[np.float32], Protocol], sigma: float | None = None, sensitivity: float | None = None
+) -> Answer:
+    sigma, sensitivity = sigma or _gaussian_sigma(ask), sensitivity or ask.sensitivity
+    epsilon = ask.budget.epsilon
+    if ask.method != "tight":
+        epsilon = gaussian_epsilon(sensitivity / sigma, ask.budget.delta, ask.pure)
+    accountant = f"{GAUSSIAN}; composed exactly with a {ask.pure:g}-DP schedule" if ask.pure else GAUSSIAN
+    return Answer(sigma=sigma, epsilon=epsilon, accountant=accountant, protocol=protocol(_std(sigma)))
 
 
 def silo_local(ask: Ask) -> Answer:
     """sigma_0 of one silo (Theorem 5.1)."""
     return _gaussian(ask, lambda std: SiloLocal(std=np.full(ask.n_agents, std)))
+
+
+def silo_local_matrix(ask: Ask) -> Answer:
+    """sigma_N of one silo: 16 m (L^2 + 1)^2 ln(2/delta)^2 / epsilon^2 in Algorithm 2 of Dubey & Pentland, L = 1."""
+    sigma = ask.matrix_sensitivity / ask.mu
+    if ask.method == "theorem":
+        m = 1 + math.ceil(math.log2(ask.release.n_syncs))
+        sigma = 8 * math.sqrt(m) * math.log(2 / ask.budget.delta) / (ask.budget.epsilon - ask.pure)
+    return _gaussian(
+        ask, lambda std: SiloLocalMatrix(std=np.full(ask.n_agents, std)), sigma, sensitivity=ask.matrix_sensitivity
+    )
 
 
 def central(ask: Ask) -> Answer:

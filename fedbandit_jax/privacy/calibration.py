@@ -12,7 +12,7 @@ from fedbandit_jax.privacy._calibrators import LEMMA, Answer, Ask
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Event, Gaussian
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SiloLocal
+from fedbandit_jax.privacy.protocols import Central, Local, Protocol, SiloLocal, SiloLocalMatrix
 
 METHODS = ("tight", "theorem", "released")
 
@@ -30,6 +30,7 @@ class Trust(NamedTuple):
     whose: str  # noise sigma is
     assumes: tuple[str, ...] = ()  # what is not covered beside what no trust model covers
     why: str = ""  # other releases are refused
+    any_schedule: bool = False  # does the proof hold for batches of any length that end whenever a schedule says?
 
 
 _SHUFFLE = "a shuffler amplifies plain sums over disjoint batches of all silos: a tree's nodes, sent as they are"
@@ -41,6 +42,17 @@ TRUST = {
         METHODS,
         (),
         "of a silo's message",
+        any_schedule=True,
+    ),
+    "silo_local_matrix": Trust(
+        "silo-local: each silo adds its own noise to the joint matrix of features and rewards, server and other silos "
+        "are not trusted",
+        _calibrators.silo_local_matrix,
+        None,
+        ("tight", "theorem"),
+        (),
+        "of a silo's message, sqrt 2 of it on the diagonal",
+        any_schedule=True,
     ),
     "shuffle_amplified": Trust(
         "shuffle: each silo adds its own noise, a trusted shuffler hides whose message is whose, the server is not "
@@ -84,6 +96,7 @@ TRUST = {
         ("tight",),
         (),
         "of the sum over silos",
+        any_schedule=True,
     ),
     "local": Trust(
         "local: each user chooses her arm herself, from what the server publishes, and adds noise to her own "
@@ -115,6 +128,7 @@ class Calibration:
             the diagonal 1/sqrt 2 of it): of a silo's, a user's or the sum over silos, see `TRUST[trust].whose`.
         epsilon_exact: the smallest epsilon that this sigma is proved to give at budget.delta.
         accountant: by what proof.
+        pure: epsilon of the schedule, part of epsilon_exact.
         protocol: draws the noise.
     """
 
@@ -128,6 +142,7 @@ class Calibration:
     sigma: float
     epsilon_exact: float
     accountant: str
+    pure: float = 0.0
     protocol: Protocol = dataclasses.field(repr=False, compare=False)
 
     @property
@@ -141,10 +156,17 @@ class Calibration:
         return self.trust != "shuffle_amplified" or self.accountant == LEMMA
 
     @property
+    def sensitivity(self) -> float:
+        """How far one user moves all messages together, in joint l2 norm where every entry's noise is sigma."""
+        matrix = isinstance(self.protocol, SiloLocalMatrix)
+        one = self.budget.matrix_sensitivity_sq if matrix else self.budget.joint_sensitivity_sq
+        return self.visits * (self.releases_per_user * one) ** 0.5
+
+    @property
     def event(self) -> Event:
         """What one user's silo releases, for `fb.privacy.compose` with other mechanisms that see the same user."""
-        if isinstance(self.protocol, (SiloLocal, Central, Local)):
-            mu = self.visits * (self.releases_per_user * self.budget.joint_sensitivity_sq) ** 0.5 / self.sigma
+        if isinstance(self.protocol, (SiloLocal, Central, Local)) and self.pure == 0:
+            mu = self.sensitivity / self.sigma
             if gaussian_epsilon(mu, self.budget.delta) <= self.epsilon_exact * (1 + 1e-6):  # not amplified
                 return Gaussian(mu)
         return ApproximateDP(self.epsilon_exact, self.budget.delta)
@@ -161,6 +183,7 @@ def calibrate(
     n_agents: int | None = None,
     batch: int | None = None,
     dim: int | None = None,
+    pure: float = 0.0,
 ) -> Calibration:
     """Noise for a continual release of (bias, covariance) sums.
 
@@ -179,6 +202,8 @@ def calibrate(
         trust: a key of `fb.privacy.TRUST`: who adds the noise and who is trusted.
         visits: r, how often one user may come to her silo: group privacy, r times the sensitivity.
         n_agents, batch, dim: M, B and d, where the trust model depends on them.
+        pure: epsilon that a private schedule spends of the budget, in [0, epsilon) (see `fb.schedules`); a user who
+            comes r times spends it r times.
 
     Returns:
         A `Calibration`; its `epsilon_exact` says what the noise really gives.
@@ -211,6 +236,10 @@ def calibrate(
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
             raise TypeError(f"{name} must be an integer >= 1 with trust={trust!r}, got None")
+    if not 0 <= visits * pure < budget.epsilon:
+        raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {visits * pure}")
+    if pure:
+        check_schedule(trust)
     mechanism = releases.make(release, n_syncs)
     if not releases.is_built_in(mechanism):
         mechanism.check()
@@ -219,6 +248,7 @@ def calibrate(
         method=method,
         release=mechanism,
         visits=visits,
+        pure=visits * pure,
         **{name: value or 1 for name, value in sizes.items()},
     )
     answer = model.calibrator(ask)
@@ -233,8 +263,21 @@ def calibrate(
         sigma=answer.sigma,
         epsilon_exact=answer.epsilon,
         accountant=answer.accountant,
+        pure=visits * pure,
         protocol=answer.protocol,
     )
+
+
+def check_schedule(trust: str) -> None:
+    """May batches end whenever a schedule says?
+
+    >>> check_schedule("secagg")
+    Traceback (most recent call last):
+    ValueError: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule, got 'secagg'
+    """
+    if not TRUST[validate.one_of("trust", trust, TRUST)].any_schedule:
+        able = " or ".join(repr(name) for name, model in TRUST.items() if model.any_schedule)
+        raise ValueError(f"trust must be {able} with a schedule, got {trust!r}")
 
 
 def check(*, trust: str, release: str, method: str, argument: str = "method") -> None:
@@ -247,7 +290,7 @@ def check(*, trust: str, release: str, method: str, argument: str = "method") ->
     model = TRUST[validate.one_of("trust", trust, TRUST)]
     validate.one_of("release", release, releases.RELEASES)
     validate.one_of(argument, method, METHODS)
-    if releases.make(release, 1).prefix_at_silo and trust != "silo_local":
+    if releases.make(release, 1).prefix_at_silo and trust not in ("silo_local", "silo_local_matrix"):
         raise ValueError(
             f"release {release!r} has silos send private prefix sums: trust must be 'silo_local', got {trust!r}"
         )

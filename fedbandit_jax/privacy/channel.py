@@ -56,8 +56,18 @@ class Exact:
 
     def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
         """(W | U) of all batches (d, d + 1) after batch k = 1, 2, ... of users x (B, d, M), y (B, M)."""
-        del key, k
-        sums = state.sums.add(jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"))  # pyright: ignore[reportOptionalMemberAccess]
+        return self.release_sum(key, k, state, jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"), x, y)
+
+    def release_sum(
+        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, ChannelState]:
+        """As `step`, from the sum `total` (d, d + 1) over the users of batch k; x and y for those who send on their
+        own.
+
+        With x (0, d, M) and y (0, M) of nobody, only for protocols that need no users.
+        """
+        del key, k, x, y
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
@@ -79,9 +89,11 @@ class Aggregated(Exact):
         size = packed_size(dim)
         return state._replace(release=self.release.init((size,)), protocol=self.protocol.init(size))
 
-    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
+    def release_sum(
+        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, ChannelState]:
         """Private (W | U), (d, d + 1)."""
-        exact, state = Exact.step(self, key, k, state, x, y)
+        exact, state = Exact.release_sum(self, key, k, state, total, x, y)
         draw, protocol = self.protocol.noise(key, k, state.protocol, x, y)
         noise, release = self.release.step(state.release, k, draw)
         statistics = exact + unpack(noise, len(exact))
@@ -104,12 +116,13 @@ class Rounded(Aggregated):
         release = (self.release.encode_init((size,)), self.release.init((size,)))
         return ChannelState(None, release, self.protocol.init(size), jnp.zeros((dim, dim + 1)))
 
-    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
+    def release_sum(
+        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, ChannelState]:
         """Private (W | U), (d, d + 1)."""
         encoder, decoder = state.release
-        batch = pack(jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"))
-        total, encoder = self.release.encode(encoder, k, batch)
-        noisy, protocol = self.protocol.noisy_sum(key, k, state.protocol, total, x, y)
+        message, encoder = self.release.encode(encoder, k, pack(total))
+        noisy, protocol = self.protocol.noisy_sum(key, k, state.protocol, message, x, y)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = unpack(prefix, x.shape[1])
         return statistics, ChannelState(None, (encoder, decoder), protocol, statistics)

@@ -12,6 +12,7 @@ Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -88,6 +89,37 @@ class SiloLocal(Protocol):
     def sum_std(self) -> float:
         """Root of the sum of squares."""
         return float(np.linalg.norm(np.asarray(self.std, float)))
+
+
+@struct.pytree
+class SiloLocalMatrix(SiloLocal):
+    """Each silo adds (N + N') / sqrt 2, N iid N(0, std_i^2), to the joint matrix of [x y]'[x y], whose y^2 nobody
+    sends.
+
+    On packed entries (see `encoding`): std on the bias, sqrt 2 std on all of the covariance.
+
+    Reference: PRIVATIZER, Algorithm 2 of Dubey & Pentland (2020), lines 5-6.
+    """
+
+    def noise(self, key: Array, k: Array, state: Any, x: Array, y: Array) -> tuple[Array, Any]:
+        """M independent Gaussians add up to one."""
+        draw, state = SiloLocal.noise(self, key, k, state, x, y)
+        return draw * matrix_weights(draw.shape[-1]), state
+
+    def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
+        """Of one silo."""
+        noise = SiloLocal.randomize(self, key, silo, k, jnp.zeros_like(message))
+        return message + noise * matrix_weights(message.shape[-1])
+
+    def sum_std(self) -> float:
+        """Of the diagonal, the largest."""
+        return math.sqrt(2) * SiloLocal.sum_std(self)
+
+
+def matrix_weights(size: int) -> np.ndarray:
+    """sqrt 2 on the d (d + 1) / 2 packed entries of the covariance, 1 on the d of the bias."""
+    dim = (math.isqrt(8 * size + 9) - 3) // 2
+    return np.where(np.arange(size) < size - dim, np.float32(math.sqrt(2)), np.float32(1))
 
 
 @struct.pytree

@@ -91,8 +91,8 @@ def test_known_noise_covers_whole_private_runs(key):
     def run(key):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
-            error = state.posterior.theta[:, 0] - world.theta
-            v = jnp.linalg.inv(state.posterior.inverse[..., 0])
+            error = state.estimate.posterior.theta[:, 0] - world.theta
+            v = jnp.linalg.inv(state.estimate.posterior.inverse[..., 0])
             return (world, state), jnp.sqrt(error @ v @ error) / state.width(25 * (k + 1.0))
 
         return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].max()

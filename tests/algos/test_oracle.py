@@ -92,8 +92,8 @@ def test_private_fed_lin_ucb(script, key, lazy, release, fixed):
         prefix=release == "prefix_tree",
     )
     inverse = np.linalg.inv(lam * np.eye(4) + synced[:, :4])
-    np.testing.assert_allclose(state.posterior.inverse[..., 0], inverse, rtol=2e-4, atol=1e-6)
-    np.testing.assert_allclose(state.posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(state.estimate.posterior.inverse[..., 0], inverse, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(state.estimate.posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedbandit_jax._core.control import largest, once
+from fedbandit_jax._core.control import cond_any, largest, once
 
 
 def plain(x):
@@ -98,3 +98,27 @@ def test_once_for_all_lanes():
     jaxpr = jax.make_jaxpr(jax.vmap(one, (None, 0)))(jax.random.key(0), jnp.arange(3.0))
     (found,) = [e for e in jaxpr.eqns if e.primitive.name == "while"]
     assert all(3 not in v.aval.shape for v in found.outvars)
+
+
+def solve_if(predicate, x):
+    return cond_any(predicate, lambda x: jnp.linalg.inv(x), x)
+
+
+@pytest.mark.parametrize("wanted", [[False, False], [True, False], [True, True]])
+def test_cond_any_chooses_by_lane(wanted):
+    x = jnp.stack([2 * jnp.eye(3), 4 * jnp.eye(3)])
+    expected = [np.linalg.inv(one) if want else one for one, want in zip(x, wanted)]
+    np.testing.assert_allclose(jax.vmap(solve_if)(jnp.array(wanted), x), expected)
+    nested = jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0))(jnp.array(wanted), x)
+    for i, one in enumerate(x):
+        np.testing.assert_allclose(nested[i], [np.linalg.inv(one) if want else one for want in wanted])
+
+
+def test_cond_any_stays_a_conditional():
+    """Under two vmaps: one scalar predicate, the matrices are inverted in one of its branches and nowhere else."""
+    x = jnp.broadcast_to(jnp.eye(3), (4, 3, 3))
+    jaxpr = jax.make_jaxpr(jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0)))(jnp.zeros(2, bool), x)
+    (cond,) = [e for e in jaxpr.eqns if e.primitive.name == "cond"]
+    assert cond.invars[0].aval.shape == ()
+    assert "lu" in str(cond.params["branches"])
+    assert not any("lu" in e.primitive.name for e in jaxpr.eqns)

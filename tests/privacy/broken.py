@@ -11,11 +11,23 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax._core import wide
-from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, arms, linear, sums_of_users, transcript
+from fedbandit_jax.audits import (
+    BUDGET,
+    N_SYNCS,
+    Case,
+    above_threshold,
+    arms,
+    brink,
+    linear,
+    sums_of_users,
+    timing,
+    transcript,
+)
 from fedbandit_jax.privacy.channel import Aggregated
 from fedbandit_jax.privacy.noise import polya
 from fedbandit_jax.privacy.protocols import SiloLocal, VectorSum
 from fedbandit_jax.privacy.ring import PolyaNoise, SkellamNoise
+from fedbandit_jax.schedules import BoundPrivateLogDet
 
 
 def honest(*, n_agents=1, batch=2, **options):
@@ -234,6 +246,44 @@ def broken_adaptive_schedule():
         fixed_control_flow=True,
     )
     return bare
+
+
+def broken_fed_ucb():
+    """Algorithm 1 of Dubey & Pentland (2020) as printed: Example 3.1 of Zhou & Chowdhury (2024)."""
+    algo = fb.algos.fed_ucb(BUDGET)
+    algo = algo.replace(schedule=fb.schedules.logdet(brink(algo)))
+    return timing(algo, name="FedUCB as printed, timing")
+
+
+def broken_threshold():
+    """Sparse vector without noise on the threshold: every round tells a little more."""
+
+    def change(bound):
+        return Quiet(threshold=bound.threshold, epsilon=bound.epsilon, n_agents=bound.n_agents)
+
+    return above_threshold(
+        fb.schedules.private_logdet(1e-3, share=0.5), epsilon=2.0, name="threshold without noise", change=change
+    )
+
+
+def broken_floor():
+    """Sparse vector with the sensitivity of a larger V: a fifth of the noise."""
+    schedule = fb.schedules.private_logdet(1e-3, share=0.5)
+    return above_threshold(
+        schedule,
+        epsilon=2.0,
+        name="tests with too little noise",
+        change=lambda bound: replace(bound, epsilon=5 * bound.epsilon),
+    )
+
+
+@fb.pytree
+class Quiet(BoundPrivateLogDet):
+    """AboveThreshold whose threshold is known."""
+
+    def start(self, key, floor):
+        memory = super().start(key, floor)
+        return memory._replace(shift=jnp.zeros_like(memory.shift))
 
 
 @fb.pytree

@@ -29,7 +29,7 @@ for _trust in TRUST:
 
 
 def test_every_pair_is_here():
-    assert len(ALLOWED) == 27
+    assert len(ALLOWED) == 35
     assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
 
 
@@ -64,7 +64,9 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs):
     sigma = c.sigma
     if trust == "secagg":
         sigma = float(c.protocol.share) * math.sqrt(SIZE["n_agents"]) / float(c.protocol.scale)
-    moved = math.sqrt(c.releases_per_user * budget.joint_sensitivity_sq)
+    matrix = trust == "silo_local_matrix"
+    moved = math.sqrt(c.releases_per_user * (budget.matrix_sensitivity_sq if matrix else budget.joint_sensitivity_sq))
+    assert moved == pytest.approx(c.sensitivity)
     assert dp_accounting.get_epsilon_gaussian(sigma / moved, delta) <= epsilon * (1 + 1e-6) + 1e-9
 
 

@@ -7,6 +7,13 @@ With the Mills ratio R(x) = Phi(-x) / phi(x),
     delta(epsilon; mu) = phi(a) [R(a) - R(b)],   a = epsilon/mu - mu/2,   b = epsilon/mu + mu/2,
 
 which loses nothing when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
+
+Beside a purely epsilon_0-private mechanism (`pure`), whose privacy loss is at worst that of randomised response, +-
+epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015), the two together give exactly
+
+    delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu),
+
+p = e^epsilon_0 / (1 + e^epsilon_0).
 """
 
 from __future__ import annotations
@@ -14,8 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, log_expit, log_ndtr
 
 from fedbandit_jax._core import validate
 
@@ -29,8 +37,11 @@ def _log_mills(x: float) -> float:
     return float(log_ndtr(-x)) + x * x / 2 + math.log(2 * math.pi) / 2
 
 
-def log_delta(epsilon: float, mu: float) -> float:
-    """ln delta of a Gaussian mechanism at `epsilon`, for sensitivity / noise std = mu > 0."""
+def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
+    """ln delta at `epsilon` of a Gaussian mechanism, sensitivity / noise std = mu > 0, beside a `pure`-DP one."""
+    if pure > 0:
+        terms = log_expit(pure) + log_delta(epsilon - pure, mu), log_expit(-pure) + log_delta(epsilon + pure, mu)
+        return float(np.logaddexp(*terms))
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_ra, log_rb = _log_mills(a), _log_mills(b)
     gap = log_rb - log_ra
@@ -47,25 +58,31 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))  # pyright: ignore[reportArgumentType]
 
 
-def gaussian_mu(epsilon: float, delta: float) -> float:
+def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
     """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
 
-    >>> round(gaussian_mu(1.0, 0.1), 5)
-    0.92091
+    With `pure` < epsilon: together with a (pure, 0)-DP mechanism that sees the same user.
+
+    >>> round(gaussian_mu(1.0, 0.1), 5), round(gaussian_mu(1.0, 0.1, pure=0.1), 5)
+    (0.92091, 0.91547)
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
+    if not 0 <= pure < epsilon:
+        raise ValueError(f"pure must be in [0, epsilon = {epsilon:g}), got {pure!r}")
     target = math.log(delta)
 
     def excess(log_mu: float) -> float:
-        return log_delta(epsilon, math.exp(log_mu)) - target
+        return log_delta(epsilon, math.exp(log_mu), pure) - target
 
     low, high = map(math.log, _MU_RANGE)
     return math.exp(_root(excess, low, high)) * (1 - 1e-10)
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
+def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
     """Smallest epsilon at `delta` of a Gaussian mechanism with ratio mu, rounded up by a part in 10^10.
+
+    With `pure` > 0: together with a (pure, 0)-DP mechanism that sees the same user.
 
     >>> round(gaussian_epsilon(0.92091, 0.1), 4)
     1.0
@@ -73,9 +90,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu, delta = validate.within("mu", mu, 0, _MU_RANGE[1]), validate.probability("delta", delta)
     target = math.log(delta)
     mu = max(mu, _MU_RANGE[0])
-    if log_delta(0.0, mu) <= target:
+    pure = validate.within("pure", pure, 0, EPSILON_RANGE[1])
+    if log_delta(0.0, mu, pure) <= target:
         return 0.0
     high = 1.0
-    while log_delta(high, mu) > target:
+    while log_delta(high, mu, pure) > target:
         high *= 2
-    return _root(lambda e: log_delta(e, mu) - target, 0.0, high) * (1 + 1e-10) + 2e-14
+    return _root(lambda e: log_delta(e, mu, pure) - target, 0.0, high) * (1 + 1e-10) + 2e-14

@@ -157,3 +157,25 @@ def test_budgets_beyond_float64_end_in_a_sentence(epsilon):
             function()
     with pytest.raises(ValueError, match=r"mu must be in \[0, 10000\], got "):
         gaussian_epsilon(1e300, 0.1)
+
+
+@pytest.mark.parametrize(("mu", "pure"), [(0.8, 0.1), (0.3, 0.5), (2.0, 1.5)])
+def test_beside_a_pure_mechanism(mu, pure):
+    """Against dp-accounting's numerical composition of the Gaussian with randomised response."""
+    flip = pld.privacy_loss_distribution.from_randomized_response(
+        2 / (1 + math.exp(pure)), 2, value_discretization_interval=1e-4
+    )
+    both = flip.compose(
+        pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
+    )
+    for delta in (0.1, 1e-3, 1e-6):
+        epsilon = gaussian_epsilon(mu, delta, pure)
+        assert epsilon == pytest.approx(both.get_epsilon_for_delta(delta), rel=1e-3, abs=1e-3)
+        assert gaussian_epsilon(mu, delta) < epsilon < gaussian_epsilon(mu, delta) + pure + 1e-9
+        if epsilon > pure:
+            assert gaussian_mu(epsilon, delta, pure) == pytest.approx(mu, rel=1e-6)
+
+
+def test_pure_must_leave_something():
+    with pytest.raises(ValueError, match=r"pure must be in \[0, epsilon = 1\), got 1.0"):
+        gaussian_mu(1.0, 0.1, pure=1.0)

@@ -77,9 +77,9 @@ def released_noise(bound, env, horizon, key, n_runs):
     def run(key):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
-            v = jnp.linalg.inv(state.posterior.inverse[..., 0])
+            v = jnp.linalg.inv(state.estimate.posterior.inverse[..., 0])
             gram = v - bound.regularization * jnp.eye(2)
-            return (world, state), jnp.concatenate([gram.ravel(), v @ state.posterior.theta[:, 0]])
+            return (world, state), jnp.concatenate([gram.ravel(), v @ state.estimate.posterior.theta[:, 0]])
 
         return jax.lax.scan(body, process.init(key), jnp.arange(bound.n_syncs))[1]
 

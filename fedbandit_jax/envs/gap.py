@@ -1,0 +1,112 @@
+"""The synthetic instance of Dubey & Pentland (2020), Section 4.4: one arm is better than all others, by a gap."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax._core import random, ridge, struct, validate
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+LARGEST = 0.3  # gap: the best mean reaches 0.7 + gap <= ||x|| ||theta*|| <= 1
+
+
+class World(NamedTuple):
+    """One seed's instance."""
+
+    theta: Array  # (d,)
+
+
+@struct.pytree
+class Gap:
+    """See `gap`."""
+
+    gap: struct.Number
+    rewards: RewardLaw
+    spec: Spec = struct.static()
+
+    def init(self, key: Array) -> World:
+        """Draw theta*."""
+        g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
+        norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
+        return World(norm * g * lax.rsqrt((g * g).sum()))
+
+    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+        """K feature vectors for each of the M users of round t, the best at a random position."""
+        del t
+        m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
+        norm = jnp.sqrt((world.theta * world.theta).sum())
+        axis, last = world.theta[:-1, None, None] / norm, world.theta[-1] / norm
+        w = random.normal(random.stream(key, "ball"), (d - 1, k, m))
+        u, v = (random.uniform(random.stream(key, name), (k, m)) for name in ("means", "radius"))
+        position = jax.random.randint(random.stream(key, "position"), (m,), 0, k)
+        best = lax.broadcasted_iota(jnp.int32, (k, m), 0) == position
+        along = (jnp.where(best, 0.6 + self.gap, 0.5) + 0.1 * u) / norm
+        # w / sqrt(|w|^2 + 2 E), w normal and E exponential, is uniform in the ball of R^(d-1) (Barthe et al. 2005).
+        # Reductions, not unrolled sums: XLA:CPU stores them, but would compute a sum again for each of d rows.
+        scale = jnp.sqrt(jnp.maximum(1 - along * along, 0)) * lax.rsqrt((w * w).sum(0) - 2 * jnp.log(v))
+        across = scale * (w * axis).sum(0)
+        # R^(d-1) is reflected to the complement of theta*: the last unit vector goes to theta*'s direction, up to sign.
+        head = w * scale + axis * (along - across / (1 + jnp.abs(last)))
+        tail = along * last - across * jnp.where(last < 0, -1, 1)
+        return Round(ridge.from_features_first(jnp.concatenate([head, tail[None]]))), world
+
+    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+        """Rewards of the arms played."""
+        means = ridge.inner(offered.contexts, world.theta[:, None])
+        return self.rewards.feedback(key, means.max(0), jnp.take_along_axis(means, arms[None], axis=0)[0])
+
+
+def gap(
+    n_agents: int,
+    n_arms: int,
+    dim: int,
+    *,
+    gap: float = 0.1,
+    rewards: str = "bernoulli",
+    noise_std: float = 0.5,
+) -> Gap:
+    """Linear bandit whose best arm has a mean of at least `gap` more than every other, afresh for every user.
+
+    theta* has a uniform direction, and a norm uniform in [0.7 + gap, 1]. Of the K feature vectors of a user, K - 1 have
+    <x, theta*> uniform in [0.5, 0.6], and one, at a uniform position, in [0.6 + gap, 0.7 + gap]. The component of x
+    orthogonal to theta* is uniform in the ball that ||x|| <= 1 leaves. Each seed has its own theta*.
+
+    Args:
+        n_agents: M.
+        n_arms: K feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
+        dim: d >= 2.
+        gap: Δ in (0, 0.3], in reward units.
+        rewards: "bernoulli", 1 with probability the mean (the paper's); "gaussian", "clipped_gaussian": as in `sphere`.
+        noise_std: standard deviation of the Gaussian rewards, in reward units; ignored by "bernoulli".
+
+    Raises:
+        ValueError, TypeError: an argument is out of range.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.gap(n_agents=3, n_arms=5, dim=4)
+        >>> world = env.init(jax.random.key(0))
+        >>> offered, world = env.observe(jax.random.key(1), world, 0)
+        >>> ((offered.contexts @ world.theta) > 0.65).sum(1)  # one of five is good
+        Array([1, 1, 1], dtype=int32)
+
+    Reference: Dubey & Pentland (2020), Section 4.4, and Figure 2 for the gap. The paper only says that the means are in
+    the intervals and theta* in the unit ball; the uniform laws, and the norm that makes them feasible, are ours.
+    """
+    law = reward_law(rewards, noise_std)
+    validate.within("gap", validate.positive("gap", gap), 0, LARGEST)
+    spec = Spec(
+        n_agents=validate.integer("n_agents", n_agents, at_least=1),
+        n_arms=validate.integer("n_arms", n_arms, at_least=2),
+        dim=validate.integer("dim", dim, at_least=2),
+        max_norm=1.0,
+        rewards_in_unit=law.in_unit,
+    )
+    if spec.n_arms > spec.dim**2:
+        raise ValueError(f"n_arms must be <= dim^2 = {spec.dim**2}, as in the paper, got {n_arms}")
+    return Gap(gap=float(gap), rewards=law, spec=spec)

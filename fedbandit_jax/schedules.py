@@ -1,0 +1,333 @@
+"""When to synchronise: every B rounds, ever more rarely, or when some agent has learned enough.
+
+A schedule is a recipe (hashable, on the host) that is bound to an environment and a horizon; what it binds to decides
+in every round. Letters: M agents, V the regularised Gram matrix that all agents share since the last synchronisation,
+V_i = V + U_i with U_i what agent i alone has seen since, g_i = log det V_i - log det V, D the threshold, Dt >= 1 the
+rounds since the last synchronisation.
+
+Privacy. `every` and `geometric` are fixed in advance and tell nothing. `logdet` reads raw statistics: that agent i asks
+for a synchronisation in round t is a function of its users' data without noise, and no noise on what is then released
+can take that back (Zhou & Chowdhury 2024, Example 3.1). `private_logdet` asks the same question by the sparse vector
+technique and pays for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax._core import struct, validate
+from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.noise import laplace
+
+TRIGGERS = ("zc24", "dp20")
+THRESHOLDS = ("M log T", "M^1.5")
+
+
+class Setting(NamedTuple):
+    """What a schedule is bound to."""
+
+    n_agents: int
+    dim: int
+    horizon: int
+    rho_min: float  # regulariser of one agent: V starts at M rho_min I
+    rho_max: float  # bound on what privacy noise makes of it
+    epsilon: Any = None  # of the budget, or (M,) of the silos' budgets; None without privacy
+
+
+@struct.pytree
+class Bound:
+    """A schedule that never asks. Subclass it, decorate with `@fb.pytree`, define `requests`."""
+
+    adaptive: ClassVar[bool] = False
+    """Does it read g_i?"""
+
+    def start(self, key: Array, floor: Array) -> Any:
+        """What it remembers of an epoch, at its begin; `floor` is at most the smallest eigenvalue of V."""
+        del key, floor
+        return ()
+
+    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+        """Who asks for a synchronisation after round t = 0, 1, ...: bool, for all or (M,), from g_i (M,) and Dt."""
+        raise NotImplementedError(f"{type(self).__name__}.requests")
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A schedule. Subclass it, define `n_syncs` and `bind`; see `fb.schedules`."""
+
+    leaks: ClassVar[bool] = False
+    """Does when it synchronises depend on data without noise?"""
+    sentence: ClassVar[str] = "fixed in advance, not private"
+    """What a certificate says of it."""
+
+    def n_syncs(self, horizon: int) -> int:
+        """S, most synchronisations in T rounds: what noise is calibrated for."""
+        raise NotImplementedError(f"{type(self).__name__}.n_syncs")
+
+    def pure(self, epsilon: Any) -> Any:
+        """Part of the budget's epsilon that the schedule spends."""
+        return 0.0 * epsilon
+
+    def shift(self, setting: Setting) -> float:
+        """c: an adaptive schedule reads log det (V_i + c I) - log det V."""
+        del setting
+        return 0.0
+
+    def bind(self, setting: Setting) -> Bound:
+        """The schedule of a run."""
+        raise NotImplementedError(f"{type(self).__name__}.bind")
+
+
+@struct.pytree
+class BoundEvery(Bound):
+    """See `every`."""
+
+    batch: struct.Number
+
+    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+        """At the end of every batch."""
+        del key, memory, gained, since
+        return (t + 1) % self.batch == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Every(Schedule):
+    """See `every`."""
+
+    batch: int
+
+    def n_syncs(self, horizon: int) -> int:
+        """floor(T / B)."""
+        return horizon // self.batch
+
+    def bind(self, setting: Setting) -> BoundEvery:
+        """Any setting."""
+        del setting
+        return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
+
+
+def every(batch: int) -> Every:
+    """Every B rounds; `every(1)` is the O(M T) communication of Dubey & Pentland (2020), Remark 1.
+
+    >>> every(25).n_syncs(1_000)
+    40
+    """
+    return Every(validate.integer("batch", batch, at_least=1))
+
+
+@struct.pytree
+class BoundGeometric(Bound):
+    """See `geometric`."""
+
+    rounds: Any  # (S,) rounds 1, 2, ... after which to synchronise
+
+    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+        """In these rounds."""
+        del key, memory, gained, since
+        return (jnp.asarray(self.rounds) == t + 1).any()
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometric(Schedule):
+    """See `geometric`."""
+
+    growth: float
+    first: int
+
+    def rounds(self, horizon: int) -> np.ndarray:
+        """After which to synchronise, rising, none after T."""
+        rounds, t = [], self.first
+        while t <= horizon:
+            rounds.append(t)
+            t = max(t + 1, math.ceil(t * self.growth))
+        return np.array(rounds, np.int32)
+
+    def n_syncs(self, horizon: int) -> int:
+        """About first / (growth - 1) + ln(T / first) / ln(growth)."""
+        return len(self.rounds(horizon))
+
+    def bind(self, setting: Setting) -> BoundGeometric:
+        """Any setting."""
+        return BoundGeometric(rounds=self.rounds(setting.horizon))
+
+
+def geometric(growth: float = 2.0, first: int = 1) -> Geometric:
+    """After `first` rounds, then whenever the number of rounds has grown by a factor: O(log T) rounds, fixed in
+    advance.
+
+    The information of T rounds is there after ln(T) / ln(growth) synchronisations, each 1 / growth or more of it fresh
+    at the next, and a tree over so few has few levels.
+
+    >>> geometric(1.5, first=10).rounds(100).tolist()
+    [10, 15, 23, 35, 53, 80]
+    """
+    if not validate.positive("growth", growth) > 1:
+        raise ValueError(f"growth must be > 1, got {growth!r}")
+    validate.within("growth", growth, 1.001, 1e6)
+    return Geometric(growth, validate.integer("first", first, at_least=1))
+
+
+@struct.pytree
+class BoundLogDet(Bound):
+    """See `logdet`."""
+
+    adaptive = True
+
+    threshold: struct.Number
+
+    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+        """g_i >= D / Dt."""
+        del key, t, memory
+        return gained >= self.threshold / since
+
+
+@dataclasses.dataclass(frozen=True)
+class LogDet(Schedule):
+    """See `logdet`."""
+
+    threshold: float | str
+    trigger: str
+
+    leaks = True
+    sentence = "adaptive: reads raw statistics, and shows who asked when"
+
+    def n_syncs(self, horizon: int) -> int:
+        """Any round may synchronise."""
+        return horizon
+
+    def shift(self, setting: Setting) -> float:
+        """M (rho_max - rho_min) as printed."""
+        return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
+
+    def bind(self, setting: Setting) -> BoundLogDet:
+        """D as a number."""
+        return BoundLogDet(threshold=np.float32(_threshold(self.threshold, setting)))
+
+
+def logdet(threshold: float | str = "M log T", trigger: str = "zc24") -> LogDet:
+    """When some agent has g_i >= D / Dt: Algorithm 1 of Dubey & Pentland (2020), line 12. It leaks.
+
+    Args:
+        threshold: D > 0, or what communication it is meant to give: "M log T", D = 2 T d / (ln(rho_max/rho_min + T / (d
+            rho_min)) + 1) (Theorem 1), or "M^1.5", D = T ln(MT) / (d M) (Remark 1).
+        trigger: "zc24", as Zhou & Chowdhury (2024) restate it; "dp20", as printed: log det (V_i + M (rho_max - rho_min)
+            I) - log det V for g_i, the same without privacy noise.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+    """
+    return LogDet(_checked(threshold), validate.one_of("trigger", trigger, TRIGGERS))
+
+
+class Sparse(NamedTuple):
+    """Of an epoch: one AboveThreshold for every agent."""
+
+    shift: Array  # (M,) noise of the threshold
+    scale: Array  # of the noise of every answer
+
+
+@struct.pytree
+class BoundPrivateLogDet(BoundLogDet):
+    """See `private_logdet`."""
+
+    epsilon: struct.Number  # of one AboveThreshold
+    n_agents: int = struct.static()
+
+    def start(self, key: Array, floor: Array) -> Sparse:
+        """Fresh noise on the thresholds; one user moves g_i by at most ln(1 + 1 / floor)."""
+        sensitivity = jnp.log1p(MAX_NORM**2 / floor) * (1 + 1e-4)  # float32
+        shares = jnp.float32(1), jnp.float32(2.0 ** (2 / 3))  # of threshold and answers: least variance of their sum
+        parts = [self.epsilon * share / sum(shares) for share in shares]
+        return Sparse(laplace(key, sensitivity / parts[0], (self.n_agents,)), 2 * sensitivity / parts[1])
+
+    def requests(self, key: Array, t: Array, memory: Sparse, gained: Array, since: Array) -> Array:
+        """g_i + noise >= D / Dt + noise."""
+        answers = gained + laplace(key, memory.scale, gained.shape)
+        return super().requests(key, t, memory, answers - memory.shift, since)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateLogDet(Schedule):
+    """See `private_logdet`."""
+
+    threshold: float | str
+    share: float
+    max_syncs: int | None
+
+    sentence = "adaptive: a sparse vector test at every silo, whose epsilon is part of the budget"
+
+    def n_syncs(self, horizon: int) -> int:
+        """`max_syncs`; no further synchronisation is asked for."""
+        return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
+
+    def pure(self, epsilon: Any) -> Any:
+        """share * epsilon."""
+        return self.share * epsilon
+
+    def bind(self, setting: Setting) -> BoundPrivateLogDet:
+        """D and the epsilon of the tests as numbers."""
+        if setting.epsilon is None:
+            raise ValueError("private_logdet spends a share of a budget, and there is none: use fb.schedules.logdet")
+        return BoundPrivateLogDet(
+            threshold=np.float32(_threshold(self.threshold, setting)),
+            epsilon=np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0)),
+            n_agents=setting.n_agents,
+        )
+
+
+def private_logdet(
+    threshold: float | str = "M log T", *, share: float = 0.1, max_syncs: int | None = None
+) -> PrivateLogDet:
+    """`logdet` by the sparse vector technique: private, if agents act on synchronised statistics only (lazy=True).
+    Ours.
+
+    In every epoch each silo runs one AboveThreshold (Dwork & Roth 2014, Section 3.6, with the noise of Lyu, Su & Li
+    2017): Laplace noise on its threshold, fresh Laplace noise on its g_i in every round, stop at the first that is
+    above.
+
+    Why it is private. A user enters the g_i of one silo, from her round to the end of her epoch: the release that ends
+    it takes her into the statistics, whose noise is calibrated for her, and V is one of those. So she is in one
+    AboveThreshold only, which is share * epsilon-DP because she moves every g_i by at most ln(1 + 1 / lambda_min(V)),
+    known from what was released; what else she moves is the continual release. The two compose (see
+    `fb.privacy.calibrate`'s `pure`). Other silos' requests do not depend on her before the epoch ends.
+
+    Args:
+        threshold: D, as in `logdet`.
+        share: of the budget's epsilon that the tests spend, in (0, 1); the releases have the rest.
+        max_syncs: no more synchronisations than these, so that the tree has fewer levels; default: one per round.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    >>> private_logdet(share=1.0)
+    Traceback (most recent call last):
+    ValueError: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
+    """
+    share = float(validate.non_negative("share", share))
+    if not 0 < share < 1:
+        raise ValueError(f"share must be in (0, 1), so that the shares of tests and releases add up to 1, got {share}")
+    if max_syncs is not None:
+        validate.integer("max_syncs", max_syncs, at_least=1)
+    return PrivateLogDet(_checked(threshold), share, max_syncs)
+
+
+def _checked(threshold: float | str) -> float | str:
+    if isinstance(threshold, str):
+        return validate.one_of("threshold", threshold, THRESHOLDS)
+    return validate.positive("threshold", threshold)
+
+
+def _threshold(threshold: float | str, setting: Setting) -> float:
+    """D of Theorem 1 and Remark 1 of Dubey & Pentland (2020), L = 1."""
+    m, d, t, low, high, _ = setting
+    if threshold == "M log T":
+        return 2 * t * d / (math.log(high / low + t / (d * low)) + 1)
+    if threshold == "M^1.5":
+        return t * math.log(m * t) / (d * m)
+    return float(threshold)

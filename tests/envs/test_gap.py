@@ -1,0 +1,116 @@
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+
+ALPHA = 1e-4  # chance that a correct environment fails a law test, over keys; the key is fixed
+
+
+def offered(env, key):
+    """Contexts (M, K, d), theta* (d,) and means (M, K) of one round, float64."""
+    world = env.init(key)
+    contexts = np.asarray(jax.jit(env.observe)(jax.random.fold_in(key, 0), world, 0)[0].contexts, float)
+    theta = np.asarray(world.theta, float)
+    return contexts, theta, contexts @ theta
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10, 50])
+@pytest.mark.parametrize("gap", [0.01, 0.1, 0.3])
+def test_geometry(key, dim, gap):
+    contexts, theta, means = offered(fb.envs.gap(500, 4, dim, gap=gap), key)
+    assert contexts.shape == (500, 4, dim)
+    assert 0.7 + gap - 1e-6 <= np.linalg.norm(theta) <= 1 + 1e-6
+    assert np.linalg.norm(contexts, axis=-1).max() <= 1 + 1e-6
+    means.sort(axis=1)
+    assert 0.5 - 1e-6 <= means[:, :-1].min() <= means[:, :-1].max() <= 0.6 + 1e-6
+    assert 0.6 + gap - 1e-6 <= means[:, -1].min() <= means[:, -1].max() <= 0.7 + gap + 1e-6
+
+
+def test_means_and_position_are_uniform(key):
+    _, _, means = offered(fb.envs.gap(20_000, 5, 4, gap=0.2), key)
+    best = means.argmax(1)
+    assert stats.chisquare(np.bincount(best, minlength=5)).pvalue > ALPHA
+    assert stats.kstest((means.max(1) - 0.8) / 0.1, "uniform").pvalue > ALPHA
+    others = means[np.arange(5) != best[:, None]]
+    assert stats.kstest((others - 0.5) / 0.1, "uniform").pvalue > ALPHA
+    assert abs(np.corrcoef(best, means.max(1))[0, 1]) < 5 / np.sqrt(20_000)
+
+
+def test_world_is_uniform(key):
+    """u_1 of a uniform direction in R^3 is uniform, and so is the norm."""
+    env = fb.envs.gap(1, 2, 3, gap=0.1)
+    theta = np.asarray(jax.vmap(env.init)(jax.random.split(key, 20_000)).theta, float)
+    norm = np.linalg.norm(theta, axis=1)
+    assert stats.kstest((norm - 0.8) / 0.2, "uniform").pvalue > ALPHA
+    for axis in range(3):
+        assert stats.kstest((theta[:, axis] / norm + 1) / 2, "uniform").pvalue > ALPHA
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10])
+@pytest.mark.parametrize("seed", [0, 1])  # theta* points down, and up
+def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
+    contexts, theta, means = offered(fb.envs.gap(10_000, 4, dim), jax.random.key(seed))
+    norm = np.linalg.norm(theta)
+    across = contexts - means[..., None] * theta / norm**2
+    within = np.linalg.norm(across, axis=-1) / np.sqrt(1 - (means / norm) ** 2)
+    assert stats.kstest(within.ravel() ** (dim - 1), "uniform").pvalue > ALPHA
+    assert stats.kstest(within.ravel() ** (1.03 * (dim - 1)), "uniform").pvalue < ALPHA  # sees 3 % in the power
+    others = means < 0.65  # the radius does not depend on the mean
+    assert abs(np.corrcoef(within[others], means[others])[0, 1]) < 5 / np.sqrt(others.sum())
+    frame = np.linalg.svd(theta[None])[2][1:]  # orthonormal, orthogonal to theta*
+    directions = (across @ frame.T / np.linalg.norm(across, axis=-1, keepdims=True)).reshape(-1, dim - 1)
+    if dim == 2:
+        assert stats.binomtest(int((directions > 0).sum()), len(directions)).pvalue > ALPHA
+    else:  # a coordinate of a uniform direction in R^n: its square is Beta(1/2, (n - 1)/2)
+        for u in directions.T:
+            assert stats.kstest(u**2, stats.beta(0.5, (dim - 2) / 2).cdf).pvalue > ALPHA
+        assert np.abs((dim - 1) * np.cov(directions.T) - np.eye(dim - 1)).max() < 6 * np.sqrt(2 / len(directions))
+
+
+def test_fresh_contexts(key):
+    env = fb.envs.gap(2, 3, 4)
+    world = env.init(key)
+    observe = jax.jit(env.observe)
+    a, b = (observe(jax.random.fold_in(key, t), world, t)[0].contexts for t in (0, 1))
+    assert not np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("gap", [0.02, 0.1, 0.3])
+def test_pull(key, gap):
+    env = fb.envs.gap(20_000, 3, 4, gap=gap)
+    world = env.init(key)
+    round_, world = jax.jit(env.observe)(key, world, 0)
+    means = np.asarray(round_.contexts @ world.theta, float)
+    feedback = env.pull(jax.random.fold_in(key, 1), world, round_, np.zeros(20_000, np.int32))
+    regret, right = np.asarray(feedback.regret), means.argmax(1) == 0
+    assert env.spec.rewards_in_unit
+    assert np.abs(regret[right]).max() == 0
+    assert regret[~right].min() >= gap - 1e-6
+    assert regret.max() <= 0.2 + gap + 1e-6
+    assert set(np.unique(feedback.reward)) == {0, 1}
+    mean = means[:, 0]
+    for which in (right, ~right):  # P(reward = 1) is the mean
+        excess = (np.asarray(feedback.reward, float) - mean)[which].sum()
+        assert abs(excess) < 5 * np.sqrt((mean * (1 - mean))[which].sum() + 1)
+    assert not fb.envs.gap(2, 3, 4, rewards="gaussian").spec.rewards_in_unit
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"n_agents": 0}, ValueError, "n_agents must be >= 1, got 0"),
+        ({"n_arms": 1}, ValueError, "n_arms must be >= 2, got 1"),
+        ({"n_arms": 17}, ValueError, r"n_arms must be <= dim\^2 = 16, as in the paper, got 17"),
+        ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
+        ({"gap": 0}, ValueError, "gap must be finite and > 0, got 0"),
+        ({"gap": 0.31}, ValueError, r"gap must be in \[0, 0.3\], got 0.31"),
+        ({"gap": "wide"}, TypeError, "gap must be a number > 0, got 'wide'"),
+        ({"rewards": "cauchy"}, ValueError, "rewards must be one of .* got 'cauchy'"),
+        ({"noise_std": -1}, ValueError, "noise_std must be finite and >= 0, got -1"),
+    ],
+)
+def test_bad_input(change, error, words):
+    with pytest.raises(error, match=words):
+        fb.envs.gap(**{"n_agents": 2, "n_arms": 3, "dim": 4, **change})

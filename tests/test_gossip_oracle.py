@@ -1,0 +1,116 @@
+"""The oracle of decentralized FedUCB, where it can be checked by hand."""
+
+from collections import Counter
+
+import networkx as nx
+import numpy as np
+import oracles
+import pytest
+from gossip_oracle import gossip_fed_ucb
+
+import fedbandit_jax as fb
+from fedbandit_jax.networks import make, network
+
+ALWAYS, NEVER = -np.inf, np.inf
+
+
+def world(m, horizon=40, k=5, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    contexts = rng.standard_normal((horizon, m, k, d))
+    contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True) * 1.01
+    means = 0.5 + 0.5 * contexts @ np.array([0.6, -0.5, 0.3])
+    return fb.envs.script(contexts, rng.random(means.shape) < means, means)
+
+
+def run(env, graph, clique, gamma, threshold=1.0, horizon=40, **options):
+    options = {"rho_min": 1.0, "rho_max": 1.0, "beta": lambda i, growth: 0.5 + 0.1 * np.sqrt(growth), **options}
+    return gossip_fed_ucb(env, graph, clique, gamma, horizon, threshold=threshold, **options)
+
+
+def small_noise(i, g, k):
+    z = np.random.default_rng((i, g, k)).standard_normal((3, 4)) / 10
+    z[:, :3] += z[:, :3].T
+    return z
+
+
+def test_synchronises_every_second_round():
+    """Asked for in round 0, released in round 1, applied in round 2, when the next is asked for."""
+    result = run(world(3), make("complete", 3), [0, 0, 0], 1, ALWAYS)
+    expected = [(t, i, 0, "data" if t % 2 else "request") for t in range(40) for i in range(3)]
+    assert result.log == expected
+    np.testing.assert_array_equal(result.syncs, [[20]])
+
+
+def test_a_synchronised_clique_is_one_learner():
+    """In round 2 each agent knows the rounds 0 and 1 of all: an inline loop over the first four rounds."""
+    env = world(2)
+    result = run(env, make("complete", 2), [0, 0], 1, ALWAYS, beta=lambda i, growth: 0.5)
+    shared, own, expected = 2 * np.eye(3, 4), np.zeros((2, 3, 4)), np.zeros(4)
+    for t in range(4):
+        if t == 2:
+            shared, own = shared + own.sum(0), np.zeros((2, 3, 4))
+        for i in range(2):
+            x, known = env.contexts[t, i].astype(float), shared + own[i]
+            a = oracles.argmax_ucb(x, known[:, :3], known[:, 3], 0.5)
+            expected[t] += env.means[t, i].max() - env.means[t, i, a]
+            own[i] += np.outer(x[a], np.append(x[a], env.answers[t, i, a]))
+    np.testing.assert_allclose(result.regret[:4], expected)
+
+
+@pytest.mark.parametrize("threshold", [ALWAYS, 1.0, NEVER])
+def test_isolated_agents_are_independent(threshold):
+    """Synchronising with oneself changes nothing."""
+    env = world(3)
+    result = run(env, nx.empty_graph(3), [0, 1, 2], 1, threshold, beta=lambda i, growth: 0.5)
+    expected, _, _ = oracles.lin_ucb(env, 40, 1.0, lambda t: 0.5)
+    np.testing.assert_allclose(result.regret, expected, atol=1e-9)
+    assert sum(result.transmissions.values()) == 0
+    if threshold == ALWAYS:
+        np.testing.assert_array_equal(result.syncs, [[20], [20], [20]])
+
+
+@pytest.mark.parametrize("noise", [None, small_noise])
+def test_messages_from_outside_the_clique_change_nothing(noise):
+    """A line of four, two cliques, with and without the edge between them."""
+    env = world(4)
+    graphs = make("line", 4), nx.Graph([(0, 1), (2, 3)])
+    line, cut = (run(env, graph, [0, 0, 1, 1], 1, noise=noise) for graph in graphs)
+    np.testing.assert_array_equal(line.regret, cut.regret)
+    assert line.log == cut.log
+    assert line.transmissions["data"] > cut.transmissions["data"] > 0
+
+
+@pytest.mark.parametrize("trigger", ["dp20", "zc24"])
+@pytest.mark.parametrize("name", ["line", "star", "grid", "hierarchical"])
+@pytest.mark.parametrize("gamma", [1, 2, 3])
+def test_delays_and_costs(name, gamma, trigger):
+    """All data are there when they are applied (asserted inside), and a broadcast costs `Network.hops`."""
+    graph = make(name, 9)
+    net = network(graph, min(gamma, nx.diameter(graph)))
+    options = dict(noise=small_noise, rho_max=1.2, trigger=trigger)
+    result = run(world(9), graph, net.clique, net.gamma, 3.0, **options)
+    assert result.syncs.max() > 1
+    cost = Counter()
+    for t, i, g, kind in result.log:
+        assert t % net.gamma == g
+        cost[kind] += net.hops[i]
+    assert cost == result.transmissions
+    asked = {(t + net.gamma, net.clique[i], g) for t, i, g, kind in result.log if kind == "request"}
+    released = Counter((t, net.clique[i], g) for t, i, g, kind in result.log if kind == "data")
+    assert released == {key: net.sizes[key[1]] for key in asked if key[0] < 40}
+    np.testing.assert_array_equal(
+        result.syncs, [[sum(k[1:] == (c, g) for k in released) for g in range(net.gamma)] for c in range(net.n_cliques)]
+    )
+
+
+def test_a_clique_that_is_too_wide_is_noticed():
+    with pytest.raises(AssertionError):
+        run(world(3), make("line", 3), [0, 0, 0], 1)
+
+
+@pytest.mark.parametrize(("trigger", "first"), [("dp20", 0), ("zc24", 1)])
+def test_trigger(trigger, first):
+    """One context, 1: V = 2, 3, ... after rounds 0, 1, ...; [DP20] add rho_max - rho_min = 2 to it."""
+    env = fb.envs.script(np.ones((3, 2, 1, 1)), np.zeros((3, 2, 1)))
+    result = run(env, nx.empty_graph(2), [0, 1], 1, 2.5, 3, rho_max=3.0, trigger=trigger)
+    assert result.log[0] == (first, 0, 0, "request")  # log 4 >= 2.5 / 2 > log 2, but log 3 >= 2.5 / 4

@@ -1,0 +1,154 @@
+"""Distances, clique covers and costs against brute force."""
+
+import itertools
+from collections import deque
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbandit_jax import networks
+from fedbandit_jax.networks import GRAPHS, make, network
+
+
+@st.composite
+def graphs(draw):
+    """A random tree on at most 12 nodes, with more edges."""
+    m = draw(st.integers(2, 12))
+    edges = [(i, draw(st.integers(0, i - 1))) for i in range(1, m)]
+    pairs = list(itertools.combinations(range(m), 2))
+    return nx.Graph(edges + draw(st.lists(st.sampled_from(pairs), max_size=2 * m)))
+
+
+@st.composite
+def cases(draw):
+    """A graph, and a gamma that suits it."""
+    graph = draw(graphs())
+    return graph, draw(st.integers(1, nx.diameter(graph)))
+
+
+def floyd_warshall(graph):
+    m = len(graph)
+    d = np.full((m, m), np.inf)
+    np.fill_diagonal(d, 0)
+    for i, j in graph.edges:
+        d[i, j] = d[j, i] = 1
+    for k in range(m):
+        d = np.minimum(d, d[:, [k]] + d[[k]])
+    return d
+
+
+def transmissions(graph, source, gamma):
+    """Forward one message by hand: how often it crosses an edge."""
+    count, seen, queue = 0, {source}, deque([(source, gamma)])
+    while queue:
+        node, ttl = queue.popleft()
+        for neighbour in graph[node]:
+            count += 1
+            if neighbour not in seen:
+                seen.add(neighbour)
+                if ttl > 1:
+                    queue.append((neighbour, ttl - 1))
+    return count
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_network(case):
+    graph, gamma = case
+    net = network(graph, gamma)
+    np.testing.assert_array_equal(net.distances, floyd_warshall(graph))
+    assert net.diameter == nx.diameter(graph)
+    assert set(net.clique) == set(range(net.n_cliques))  # a partition: every agent has one clique, none is empty
+    np.testing.assert_array_equal(net.sizes, [(net.clique == c).sum() for c in range(net.n_cliques)])
+    for i, j in itertools.combinations(range(len(graph)), 2):
+        assert net.clique[i] != net.clique[j] or net.distances[i, j] <= gamma
+    np.testing.assert_array_equal(net.hops, [transmissions(graph, i, gamma) for i in range(len(graph))])
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_line(shuffled):
+    """The clique-cover number of the line's power graph is ceil(M / (gamma + 1)), in whatever order the agents are."""
+    rng = np.random.default_rng(0)
+    for m in [*range(2, 16), 30]:
+        order = rng.permutation(m) if shuffled else range(m)
+        graph = nx.relabel_nodes(make("line", m), dict(enumerate(map(int, order))))
+        for gamma in range(1, m):
+            assert network(graph, gamma).n_cliques == -(-m // (gamma + 1)), (m, gamma)
+
+
+def test_known_networks():
+    complete = network(make("complete", 6), 1)
+    assert (complete.n_cliques, complete.diameter) == (1, 1)
+    np.testing.assert_array_equal(complete.hops, 5)
+    star = network(make("star", 6), 1)
+    np.testing.assert_array_equal(star.sizes, [2, 1, 1, 1, 1])
+    np.testing.assert_array_equal(star.hops, [5, 1, 1, 1, 1, 1])
+    wide = network(make("star", 6), 2)
+    assert (wide.n_cliques, wide.diameter) == (1, 2)
+    np.testing.assert_array_equal(wide.hops, [10, 6, 6, 6, 6, 6])
+    alone = network(nx.empty_graph(4), 1)
+    np.testing.assert_array_equal(alone.clique, range(4))
+    np.testing.assert_array_equal(alone.hops, 0)
+    assert alone.diameter == 0
+    assert alone.distances[0, 1] == 4
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("m", [2, 3, 7, 12, 31])
+def test_graphs(name, m):
+    graph = make(name, m)
+    assert sorted(graph) == list(range(m))
+    assert nx.is_connected(graph)
+    assert nx.utils.graphs_equal(graph, make(name, m))
+    network(graph, 1)
+
+
+def test_shapes_of_graphs():
+    grid = make("grid", 12)
+    assert grid.number_of_edges() == 3 * 3 + 2 * 4  # three rows of four
+    assert nx.diameter(grid) == 5
+    assert {i: (i - 1) // 2 for i in range(1, 20)} == {max(e): min(e) for e in make("hierarchical", 20).edges}
+    assert not nx.utils.graphs_equal(make("erdos_renyi", 30), make("erdos_renyi", 30, seed=1))
+    edges = [make("erdos_renyi", 200, seed=1000 * s).number_of_edges() for s in range(20)]
+    expected, std = 199 * np.log(200), np.sqrt(199 * np.log(200) / 20)
+    assert abs(np.mean(edges) - expected) < 5 * std
+
+
+def test_many_agents_without_the_slow_strategies(monkeypatch):
+    graph = make("erdos_renyi", 40)
+    slow = network(graph, 1).n_cliques
+    monkeypatch.setattr(networks, "SLOW_UP_TO", 39)
+    assert network(graph, 1).n_cliques >= slow
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: make("torus", 4), ValueError, "name must be one of 'complete', .* got 'torus'"),
+        (lambda: make("line", 1), ValueError, "n_agents must be at least 2, got 1: a network of one agent has nobody"),
+        (lambda: make("line", 2.5), TypeError, "n_agents must be an integer .* got 2.5"),
+        (lambda: make("erdos_renyi", 4, seed=-1), ValueError, "seed must be >= 0, got -1"),
+        (lambda: network(make("line", 3), 0), ValueError, "gamma must be >= 1, got 0"),
+        (lambda: network(make("line", 3), 1.0), TypeError, "gamma must be an integer >= 1, got 1.0"),
+        (lambda: network(make("line", 3), 3), ValueError, "gamma must be at most the graph's diameter 2, got 3"),
+        (lambda: network(nx.empty_graph(3), 2), ValueError, "gamma must be at most the graph's diameter 0, got 2"),
+        (lambda: network(np.eye(3), 1), TypeError, "graph must be an undirected networkx.Graph, got a ndarray"),  # pyright: ignore[reportArgumentType]
+        (lambda: network(nx.DiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a DiGraph"),
+        (lambda: network(nx.MultiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a MultiGraph"),
+        (lambda: network(nx.empty_graph(1), 1), ValueError, "n_agents must be at least 2, got 1"),
+        (lambda: network(nx.Graph([(1, 2)]), 1), ValueError, "graph must have the nodes 0 to 1, got 2"),
+        (lambda: network(nx.Graph([("a", 1)]), 1), ValueError, "graph must have the nodes 0 to 1, got 'a'"),
+        (lambda: network(nx.Graph([(0, 1), (1, 1)]), 1), ValueError, "no self-loops, got one at node 1"),
+        (
+            lambda: network(nx.Graph([(0, 1), (2, 3)]), 1),
+            ValueError,
+            "graph must be connected, got 2 components: give each its own simulation",
+        ),
+    ],
+)
+def test_bad_input(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
