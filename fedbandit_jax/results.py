@@ -117,11 +117,12 @@ class Result:
             )
         text = [f"{agents} agent{'s' * (agents > 1)}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
         if self.counts:
-            rows = [("counted, mean", *self.counts, "allowed per decoding")]
+            wraps = any(result.certificate.wrap_probability is not None for result in one)
+            rows = [("counted, mean", *self.counts, *(["allowed per decoding"] if wraps else []))]
             for label, result in zip(self.labels, one):
                 counts = (f"{curve[:, -1].mean():g}" for curve in result.counts.values())
                 bound = result.certificate.wrap_probability
-                rows.append((label, *counts, "-" if bound is None else f"{bound:.3g}"))
+                rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
             text += ["", _table(rows)]
         if len(one) > 1:
             rows = [(f"minus {self.labels[0]}, seed by seed", "mean", "s.e.", "95 % interval")]

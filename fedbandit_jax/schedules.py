@@ -23,10 +23,12 @@ from jax import Array
 
 from fedbandit_jax._core import struct, validate
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.noise import laplace
+from fedbandit_jax.privacy.noise import discrete_laplace
 
 TRIGGERS = ("zc24", "dp20")
 THRESHOLDS = ("M log T", "M^1.5")
+FIXED = "fixed in advance, not private"
+UNITS = 64  # of a private test: the most that one user adds
 
 
 class Setting(NamedTuple):
@@ -42,18 +44,23 @@ class Setting(NamedTuple):
 
 @struct.pytree
 class Bound:
-    """A schedule that never asks. Subclass it, decorate with `@fb.pytree`, define `requests`."""
+    """A bound schedule. Subclass it, decorate with `@fb.pytree`, define `requests`."""
 
-    adaptive: ClassVar[bool] = False
-    """Does it read g_i?"""
+    reads: ClassVar[str] = "nothing"
+    """Of what agents have seen since the last synchronisation: "nothing"; "log_det", g_i; "users", sums of `count`."""
 
     def start(self, key: Array, floor: Array) -> Any:
         """What it remembers of an epoch, at its begin; `floor` is at most the smallest eigenvalue of V."""
         del key, floor
         return ()
 
+    def count(self, memory: Any, leverage: Array) -> Array:
+        """What the users of a round add to their agent's sum, int32 (M,), from x' V^-1 x (M,)."""
+        raise NotImplementedError(f"{type(self).__name__}.count")
+
     def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
-        """Who asks for a synchronisation after round t = 0, 1, ...: bool, for all or (M,), from g_i (M,) and Dt."""
+        """Who asks for a synchronisation after round t = 0, 1, ...: bool, for all or (M,), from what it reads (M,) and
+        Dt."""
         raise NotImplementedError(f"{type(self).__name__}.requests")
 
 
@@ -61,9 +68,9 @@ class Bound:
 class Schedule:
     """A schedule. Subclass it, define `n_syncs` and `bind`; see `fb.schedules`."""
 
-    leaks: ClassVar[bool] = False
-    """Does when it synchronises depend on data without noise?"""
-    sentence: ClassVar[str] = "fixed in advance, not private"
+    leaks: ClassVar[bool] = True
+    """May when it synchronises depend on data without noise? Then no certificate claims anything."""
+    sentence: ClassVar[str] = "of the user's own"
     """What a certificate says of it."""
 
     def n_syncs(self, horizon: int) -> int:
@@ -101,6 +108,9 @@ class Every(Schedule):
     """See `every`."""
 
     batch: int
+
+    leaks = False
+    sentence = FIXED
 
     def n_syncs(self, horizon: int) -> int:
         """floor(T / B)."""
@@ -140,6 +150,9 @@ class Geometric(Schedule):
     growth: float
     first: int
 
+    leaks = False
+    sentence = FIXED
+
     def rounds(self, horizon: int) -> np.ndarray:
         """After which to synchronise, rising, none after T."""
         rounds, t = [], self.first
@@ -177,7 +190,7 @@ def geometric(growth: float = 2.0, first: int = 1) -> Geometric:
 class BoundLogDet(Bound):
     """See `logdet`."""
 
-    adaptive = True
+    reads = "log_det"
 
     threshold: struct.Number
 
@@ -194,7 +207,6 @@ class LogDet(Schedule):
     threshold: float | str
     trigger: str
 
-    leaks = True
     sentence = "adaptive: reads raw statistics, and shows who asked when"
 
     def n_syncs(self, horizon: int) -> int:
@@ -228,28 +240,42 @@ def logdet(threshold: float | str = "M log T", trigger: str = "zc24") -> LogDet:
 class Sparse(NamedTuple):
     """Of an epoch: one AboveThreshold for every agent."""
 
-    shift: Array  # (M,) noise of the threshold
-    scale: Array  # of the noise of every answer
+    cap: Array  # most that one user adds, ln(1 + 1 / lambda_min(V))
+    shift: Array  # (M,) int32 noise of the threshold, in units of cap / UNITS
 
 
 @struct.pytree
-class BoundPrivateLogDet(BoundLogDet):
+class BoundPrivateLogDet(Bound):
     """See `private_logdet`."""
 
-    epsilon: struct.Number  # of one AboveThreshold
+    reads = "users"
+
+    threshold: struct.Number
+    epsilon: struct.Number  # of one AboveThreshold, () or (M,)
     n_agents: int = struct.static()
 
     def start(self, key: Array, floor: Array) -> Sparse:
-        """Fresh noise on the thresholds; one user moves g_i by at most ln(1 + 1 / floor)."""
-        sensitivity = jnp.log1p(MAX_NORM**2 / floor) * (1 + 1e-4)  # float32
-        shares = jnp.float32(1), jnp.float32(2.0 ** (2 / 3))  # of threshold and answers: least variance of their sum
-        parts = [self.epsilon * share / sum(shares) for share in shares]
-        return Sparse(laplace(key, sensitivity / parts[0], (self.n_agents,)), 2 * sensitivity / parts[1])
+        """Fresh noise on the thresholds."""
+        threshold, _ = self._scales()
+        return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, threshold, (self.n_agents,)))
+
+    def count(self, memory: Sparse, leverage: Array) -> Array:
+        """What users of x' V^-1 x = leverage (M,) add, int32 in [0, UNITS]: no more, whatever they and float32 do."""
+        share = jnp.log1p(leverage) / memory.cap
+        return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
     def requests(self, key: Array, t: Array, memory: Sparse, gained: Array, since: Array) -> Array:
-        """g_i + noise >= D / Dt + noise."""
-        answers = gained + laplace(key, memory.scale, gained.shape)
-        return super().requests(key, t, memory, answers - memory.shift, since)
+        """Their sum + noise >= D / Dt + noise, all integers."""
+        del t
+        _, answers = self._scales()
+        threshold = jnp.ceil(jnp.minimum(UNITS * self.threshold / since / memory.cap, 2.0**29)).astype(jnp.int32)
+        return gained + discrete_laplace(key, answers, (self.n_agents,)) >= threshold + memory.shift
+
+    def _scales(self) -> tuple[Array, Array]:
+        """Of both discrete Laplace noises, sensitivity / epsilon_1 and 2 sensitivity / epsilon_2, least variance."""
+        share = 1 / (1 + 2.0 ** (2 / 3))
+        epsilon = jnp.broadcast_to(jnp.asarray(self.epsilon, jnp.float32), (self.n_agents,))
+        return UNITS / (share * epsilon) * (1 + 1e-6), 2 * UNITS / ((1 - share) * epsilon) * (1 + 1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,6 +286,7 @@ class PrivateLogDet(Schedule):
     share: float
     max_syncs: int | None
 
+    leaks = False
     sentence = "adaptive: a sparse vector test at every silo, whose epsilon is part of the budget"
 
     def n_syncs(self, horizon: int) -> int:
@@ -284,18 +311,20 @@ class PrivateLogDet(Schedule):
 def private_logdet(
     threshold: float | str = "M log T", *, share: float = 0.1, max_syncs: int | None = None
 ) -> PrivateLogDet:
-    """`logdet` by the sparse vector technique: private, if agents act on synchronised statistics only (lazy=True).
-    Ours.
+    """`logdet` by the sparse vector technique. Ours; certified together with lazy=True.
 
-    In every epoch each silo runs one AboveThreshold (Dwork & Roth 2014, Section 3.6, with the noise of Lyu, Su & Li
-    2017): Laplace noise on its threshold, fresh Laplace noise on its g_i in every round, stop at the first that is
-    above.
+    In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last synchronisation,
+    V being the same for all of them: to first order the same, and a plain sum, of which one user is one term of at most
+    ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on it (Dwork & Roth 2014, Section 3.6,
+    noise of Lyu, Su & Li 2017): noise on its threshold, fresh noise in every round, stop at the first that is above.
+    Terms are rounded up to 64ths of the most that one may be, and added to discrete Laplace noise: integers, with no
+        rounding error.
 
-    Why it is private. A user enters the g_i of one silo, from her round to the end of her epoch: the release that ends
-    it takes her into the statistics, whose noise is calibrated for her, and V is one of those. So she is in one
-    AboveThreshold only, which is share * epsilon-DP because she moves every g_i by at most ln(1 + 1 / lambda_min(V)),
-    known from what was released; what else she moves is the continual release. The two compose (see
-    `fb.privacy.calibrate`'s `pure`). Other silos' requests do not depend on her before the epoch ends.
+    Why it is private, if agents act on synchronised statistics only. A user is a term of the sums of one silo, from her
+    round to the end of her epoch; the release that ends it takes her into the statistics, whose noise is calibrated for
+    her, and V is one of those. So all that her silo asks depends on her through one AboveThreshold, share *
+    epsilon-DP, and all else through the continual release. The two compose (`pure` of `fb.privacy.calibrate`). What
+    other silos ask does not depend on her before the epoch ends. Which silo asks is public.
 
     Args:
         threshold: D, as in `logdet`.

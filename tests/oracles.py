@@ -145,8 +145,9 @@ def analyze(y, n, g, tau):
 def scheduled(env, horizon, first, later, beta, asks, start, *, shift, lazy, noise, most):
     """Algorithm 1 of Dubey & Pentland: regret, rounds that ended with a synchronisation, and the last (W | U).
 
-    V = `first` I before a synchronisation, `later` I + W after it. `asks(t, gained, since)` says who wants one,
-    `start(t, V)` begins an epoch (t = None: the first), `noise(t, k)` is the noise of release k over all silos.
+    V = `first` I before a synchronisation, `later` I + W after it. `asks(t, gained, leverage, since)` says who wants
+    one, from all g_i and the last x' V^-1 x, `start(t, V)` begins an epoch (t = None: the first), `noise(t, k)` is the
+    noise of release k over all silos.
     """
     m, d = env.spec.n_agents, env.spec.dim
     v, u, own = first * np.eye(d), np.zeros(d), np.zeros((m, d, d + 1))
@@ -158,14 +159,16 @@ def scheduled(env, horizon, first, later, beta, asks, start, *, shift, lazy, noi
         return np.linalg.slogdet(matrix)[1]
 
     for t in range(horizon):
+        leverage = np.zeros(m)
         for i in range(m):
             v_i, u_i = (v, u) if lazy else (v + own[i, :, :d], u + own[i, :, d])
             contexts = env.contexts[t, i].astype(float)
             a = argmax_ucb(contexts, v_i, u_i, beta(t, log_det(v_i)))
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
             own[i] += np.outer(contexts[a], np.append(contexts[a], env.answers[t, i, a]))
+            leverage[i] = contexts[a] @ np.linalg.solve(v, contexts[a])
         gained = np.array([log_det(v + own[i, :, :d] + shift * np.eye(d)) - log_det(v) for i in range(m)])
-        if np.any(asks(t, gained, t - last)) and len(rounds) < most:
+        if np.any(asks(t, gained, leverage, t - last)) and len(rounds) < most:
             rounds.append(t)
             draw = noise(t, len(rounds))
             statistics = silo.randomize(len(rounds), own.sum(0), np.zeros((d, d + 1)) if draw is None else draw)

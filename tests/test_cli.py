@@ -31,6 +31,36 @@ def test_simulate(tmp_path, capsys):
     assert "certified" in capsys.readouterr().out
 
 
+def test_simulate_fed_ucb(tmp_path, capsys):
+    command = ["simulate", "--family", "fed_ucb", "--agents", "4", "--arms", "4", "--dim", "3", "--horizon", "40"]
+    command += ["--seeds", "2", "--max-syncs", "8", "--threshold", "2", "--graph", "ring", "--gamma", "2"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for words in ("as printed", "the schedule leaks", "sparse vector test", "Gossip-FedUCB", "hops"):
+        assert words in text
+    assert "allowed per decoding" not in text  # nothing can wrap
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fed_ucb.json", "fed_ucb.npz", "fed_ucb.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--graph ring --gamma 0", "gamma must be >= 1, got 0"),
+        ("--gamma 2", "gamma must be 1 without a graph, got 2"),
+        ("--agents 1", "needs at least two agents"),
+        ("--threshold 0", "threshold must be finite and > 0, got 0.0"),
+        ("--threshold abc", "threshold must be one of 'M log T', 'M^1.5', got 'abc'"),
+        ("--share 1", "share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0"),
+        ("--arms 100", "n_arms must be <= dim^2 = 25"),
+    ],
+)
+def test_simulate_fed_ucb_refuses(options, words, tmp_path, capsys):
+    assert main(["simulate", "--family", "fed_ucb", *options.split(), "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+
+
 @pytest.mark.slow
 def test_simulate_real_data(tmp_path):
     pytest.importorskip("sklearn")
@@ -178,7 +208,7 @@ def test_simulate_arms(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--family", "graphs"], "family must be one of 'linear', 'arms', got 'graphs'"),
+        (["--family", "graphs"], "family must be one of 'linear', 'fed_ucb', 'arms', got 'graphs'"),
         (["--family", "arms", "--means", "0.5", "1.5"], "means must be in [0, 1], got 1.5 of arm 1"),
         (["--family", "arms", "--arms", "1"], "n_arms must be >= 2, got 1"),
         (["--family", "arms", "--horizon", "3"], "horizon must be at least the number of arms 10, got 3"),

@@ -95,6 +95,11 @@ def _claim(noises: Sequence[Calibration], *, lazy: bool, bounded: bool, leaks: b
             "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered; "
             "lazy=True is"
         )
+    if noise.pure:
+        return "certified", (
+            "noise of known law is on every statistic that leaves the protocol; earlier ones steer it, and each silo's "
+            "sparse vector tests of its own users, which are charged"
+        )
     return (
         "certified",
         "noise of known law is on every statistic that leaves the protocol, and only earlier ones steer it",

@@ -44,6 +44,7 @@ class Estimator(NamedTuple):
     channel: Any  # of every clique
     shared: Shared
     pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last synchronisation
+    settled: Array  # what is no longer in `pending`: see `_scheduled`
     own: Tracked  # of V_i
     shifted: Tracked | None  # of V_i + c I, if the schedule reads that
     asked: Array  # (C,) did a member ask for a synchronisation after the last use?
@@ -78,8 +79,20 @@ class BoundGossip(Algorithm):
         channel = jax.vmap(lambda channel: channel.init(d), axis_size=c)(self.channel)
         gram = jnp.asarray(self.first_regularization)[:, None, None] * jnp.eye(d)
         zeros = jnp.zeros(c, jnp.int32)
-        start, _ = self._start(gram, jnp.zeros((c, d)))
-        one = Estimator(channel, *start, asked=zeros > 0, synced=zeros, uses=zeros, status=jnp.int32(0))
+        shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
+        nothing = jnp.zeros((d, d + 1, spec.n_agents))
+        one = Estimator(
+            channel=channel,
+            shared=shared,
+            pending=nothing,
+            settled=nothing,
+            own=own,
+            shifted=shifted,
+            asked=zeros > 0,
+            synced=zeros,
+            uses=zeros,
+            status=jnp.int32(0),
+        )
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
 
     def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
@@ -142,7 +155,7 @@ class BoundGossip(Algorithm):
         """Of one estimator, in the cliques that are due."""
         c, d, m = self.n_cliques, self.spec.dim, self.spec.n_agents
         member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
-        totals = jnp.einsum("ijm,cm->cij", one.pending, member, precision="highest")
+        totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
 
         def release(channel: Exact, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
             return channel.release_sum(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
@@ -150,57 +163,62 @@ class BoundGossip(Algorithm):
         keys = jax.random.split(random.stream(key, "release"), c)
         statistics, channel = jax.vmap(release, axis_size=c)(self.channel, keys, one.synced + 1, one.channel, totals)
         gram = jnp.asarray(self.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
-        (shared, pending, own, shifted), ok = self._start(gram, statistics[..., -1])
-        in_clique = due[self.clique]
-        kept = in_clique & ok  # agents whose clique has a new estimate
+        _, ok = ridge.solve(gram, statistics[..., -1])
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # without an estimate, what was shared before
+        bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
+        started = self._start(gram, bias)
 
-        def clique(new: Any, old: Any, which: Array) -> Any:
+        def chosen(new: Any, old: Any, which: Array) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
-        def agents(new: Tracked | None, old: Tracked | None) -> Tracked | None:
+        in_clique = due[self.clique]
+
+        def restarted(new: Tracked | None, old: Tracked | None) -> Tracked | None:
             if new is None or old is None:
                 return None
-            return Tracked(ridge.where(kept, new.posterior, old.posterior), jnp.where(kept, new.gained, old.gained))
+            gained = jnp.where(in_clique, new.gained, old.gained)
+            return Tracked(ridge.where(in_clique, new.posterior, old.posterior), gained)
 
-        good = due & (ok.astype(jnp.int32) @ member.T.astype(jnp.int32) > 0)
+        shared, own, shifted = started
         return one._replace(
-            channel=clique(channel, one.channel, due),
-            shared=clique(shared, one.shared, good),
-            pending=jnp.where(in_clique, pending, one.pending),
-            own=agents(own, one.own),
-            shifted=agents(shifted, one.shifted),
+            channel=chosen(channel, one.channel, due),
+            shared=chosen(shared, one.shared, due),
+            pending=jnp.where(in_clique, 0, one.pending),
+            settled=jnp.where(in_clique, 0, one.settled),
+            own=restarted(own, one.own),
+            shifted=restarted(shifted, one.shifted),
             synced=one.synced + due,
             uses=jnp.where(due, 0, one.uses),
-            status=one.status | jnp.where((due & ~good).any(), Status.NO_ESTIMATE, 0),
+            status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
         )
 
-    def _start(self, gram: Array, bias: Array) -> tuple[tuple[Shared, Array, Tracked, Tracked | None], Array]:
-        """An epoch of every clique's V (C, d, d) and bias (C, d): what its members begin with; does it exist (M,)?"""
+    def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
+        """What an epoch of every clique's V (C, d, d) and bias (C, d) begins with."""
         m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
         grams, biases = gram, bias
         if self.shifts:  # one solve for both: see `_estimate`
             grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
             biases = jnp.concatenate([bias, bias])
-        solved, log_dets, ok = ridge.solve_det(grams, biases)
+        solved, log_dets, _ = ridge.solve_det(grams, biases)
         own = Tracked(ridge.agents(solved, self.clique), jnp.zeros(m))
         shifted = None
         if self.shifts:
             more = (log_dets[c:] - log_dets[:c])[self.clique]
             shifted = Tracked(ridge.agents(solved, c + jnp.asarray(self.clique)), more)
-        return (Shared(gram, bias, log_dets[:c]), jnp.zeros((d, d + 1, m)), own, shifted), ok[:c][self.clique]
+        return Shared(gram, bias, log_dets[:c]), own, shifted
 
     def _refresh(self, one: Estimator) -> Estimator:
-        """Cholesky instead of a thousand rank-one updates."""
-        pending, shared = jnp.moveaxis(one.pending, 2, 0), one.shared
+        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        settled, shared = one.settled + one.pending, one.shared
+        rows = jnp.moveaxis(settled, 2, 0)
         own, shifted = again(
-            shared.gram[self.clique] + pending[..., :-1],
-            shared.bias[self.clique] + pending[..., -1],
-            shared.log_det[self.clique],
+            shared.gram[self.clique] + rows[..., :-1],
+            shared.bias[self.clique] + rows[..., -1],
             jnp.asarray(self.shift)[self.clique],
             one.own,
             one.shifted,
         )
-        return one._replace(own=own, shifted=shifted)
+        return one._replace(settled=settled, pending=jnp.zeros_like(settled), own=own, shifted=shifted)
 
 
 def _of(state: Estimator, g: Array) -> Estimator:

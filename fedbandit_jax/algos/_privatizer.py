@@ -116,6 +116,8 @@ class Recipe(Algorithm):
             sigma sqrt(2 ln(2/alpha) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n.
 
         DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
+        Not proved for all agents at once: each agent's rows are a process of its own that depends on when others
+        synchronise, and the proof spends alpha / 2 on one (see footnote 5 of Zhou & Chowdhury 2024).
         """
         low, high, kappa = of_silo
         n, scale = np.asarray(sharing, float), self.exploration_scale

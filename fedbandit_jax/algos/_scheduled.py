@@ -31,9 +31,12 @@ class State(NamedTuple):
     channel: ChannelState
     estimate: Estimate  # shared since the last synchronisation
     pending: Array  # (d, d + 1, A) sums of [x x' | x y] since then: of every agent if tracked, of all together if not
+    settled: Array  # what is no longer in `pending`, for float32 cannot add small numbers to large ones for long
     own: Tracked | None  # of V_i
     shifted: Tracked | None  # of V_i + c I, if the schedule reads that
+    counted: Array  # (M,) int32 sums of what users add, if the schedule reads that
     memory: Any  # the schedule's
+    asked: Array  # (M,) who asked after the last round
     synced: Array  # int32: synchronisations so far
     since: Array  # int32: rounds since the last one
     status: Array  # `Status` bits
@@ -60,20 +63,23 @@ class BoundScheduled(Algorithm):
     @property
     def tracks(self) -> bool:
         """Is every agent's own matrix needed?"""
-        return self.schedule.adaptive or not self.lazy
+        return self.schedule.reads == "log_det" or not self.lazy
 
     def init(self, key: Array, spec: Spec) -> State:
         """V = lambda I, and nothing seen."""
-        start = _estimate.first(spec.dim, self.first_regularization, self.width)
+        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
         return self._epoch(
             key,
             State(
                 channel=self.channel.init(spec.dim),
-                estimate=start,
-                pending=jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1)),
+                estimate=_estimate.first(spec.dim, self.first_regularization, self.width),
+                pending=nothing,
+                settled=nothing,
                 own=None,
                 shifted=None,
+                counted=jnp.zeros(spec.n_agents, jnp.int32),
                 memory=(),
+                asked=jnp.zeros(spec.n_agents, bool),
                 synced=jnp.int32(0),
                 since=jnp.int32(0),
                 status=jnp.int32(0),
@@ -102,8 +108,13 @@ class BoundScheduled(Algorithm):
             pending = local.pending + record.x[:, None] * rows[None]
         else:
             pending = local.pending + jnp.einsum("im,jm->ij", record.x, rows, precision="highest")[..., None]
+        counted = local.counted
+        if self.schedule.reads == "users":
+            leverage = ridge.gain(local.estimate.posterior, record.x, y).leverage
+            counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
         return local._replace(
             pending=pending,
+            counted=counted,
             own=follow(local.own, record),
             shifted=follow(local.shifted, record),
             since=local.since + 1,
@@ -113,15 +124,18 @@ class BoundScheduled(Algorithm):
         """Lines 12-24, after round k = 0, 1, ...: does anyone ask, and what then."""
         del state, records
         d, m = self.spec.dim, self.spec.n_agents
-        read = local.shifted if local.shifted is not None else local.own
-        gained = jnp.zeros(m) if read is None else read.gained
+        gained = local.counted
+        if self.schedule.reads == "log_det":
+            read = local.shifted if local.shifted is not None else local.own
+            assert read is not None
+            gained = read.gained
         asked = self.schedule.requests(random.stream(key, "requests"), k, local.memory, gained, local.since)
-        due = jnp.any(asked) & (local.synced < self.n_syncs)
+        local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
+        due = local.asked.any()
         up, bits = self.channel.uplink(local.synced + 1, d)
         floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))])
         new = control.cond_any(due, lambda state: self._synchronise(key, state), local)
-        if self.tracks:
-            new = lax.cond((k + 1) % REFRESH == 0, self._refresh, lambda state: state, new)
+        new = lax.cond((k + 1) % REFRESH == 0, self._refresh, lambda state: state, new)
         return new, Report(
             rounds=jnp.where(due, 1, 0),
             floats=jnp.where(due, floats, 0),
@@ -130,8 +144,8 @@ class BoundScheduled(Algorithm):
         )
 
     def view(self, state: State) -> Any:
-        """What the server was shown, or shows, at the last synchronisation, and how many there were."""
-        return state.channel.view, state.synced
+        """What the server was shown, or shows, at the last synchronisation, how many there were, and who asked now."""
+        return state.channel.view, state.synced, state.asked
 
     def _synchronise(self, key: Array, state: State) -> State:
         """Lines 16-21."""
@@ -140,7 +154,7 @@ class BoundScheduled(Algorithm):
             random.stream(key, "release"),
             state.synced + 1,
             state.channel,
-            state.pending.sum(-1),
+            (state.settled + state.pending).sum(-1),
             jnp.zeros((0, d, m)),
             jnp.zeros((0, m)),
         )
@@ -176,22 +190,26 @@ class BoundScheduled(Algorithm):
         norm = jnp.minimum(jnp.abs(inverse).sum(1).max(), jnp.sqrt((inverse * inverse).sum()))
         return state._replace(
             pending=jnp.zeros_like(state.pending),
+            settled=jnp.zeros_like(state.settled),
             own=own,
             shifted=shifted,
+            counted=jnp.zeros_like(state.counted),
             memory=self.schedule.start(random.stream(key, "epoch"), 1 / (1.001 * norm)),
             since=jnp.int32(0),
         )
 
     def _refresh(self, state: State) -> State:
-        """Cholesky instead of a thousand rank-one updates."""
+        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        settled = state.settled + state.pending
+        state = state._replace(settled=settled, pending=jnp.zeros_like(settled))
+        if state.own is None:
+            return state
         m, shared = self.spec.n_agents, state.estimate
-        pending = jnp.moveaxis(state.pending, 2, 0)  # (M, d, d + 1)
+        rows = jnp.moveaxis(settled, 2, 0)  # (M, d, d + 1)
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
-        assert state.own is not None
         own, shifted = again(
-            shared.gram + pending[..., :-1],
-            bias + pending[..., -1],
-            jnp.broadcast_to(shared.log_det, (m,)),
+            shared.gram + rows[..., :-1],
+            bias + rows[..., -1],
             jnp.broadcast_to(self.shift, (m,)),
             state.own,
             state.shifted,

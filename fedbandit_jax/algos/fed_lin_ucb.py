@@ -22,7 +22,7 @@ from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
 from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages, Rounded
 from fedbandit_jax.privacy.protocols import Protocol
-from fedbandit_jax.schedules import PrivateLogDet, Schedule, Setting
+from fedbandit_jax.schedules import LogDet, PrivateLogDet, Schedule, Setting
 
 # parameters about privacy noise
 PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
@@ -167,7 +167,7 @@ class FedLinUCB(Algorithm):
         self._check(spec)
         noises = self.calibrate(spec, horizon)
         if not noises:
-            return nothing_released(f"{horizon} rounds are less than one batch", lazy=self.lazy)
+            return nothing_released(f"no synchronisation in {horizon} rounds", lazy=self.lazy)
         return certify(
             noises, protocol_of(noises), spec, lazy=self.lazy, clip_rewards=self.clip_rewards, schedule=self.schedule
         )
@@ -341,6 +341,8 @@ def _checked(**fields: Any) -> FedLinUCB:
         calibration.check_schedule(fields["trust"])
         if fields["messages"]:
             raise ValueError("messages must be False with a schedule, got True")
+        if isinstance(fields["batch"], LogDet) and fields["batch"].trigger != "zc24":
+            raise ValueError(f"batch must have trigger 'zc24' (others need FedUCB's rho_max), got {fields['batch']!r}")
         if isinstance(fields["batch"], PrivateLogDet) and fields["budget"] is None:
             raise ValueError("batch must be a number or a schedule without a budget of its own, got private_logdet")
     else:

@@ -97,9 +97,8 @@ def fed_ucb(
     batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, Lambda a bound on the noise's norm.
 
     Trust: silo-local, as `private_fed_lin_ucb`. As printed (the default) the algorithm is not private, whatever its
-    noise: when it synchronises is a function of raw statistics. `schedule=fb.schedules.private_logdet()` and
-        `lazy=True`
-    together are certified.
+    noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.private_logdet()` and
+    `lazy=True` it is certified.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`; None: no noise.

@@ -9,11 +9,12 @@ from typing import Annotated
 import tyro
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.cli import arms, linear
+from fedbandit_jax.cli import arms, fed_ucb, linear
 from fedbandit_jax.cli.files import data, show
 from fedbandit_jax.cli.privacy import audit, calibrate
 
-FAMILIES = {"linear": linear.simulate, "arms": arms.simulate}  # of `simulate`, each with options of its own
+# of `simulate`, each with options of its own
+FAMILIES = {"linear": linear.simulate, "fed_ucb": fed_ucb.simulate, "arms": arms.simulate}
 INTERRUPTED = 130  # exit code of Ctrl-C
 COMMANDS = {"calibrate": calibrate, "audit": audit, "show": show, "data": data}
 

@@ -13,7 +13,7 @@ Data = Literal["sphere", "digits", "breast_cancer", "mslr"]
 
 
 def simulate(
-    family: Literal["linear", "arms"] = "linear",
+    family: Literal["linear", "fed_ucb", "arms"] = "linear",
     env: Data = "sphere",
     epsilon: tuple[float, ...] = (1.0,),
     delta: float = 0.1,
@@ -39,10 +39,12 @@ def simulate(
     Prints regrets, paired differences and certificates; writes OUT/ENV.npz, .json and .png, over those of an earlier
     run. Stopped by Ctrl-C, the same command continues where it was.
 
-    `fedbandit simulate --family arms --help` is about multi-armed bandits.
+    `fedbandit simulate --family fed_ucb --help` is about when to synchronise, and networks without a server;
+    `--family arms --help` about multi-armed bandits.
 
     For example:
       fedbandit simulate
+      fedbandit simulate --family fed_ucb
       fedbandit simulate --family arms
       fedbandit simulate --env digits
       fedbandit simulate --epsilon 0.2 1 5 --seeds 25 --horizon 10000

@@ -125,7 +125,8 @@ class Calibration:
         visits: how often a user may come to her silo.
         releases_per_user: squared sensitivity of the release, kappa for trees.
         sigma: standard deviation of every entry of the noise on one message (bias and diagonal of the covariance; off
-            the diagonal 1/sqrt 2 of it): of a silo's, a user's or the sum over silos, see `TRUST[trust].whose`.
+            the diagonal 1/sqrt 2 of it; on the joint matrix sqrt 2 of it on the diagonal): of a silo's, a user's or the
+            sum over silos, see `TRUST[trust].whose`.
         epsilon_exact: the smallest epsilon that this sigma is proved to give at budget.delta.
         accountant: by what proof.
         pure: epsilon of the schedule, part of epsilon_exact.

@@ -11,7 +11,7 @@ import fedbandit_jax as fb
 from fedbandit_jax._core import random
 from fedbandit_jax.algos import _tracked
 from fedbandit_jax.privacy.encoding import unpack
-from fedbandit_jax.privacy.noise import laplace
+from fedbandit_jax.privacy.noise import discrete_laplace
 from fedbandit_jax.process import RoundProcess
 
 S = fb.schedules
@@ -35,8 +35,8 @@ def run(env, algo, horizon, key, **changes):
     return bound, regret, [k for k in range(len(synced)) if synced[k]], state
 
 
-class Sparse:
-    """AboveThreshold's noise, as the run draws it."""
+class Asks:
+    """A schedule of the oracle, with the noise that the run draws."""
 
     def __init__(self, schedule, key):
         self.schedule, self.key = schedule, key
@@ -46,15 +46,18 @@ class Sparse:
         inverse = np.linalg.inv(v)
         norm = min(np.abs(inverse).sum(1).max(), np.linalg.norm(inverse))
         self.memory = self.schedule.start(random.stream(key, "epoch"), np.float32(1 / (1.001 * norm)))
+        self.units = 0
 
-    def asks(self, t, gained, since):
-        key = random.stream(self.at(t), "requests")
-        noise = np.zeros(len(gained))
-        if self.memory:
-            noise = np.asarray(laplace(key, self.memory.scale, (len(gained),))) - np.asarray(self.memory.shift)
-        if self.schedule.adaptive:
-            return gained + noise >= float(self.schedule.threshold) / since
-        return bool(self.schedule.requests(key, t, (), None, since))
+    def asks(self, t, gained, leverage, since):
+        key, schedule = random.stream(self.at(t), "requests"), self.schedule
+        if schedule.reads == "nothing":
+            return bool(schedule.requests(key, t, (), None, since))
+        if schedule.reads == "log_det":
+            return gained >= float(schedule.threshold) / since
+        cap, share = float(self.memory.cap), 1 / (1 + 2 ** (2 / 3))
+        self.units = self.units + np.ceil(64 * np.minimum(np.log1p(leverage) / cap, 1))
+        noise = discrete_laplace(key, 128 / ((1 - share) * schedule.epsilon) * (1 + 1e-6), (len(leverage),))
+        return self.units + noise >= np.ceil(64 * float(schedule.threshold) / since / cap) + self.memory.shift
 
     def at(self, t):
         return jax.random.fold_in(random.stream(self.key, "syncs"), t)
@@ -77,10 +80,10 @@ def expect(script, bound, horizon, key):
             return float(width.offset) + float(width.slope) * np.sqrt(max(float(width.log_term) + log_det, 0))
         return float(width(t))
 
-    sparse = Sparse(bound.schedule, key)
+    schedule = Asks(bound.schedule, key)
     return oracles.scheduled(
-        script, horizon, float(bound.first_regularization), float(bound.regularization), beta, sparse.asks,
-        sparse.start, shift=float(bound.shift), lazy=bound.lazy, noise=noise, most=bound.n_syncs,
+        script, horizon, float(bound.first_regularization), float(bound.regularization), beta, schedule.asks,
+        schedule.start, shift=float(bound.shift), lazy=bound.lazy, noise=noise, most=bound.n_syncs,
     )  # fmt: skip
 
 
@@ -235,11 +238,12 @@ def test_bad_environments():
     [
         (dict(trust="secagg"), "trust must be 'silo_local' or .* with a schedule, got 'secagg'"),
         (dict(messages=True), "messages must be False with a schedule, got True"),
+        (dict(batch=S.logdet(trigger="dp20")), "batch must have trigger 'zc24'"),
     ],
 )
 def test_schedules_need_a_proof(options, words):
     with pytest.raises(ValueError, match=words):
-        fb.algos.private_fed_lin_ucb(LITTLE, batch=S.geometric(), **options)
+        fb.algos.private_fed_lin_ucb(LITTLE, **{"batch": S.geometric(), **options})
     with pytest.raises(ValueError, match="batch must be .* without a budget of its own, got private_logdet"):
         fb.algos.fed_lin_ucb(batch=S.private_logdet())
 
@@ -260,8 +264,8 @@ CLAIMS = [
 def test_certificates(algo, claim):
     certificate = algo.certificate(fb.envs.gap(3, 5, 4).spec, 100)
     assert certificate.claim == claim
-    private = "sparse vector" in str(certificate)
-    assert private == (getattr(algo, "schedule", None) == S.private_logdet())
+    private = "sparse vector" in str(certificate.schedule)
+    assert private == (algo.schedule == S.private_logdet())
     assert (certificate.epsilon_exact == np.inf) == (claim == "none")
     if claim == "none":
         assert "the schedule leaks" in certificate.reason

@@ -19,6 +19,7 @@ from fedbandit_jax.audits import (
     arms,
     brink,
     linear,
+    scheduled,
     sums_of_users,
     timing,
     transcript,
@@ -27,7 +28,7 @@ from fedbandit_jax.privacy.channel import Aggregated
 from fedbandit_jax.privacy.noise import polya
 from fedbandit_jax.privacy.protocols import SiloLocal, VectorSum
 from fedbandit_jax.privacy.ring import PolyaNoise, SkellamNoise
-from fedbandit_jax.schedules import BoundPrivateLogDet
+from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
 def honest(*, n_agents=1, batch=2, **options):
@@ -277,6 +278,20 @@ def broken_floor():
     )
 
 
+def broken_tests():
+    """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
+    budget = fb.privacy.Budget(2.0, 0.1, "add_remove")
+    schedule = fb.schedules.private_logdet(share=0.5, max_syncs=2)
+    algo = fb.algos.fed_ucb(budget, schedule=schedule, lazy=True)
+    algo = algo.replace(schedule=replace(schedule, threshold=brink(algo)))
+    honest = scheduled(algo, n_agents=2, horizon=4, name="private_logdet without noise")
+    env = fb.envs.script(*honest.data)
+    bound = algo.bind(env.spec, 4)
+    old = bound.schedule
+    silent = Silent(threshold=old.threshold, epsilon=old.epsilon, n_agents=old.n_agents)
+    return replace(honest, mechanism=transcript(replace(bound, schedule=silent), env, 4))
+
+
 @fb.pytree
 class Quiet(BoundPrivateLogDet):
     """AboveThreshold whose threshold is known."""
@@ -284,6 +299,14 @@ class Quiet(BoundPrivateLogDet):
     def start(self, key, floor):
         memory = super().start(key, floor)
         return memory._replace(shift=jnp.zeros_like(memory.shift))
+
+
+@fb.pytree
+class Silent(Quiet):
+    """No noise on the answers either."""
+
+    def requests(self, key, t, memory, gained, since):
+        return memory.cap * gained / UNITS >= self.threshold / since
 
 
 @fb.pytree

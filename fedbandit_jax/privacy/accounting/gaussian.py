@@ -47,8 +47,11 @@ def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
     gap = log_rb - log_ra
     if gap > -1e-5:  # the two ratios agree to 5 digits: R(a) - R(b) = (b - a) |R'|, R'(x) = x R(x) - 1
         mid = epsilon / mu
-        slope = 1 / (1 + mid * mid) if mid > 1e4 else 1 - mid * math.exp(_log_mills(mid))
-        log_difference = math.log(mu) + math.log(slope)
+        if mid < -30:
+            log_slope = math.log(-mid) + _log_mills(mid)
+        else:
+            log_slope = math.log(1 / (1 + mid * mid) if mid > 1e4 else 1 - mid * math.exp(_log_mills(mid)))
+        log_difference = math.log(mu) + log_slope
     else:
         log_difference = log_ra + math.log(-math.expm1(gap))
     return -a * a / 2 - math.log(2 * math.pi) / 2 + log_difference

@@ -179,3 +179,9 @@ def test_beside_a_pure_mechanism(mu, pure):
 def test_pure_must_leave_something():
     with pytest.raises(ValueError, match=r"pure must be in \[0, epsilon = 1\), got 1.0"):
         gaussian_mu(1.0, 0.1, pure=1.0)
+
+
+def test_little_noise_beside_a_pure_mechanism():
+    """mu near 0: what is left is the pure mechanism."""
+    assert gaussian_epsilon(1e-9, 0.01, pure=0.1) == pytest.approx(gaussian_epsilon(1e-6, 0.01, pure=0.1), abs=2e-4)
+    assert 0 < gaussian_epsilon(1e-9, 0.01, pure=0.1) < 0.1
