@@ -26,8 +26,15 @@ def regrets(env, bound, horizon, key):
     return np.asarray(per_step).ravel()[:horizon]
 
 
-@pytest.mark.parametrize("lazy", [True, False])
-@pytest.mark.parametrize("contexts", ["fresh", "fixed"])
+@pytest.mark.parametrize(
+    ("contexts", "lazy"),
+    [
+        ("fresh", False),
+        ("fixed", True),
+        pytest.param("fresh", True, marks=pytest.mark.slow),
+        pytest.param("fixed", False, marks=pytest.mark.slow),
+    ],
+)
 def test_zero_noise_is_the_non_private_run_exactly(key, lazy, contexts):
     env = fb.envs.sphere(4, 6, 5, contexts=contexts, rewards="bernoulli")
     plain = fb.algos.fed_lin_ucb(batch=10, lazy=lazy).bind(env.spec, 100)
