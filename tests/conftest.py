@@ -1,4 +1,4 @@
-"""Shared fixtures: a persistent compilation cache, and a small script."""
+"""Shared fixtures: cheap and cached compilation, and a small script."""
 
 import os
 from dataclasses import replace
@@ -14,6 +14,19 @@ CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def pytest_configure(config):
+    """Default tests compile hundreds of programs and run each for a moment: XLA need not optimise them.
+
+    Slow tests run what users run; to run any test that way: FEDBANDIT_TEST_OPTIMISED=1.
+    """
+    if "not slow" not in config.option.markexpr or os.environ.get("FEDBANDIT_TEST_OPTIMISED"):
+        return
+    jax.config.update("jax_disable_most_optimizations", True)
+    if jax.__version__.startswith("0.10."):  # XLA ends where it does not know a flag
+        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
 
 
 def silent(bound):

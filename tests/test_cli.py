@@ -11,8 +11,21 @@ from fedbandit_jax.cli import main
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
 
 
-def test_simulate(tmp_path, capsys):
-    assert main(["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]) == 0
+def test_simulate(tmp_path, monkeypatch, capsys):
+    """Interrupted, continued, repeated, shown."""
+    add = recording.RoundRecord.add
+
+    def interrupted(self, *arguments):
+        if self.played:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]
+    monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
+    assert main(command) == 130
+    assert "the same command continues" in capsys.readouterr().err
+    monkeypatch.setattr(recording.RoundRecord, "add", add)
+    assert main(command) == 0
     text = capsys.readouterr().out
     for words in (
         "FedLinUCB",
@@ -24,8 +37,12 @@ def test_simulate(tmp_path, capsys):
     ):
         assert words in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sphere.json", "sphere.npz", "sphere.png"]
-    assert fb.Result.load(tmp_path / "sphere").regret.shape == (9, 2, 50)
+    first = fb.Result.load(tmp_path / "sphere").regret
+    assert first.shape == (9, 2, 50)
+    assert main(command) == 0
+    np.testing.assert_array_equal(fb.Result.load(tmp_path / "sphere").regret, first)
     (tmp_path / "sphere.png").unlink()
+    capsys.readouterr()
     assert main(["show", str(tmp_path / "sphere.npz")]) == 0
     assert (tmp_path / "sphere.png").exists()
     assert "certified" in capsys.readouterr().out
@@ -66,26 +83,6 @@ def test_simulate_real_data(tmp_path):
     pytest.importorskip("sklearn")
     assert main(["simulate", "--env", "breast_cancer", "--horizon", "30", "--seeds", "1", "--out", str(tmp_path)]) == 0
     assert fb.Result.load(tmp_path / "breast_cancer").config["environment"]["type"] == "Replay"
-
-
-def test_simulate_continues(tmp_path, monkeypatch, capsys):
-    add = recording.RoundRecord.add
-
-    def interrupted(self, *arguments):
-        if self.played:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
-    command = ["simulate", *SMALL, "--out", str(tmp_path)]
-    monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
-    assert main(command) == 130
-    assert "the same command continues" in capsys.readouterr().err
-    monkeypatch.setattr(recording.RoundRecord, "add", add)
-    assert main(command) == 0
-    first = fb.Result.load(tmp_path / "sphere").regret
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["sphere.json", "sphere.npz", "sphere.png"]
-    assert main(command) == 0
-    np.testing.assert_array_equal(fb.Result.load(tmp_path / "sphere").regret, first)
 
 
 def test_calibrate(capsys):
@@ -224,7 +221,7 @@ def test_arms_bad_input(tmp_path, capsys, options, words):
 
 
 def test_audit_arms(tmp_path, capsys):
-    only = ["--only", "CDP-SE", "--runs", "2000", "--out", str(tmp_path)]
+    only = ["--only", "Dist-CDP-SE messages", "--runs", "1000", "--out", str(tmp_path)]
     assert main(["audit", "--family", "arms", *only]) == 0
     text = capsys.readouterr().out
     assert "Dist-CDP-SE messages" in text

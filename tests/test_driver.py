@@ -20,9 +20,9 @@ def test_seeds_are_grouped_without_remainder():
 @pytest.mark.parametrize(
     "options",
     [
-        dict(release="honaker", confidence="known_noise", regularizer="project"),
-        dict(trust="secagg", release="blt"),
+        dict(trust="secagg", release="blt", confidence="known_noise", regularizer="project"),
         dict(trust="shuffle_vector_sum"),
+        pytest.param(dict(release="honaker", confidence="known_noise", regularizer="project"), marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(options.values()),
 )

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_selection(result):
 def test_concat(result):
     joined = fb.concat([result["plain"], result["private"], result["void"]])
     equal(joined, result)
-    longer = fb.simulate(ENV, ALGOS["plain"], horizon=25, key=jax.random.key(1), n_seeds=4)
+    longer = dataclasses.replace(result["private"], config={**result.config, "horizon": 25})
     with pytest.raises(ValueError, match=r"results to concat must share horizon, got \[20, 25\]"):
         fb.concat([result["plain"], longer])
     with pytest.raises(ValueError, match="labels must be unique"):

@@ -7,6 +7,7 @@ import fedbandit_jax as fb
 from fedbandit_jax._core import random
 
 
+@jax.jit
 def offered(env, key, t=0):
     world = env.init(key)
     return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world

@@ -94,8 +94,14 @@ def private(n_syncs, **options):
     return algo.bind(env.spec, horizon), env, horizon
 
 
-@pytest.mark.parametrize("options", [{}, {"lazy": False}, {"messages": True}], ids=str)
-@pytest.mark.parametrize("name", RELEASES)
+CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"lazy": False})]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),  # whether agents are lazy is nothing to the release
+    [pytest.param(*case, marks=[pytest.mark.slow] * ("lazy" in case[1] and case[0] != "tree")) for case in CASES],
+    ids=str,
+)
 def test_noise_is_in_the_statistics_that_decide(key, name, options):
     """At sync k the server's sums carry M sigma_0^2 prefix_variance[k]; a wrong sigma is rejected."""
     noise = released_noise(*private(7, release=name, **options), key, 4000)

@@ -1,0 +1,265 @@
+"""Runs of successive elimination: what the driver does with them, extremes, and bad input."""
+
+import jax
+import numpy as np
+import pytest
+from elimination import ARMS, HORIZON, PRIVATE, algorithm, play
+
+import fedbandit_jax as fb
+from fedbandit_jax import driver
+from fedbandit_jax.algos import ELIMINATION
+from fedbandit_jax.process import UserProcess
+from fedbandit_jax.recording import StretchRecord
+
+FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
+
+
+def simulate(algo=FOUR, env=ARMS, **options):
+    return fb.simulate(env, algo, **{"horizon": HORIZON, "key": jax.random.key(0), "n_seeds": 3, **options})
+
+
+def test_seeds_side_by_side_equal_each_alone():
+    result = simulate()
+    np.testing.assert_array_equal(result.rounds, np.arange(1, HORIZON + 1))
+    for seed in range(3):
+        _, regret, counters, _ = play(FOUR, jax.random.fold_in(jax.random.key(0), seed), block=2**16)
+        np.testing.assert_allclose(result.regret[seed], regret, rtol=1e-6)
+        for name, curve in (result.communication | result.counts).items():
+            np.testing.assert_array_equal(curve[seed], counters[name])
+    assert len(np.unique(result.regret[:, -1])) > 1
+
+
+def test_records_on_a_logarithmic_axis():
+    fine, coarse = simulate(), simulate(stride="log")
+    np.testing.assert_array_equal(coarse.regret, fine.regret[:, coarse.rounds - 1])
+    np.testing.assert_array_equal(coarse.communication["bits"], fine.communication["bits"][:, coarse.rounds - 1])
+    ratios = np.diff(np.log(coarse.rounds[coarse.rounds > 100]))
+    assert ratios.max() < 0.05
+    assert coarse.rounds[0] == 1
+    assert coarse.rounds[-1] == HORIZON
+
+
+def test_interrupted_runs_continue(tmp_path, monkeypatch):
+    whole, add, calls = simulate(), StretchRecord.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    monkeypatch.setattr(StretchRecord, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(checkpoint=tmp_path / "run")
+    monkeypatch.setattr(StretchRecord, "add", add)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        simulate(FOUR.replace(epsilon=3.0), checkpoint=tmp_path / "run")
+    for _ in range(2):  # the second time it is finished, and read back
+        resumed = simulate(checkpoint=tmp_path / "run")
+        for name, curve in (whole.communication | whole.counts | {"regret": whole.regret}).items():
+            other = (resumed.communication | resumed.counts | {"regret": resumed.regret})[name]
+            np.testing.assert_array_equal(other, curve)
+
+
+@pytest.mark.parametrize("name", ELIMINATION)
+def test_numbers_do_not_recompile(name):
+    """Processes that differ in numbers are one program: the same structure, shapes and types."""
+    numbers = {"epsilon": [1e-3, 0.1, 7.0, 100.0], "scale": [1.0, 12.5], "delta": [0.1], "radius": ["theory", "exact"]}
+    if name == "DP-SE":
+        del numbers["radius"]
+    else:
+        numbers["failure"] = [0.01, 0.2]  # of DP-SE it decides how long epochs are
+    algo, spec = algorithm(name), fb.envs.arms().spec
+    variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
+    signatures = {
+        driver.signature(UserProcess(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5)) for variant in variants
+    }
+    assert len(variants) > 1
+    assert len(signatures) == 1
+
+
+@fb.pytree
+class Counting:
+    """Arms that count how often they are traced."""
+
+    inner: fb.envs.RandomArms
+    counter: tuple = fb.static()
+
+    @property
+    def spec(self):
+        return self.inner.spec
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def means(self, world):
+        return self.inner.means(world)
+
+    def answers(self, key, world, arm, size):
+        self.counter[0].append(1)
+        return self.inner.answers(key, world, arm, size)
+
+
+class Counter(list):
+    """Hashable by identity, so that it can be a static field."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self is other
+
+
+@pytest.mark.parametrize("name", ["Dist-DP-SE", *(pytest.param(n, marks=pytest.mark.slow) for n in ELIMINATION)])
+def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
+    monkeypatch.setattr(UserProcess, "check", lambda *_: None)  # which traces once more
+    options = dict(horizon=HORIZON, key=jax.random.key(0), n_seeds=3)
+    algo, epsilons = algorithm(name, growth=4), [0.5, 2.0, 8.0]
+    grid = None if name == "SE" else {"epsilon": epsilons}
+    counters = [Counter(), Counter()]
+    single = [
+        fb.simulate(
+            Counting(inner=ARMS, counter=(counters[0],)), algo if grid is None else algo.replace(epsilon=e), **options
+        )
+        for e in epsilons
+    ]
+    sweep = fb.sweep(Counting(inner=ARMS, counter=(counters[1],)), [algo], grid=grid, **options)
+    assert len(counters[0]) == len(counters[1]) > 0
+    for label, alone in zip(sweep.labels, single):
+        np.testing.assert_allclose(sweep[label].regret, alone.regret, rtol=1e-6)
+        for kind, curve in alone.communication.items():
+            np.testing.assert_array_equal(sweep[label].communication[kind], curve)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_extremes_fit(name):
+    """As many users as there may be, in few batches or many, and little or much privacy: all tables are finite."""
+    most, ring = 2**31 - 1 - 2**16, name != "DP-SE"
+    settings = [(most, 0.1, dict(growth=g, radius="exact")) for g in (4, 1024)] if ring else []
+    for horizon, epsilon, options in [*settings, (most, 0.1, {}), (10**4, 500.0, {}), (10**6, 1e-6, {})]:
+        algo, spec = algorithm(name, epsilon, **options), fb.envs.arms().spec
+        bound, certificate = (f(spec, horizon) for f in (algo.bind, algo.certificate))
+        assert np.isfinite(bound.radius[:, 1:]).all()
+        assert bound.users.min() > 0
+        assert certificate.claim == "certified"
+
+
+NUMBER = "epsilon must be finite and > 0"
+PAIRS = "mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none; .* got"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"epsilon": 0}, ValueError, f"{NUMBER}, got 0"),
+        ({"epsilon": -1.0}, ValueError, f"{NUMBER}, got -1.0"),
+        ({"epsilon": float("nan")}, ValueError, f"{NUMBER}, got nan"),
+        ({"epsilon": float("inf")}, ValueError, f"{NUMBER}, got inf"),
+        ({"epsilon": 1e4}, ValueError, r"epsilon must be in \[1e-09, 500\], got 10000.0"),
+        ({"epsilon": None}, TypeError, "epsilon must be a number > 0, got None"),
+        ({"epsilon": "1"}, TypeError, "epsilon must be a number > 0, got '1'"),
+        ({"mechanism": "none", "trust": "none"}, ValueError, "epsilon must be None with mechanism='none', got 1.0"),
+        ({"trust": "nobody"}, ValueError, f"{PAIRS} 'discrete_laplace', 'nobody'"),
+        ({"mechanism": "skellam", "trust": "local"}, ValueError, f"{PAIRS} 'skellam', 'local'"),
+        ({"radius": "small"}, ValueError, "radius must be one of 'theory', 'exact', got 'small'"),
+        (
+            {"mechanism": "laplace", "trust": "central", "radius": "exact"},
+            ValueError,
+            "radius must be 'theory' for DP-SE, which has its own, got 'exact'",
+        ),
+        ({"growth": 1}, ValueError, "growth must be >= 2, got 1"),
+        ({"growth": 2.0}, TypeError, "growth must be an integer >= 2, got 2.0"),
+        ({"growth": 2000}, ValueError, r"growth must be in \[2, 1024\], got 2000"),
+        ({"scale": 0.5}, ValueError, r"scale must be in \[1, 1.67772e\+07\], got 0.5"),
+        ({"scale": float("nan")}, ValueError, "scale must be in .*, got nan"),
+        ({"failure": 0.0}, ValueError, r"failure must be finite and > 0, got 0.0"),
+        ({"failure": 0.5}, ValueError, r"failure must be in \[0, 0.3\], got 0.5"),
+        ({"delta": 1.0}, ValueError, r"delta must be in \(0, 1\), got 1.0"),
+        ({"messages": 1}, TypeError, "messages must be True or False, got 1"),
+        (
+            {"mechanism": "laplace", "trust": "central", "messages": True},
+            ValueError,
+            "messages must be False where users add nothing to their rewards, got True",
+        ),
+    ],
+)
+def test_bad_algorithms(options, error, words):
+    with pytest.raises(error, match=words):
+        fb.algos.successive_elimination(
+            **{"epsilon": 1.0, "mechanism": "discrete_laplace", "trust": "secagg", **options}
+        )
+
+
+RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps a reward, at most 2.24; got epsilon = 500"
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "error", "words"),
+    [
+        (algorithm("SE"), {"horizon": 3}, ValueError, "horizon must be at least the number of arms 4, got 3"),
+        (
+            algorithm("SE"),
+            {"horizon": 2**31},
+            ValueError,
+            "horizon must be at most 2,147,418,111 users, got 2,147,483,648",
+        ),
+        (
+            algorithm("Dist-RDP-SE", 500.0, scale=200.0),
+            {"horizon": 400_000},
+            ValueError,
+            f"{RING}, .* batches of up to 65,536 users",
+        ),
+        (algorithm("Dist-CDP-SE", 500.0, scale=200.0, radius="exact"), {"horizon": 400_000}, ValueError, RING),
+        (
+            algorithm("CDP-SE", 1e-9, radius="exact"),
+            {},
+            ValueError,
+            r"epsilon must be larger: noise of scale 1,000,000,000 steps, at most 2\^25; got epsilon = 1e-09",
+        ),
+        (
+            algorithm("Dist-RDP-SE", 1.0, scale=2.0**12, messages=True),
+            {"horizon": 2**24},
+            ValueError,
+            "scale or horizon must be smaller: a ring of .* integers, at most 8,796,093,022,208; got .* 4,194,304",
+        ),
+        (
+            algorithm("Dist-DP-SE", messages=True),
+            {"horizon": 2**15},
+            ValueError,
+            "horizon must be shorter with messages=True: 4,096 users share noise at most; got .* up to 8,192 users",
+        ),
+        (
+            algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6),
+            {"horizon": 1000},
+            ValueError,
+            "failure must be larger with radius='exact' and so few users, got 1e-06",
+        ),
+        (
+            algorithm("Dist-DP-SE"),
+            {"env": fb.envs.sphere(1, 4, 5)},
+            TypeError,
+            "env must be multi-armed, such as fb.envs.arms",
+        ),
+        (
+            algorithm("SE", name="S"),
+            {"env": fb.envs.sphere(1, 1, 5)},
+            ValueError,
+            "S needs at least two arms, the environment has 1",
+        ),
+    ],
+)
+def test_bad_runs(algo, options, error, words, monkeypatch):
+    monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
+    with pytest.raises(error, match=words):
+        simulate(algo, **options)
+
+
+def test_replace_checks():
+    private, plain = algorithm("Dist-DP-SE"), algorithm("SE")
+    assert private.replace(epsilon=2.0).epsilon == 2.0
+    assert private.replace(growth=4).name == "Dist-DP-SE"
+    with pytest.raises(TypeError, match="Dist-DP-SE has no parameter epsilom"):
+        private.replace(epsilom=2.0)
+    with pytest.raises(TypeError, match="SE has no parameter epsilon, scale"):
+        plain.replace(epsilon=2.0, scale=2.0)
+    with pytest.raises(ValueError, match=f"{NUMBER}, got -2.0"):
+        private.replace(epsilon=-2.0)

@@ -1,0 +1,51 @@
+"""Successive elimination on four arms, one batch at a time: what its tests share."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos import ELIMINATION
+from fedbandit_jax.process import UserProcess
+from fedbandit_jax.recording import StretchRecord
+
+P = 0.1
+PRIVATE = tuple(name for name in ELIMINATION if name != "SE")
+RINGS = tuple(name for name in PRIVATE if name != "DP-SE")
+SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n != "Dist-DP-SE")) for n in RINGS]
+
+
+def algorithm(label, epsilon=1.0, **options):
+    mechanism, trust = ELIMINATION[label]
+    return fb.algos.successive_elimination(
+        epsilon=None if label == "SE" else epsilon, mechanism=mechanism, trust=trust, **options
+    )
+
+
+INIT, STEP = jax.jit(UserProcess.init), jax.jit(UserProcess.step)
+ARMS = fb.envs.arms(means=[0.1, 0.95, 0.45, 0.7])
+HORIZON, BLOCK = 9001, 64
+
+
+def play(algo, key, env=ARMS, block=BLOCK):
+    """The process, regret after every user, counters, and the learner after every batch."""
+    process = UserProcess(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
+    world, state = INIT(process, key)
+    record, states = StretchRecord(np.arange(1, HORIZON + 1), 1, 1), []
+    for k in range(process.n_steps):
+        world, state, metrics = STEP(process, key, world, state, jnp.int32(k))
+        record = record.add(jax.tree.map(lambda x: np.asarray(x)[None, None, None], metrics), [None])
+        states.append(state[1])
+    curves = record.curves()
+    assert record.played == HORIZON
+    assert (curves.status == 0).all()
+    counters = {name: curve[0, 0] for name, curve in (curves.communication | curves.counts).items()}
+    return process, curves.regret[0, 0], counters, states
+
+
+def lemma_2(b, size, n_active, s, h):
+    log = math.log(2 * n_active * b**2 / P)
+    return math.sqrt(math.log(4 * n_active * b**2 / P) / (2 * size)) + s * math.sqrt(log) / size + h * log / size
