@@ -5,30 +5,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from fedbandit_jax._core import validate
 from fedbandit_jax.algos import _spectral
+from fedbandit_jax.algos._budgeted import Budgeted
 from fedbandit_jax.algos._confidence import LogDetWidth
 from fedbandit_jax.algos._spectral import Spectral
-from fedbandit_jax.interfaces import Algorithm, Spec
+from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import calibration, releases
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
 from fedbandit_jax.schedules import Schedule
 
 TRUST = "silo_local_matrix"
-PRIVATE = ("calibration", "release", "spectral", "visits", "clip_rewards")  # parameters about privacy noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(Algorithm):
+class Recipe(Budgeted):
     """Parameters of FedUCB."""
 
-    factory: ClassVar[Callable[..., Any]]
+    private = ("calibration", "release", "spectral", "visits", "clip_rewards")
+    public = ("regularization",)
 
     name: str
     budget: Budget | None
@@ -43,25 +43,6 @@ class Recipe(Algorithm):
     subgaussian: float
     theta_norm: float
     exploration_scale: float
-
-    def parameters(self) -> tuple[str, ...]:
-        """What may vary: the fields of the budget if there is one, and of what is not about privacy in any case."""
-        own = tuple(name for name in super().parameters() if name != "budget")
-        if self.budget is None:
-            return tuple(name for name in own if name not in PRIVATE)
-        fields = (field.name for field in dataclasses.fields(Budget))
-        return (*(name for name in own if name != "regularization"), *fields)
-
-    def replace(self, **changes: Any) -> Any:
-        """Checked copy; epsilon, delta and adjacency change the budget."""
-        unknown = set(changes) - set(self.parameters())
-        if unknown:
-            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if self.budget is not None:
-            fields["budget"] = dataclasses.replace(self.budget, **inner)
-        return type(self).factory(**{**fields, **changes})
 
     def check(self, spec: Spec) -> None:
         """Is there somebody to talk to, and a bound on what one user contributes?"""

@@ -11,12 +11,13 @@ import numpy as np
 from fedbandit_jax import schedules
 from fedbandit_jax._core import validate
 from fedbandit_jax.algos import _confidence
+from fedbandit_jax.algos._budgeted import Budgeted
 from fedbandit_jax.algos._certify import certify, nothing_released
 from fedbandit_jax.algos._fixed_batch import BoundFedLinUCB
 from fedbandit_jax.algos._scheduled import BoundScheduled, scheduled
 from fedbandit_jax.algos._tracked import REFRESH
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.interfaces import Algorithm, Spec
+from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import calibration, releases
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import Calibration, calibrate
@@ -24,14 +25,14 @@ from fedbandit_jax.privacy.channel import Aggregated, Exact, Messages, Rounded
 from fedbandit_jax.privacy.protocols import Protocol
 from fedbandit_jax.schedules import LogDet, PrivateLogDet, Schedule, Setting
 
-# parameters about privacy noise
-PRIVATE = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
 MAX_SYNCS = 10**7  # whose variances are listed on the host
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FedLinUCB(Algorithm):
+class FedLinUCB(Budgeted):
     """See `fed_lin_ucb` and `private_fed_lin_ucb`."""
+
+    private = ("calibration", "release", "trust", "visits", "clip_rewards", "regularizer", "messages")
 
     name: str
     batch: int | Schedule
@@ -49,24 +50,6 @@ class FedLinUCB(Algorithm):
     subgaussian: float
     theta_norm: float
     exploration_scale: float
-
-    def parameters(self) -> tuple[str, ...]:
-        """What may vary: the fields of the budget if there is one, and of what is not about privacy in any case."""
-        own = tuple(name for name in super().parameters() if name != "budget")
-        if self.budget is None:
-            return tuple(name for name in own if name not in PRIVATE)
-        return (*own, *(field.name for field in dataclasses.fields(Budget))) if isinstance(self.budget, Budget) else own
-
-    def replace(self, **changes: Any) -> FedLinUCB:
-        """Checked copy; epsilon, delta and adjacency change the budget."""
-        unknown = set(changes) - set(self.parameters())
-        if unknown:
-            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        inner = {name: changes.pop(name) for name in tuple(changes) if name not in fields}
-        if isinstance(self.budget, Budget):
-            fields["budget"] = dataclasses.replace(self.budget, **inner)
-        return _checked(**{**fields, **changes})
 
     @property
     def schedule(self) -> Schedule:
@@ -371,3 +354,6 @@ def _checked(**fields: Any) -> FedLinUCB:
             "lazy must be True with trust='local': a silo sees no raw statistics it could learn from, got False"
         )
     return FedLinUCB(**fields)
+
+
+FedLinUCB.factory = _checked

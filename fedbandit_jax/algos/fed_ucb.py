@@ -95,6 +95,7 @@ def fed_ucb(
     Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on what all had released at the last synchronisation plus
     its own statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its
     batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, Lambda a bound on the noise's norm.
+    `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
 
     Trust: silo-local, as `private_fed_lin_ucb`. As printed (the default) the algorithm is not private, whatever its
     noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.private_logdet()` and

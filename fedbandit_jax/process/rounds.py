@@ -40,7 +40,7 @@ class RoundProcess:
 
     @property
     def workspace(self) -> int:
-        """Nothing large beside the state."""
+        """Nothing beside the state that would be kept from round to round."""
         return 0
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:

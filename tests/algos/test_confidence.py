@@ -93,7 +93,7 @@ def test_known_noise_covers_whole_private_runs(key):
             world, state, _ = process.step(key, *carry, k)
             error = state.estimate.posterior.theta[:, 0] - world.theta
             v = jnp.linalg.inv(state.estimate.posterior.inverse[..., 0])
-            return (world, state), jnp.sqrt(error @ v @ error) / state.width(25 * (k + 1.0))
+            return (world, state), jnp.sqrt(error @ v @ error) / state.estimate.width(25 * (k + 1.0))
 
         return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].max()
 

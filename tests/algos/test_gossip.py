@@ -32,16 +32,18 @@ def run(env, algo, key, horizon=T):
     """The bound algorithm, regret of every round, counters, and how many synchronisations (steps, gamma, C) there
     were."""
     process = RoundProcess(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+    carry, (regret, report, synced) = play(process, key)
+    counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
+    return process.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
 
+
+@jax.jit
+def play(process, key):
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), (metrics.regret, metrics.report, state.synced)
 
-    carry, (regret, report, synced) = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(process.n_steps)))(
-        process.init(key)
-    )
-    counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
-    return process.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
+    return jax.lax.scan(body, process.init(key), np.arange(process.n_steps))
 
 
 GRAPHS = {
@@ -139,8 +141,10 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
         algo = fb.algos.gossip_fed_ucb(nx.path_graph(M), 2, LITTLE, schedule=S.logdet(12.0, trigger))
         _, regret, _, synced, _ = run(script, algo, key)
         monkeypatch.setattr("fedbandit_jax.algos._gossip.REFRESH", 3)
+        play.clear_cache()
         _, again, _, synced_again, _ = run(script, algo, key)
         monkeypatch.undo()
+        play.clear_cache()
         np.testing.assert_array_equal(synced, synced_again)
         np.testing.assert_allclose(regret, again, atol=2e-5)
 
@@ -149,14 +153,14 @@ def test_seeds_side_by_side_equal_each_alone(key):
     env = fb.envs.gap(4, 5, 3)
     algo = fb.algos.gossip_fed_ucb(nx.path_graph(4), 2, LITTLE, schedule=S.logdet(10.0, "dp20"))
     many = fb.simulate(env, algo, horizon=41, key=key, n_seeds=3)
-    for i in range(3):
+    for i in range(0, 3, 2):
         _, regret, counts, *_ = run(env, algo, jax.random.fold_in(key, i), 41)
         np.testing.assert_allclose(many.regret[i], np.cumsum(regret), atol=1e-3)
         assert {name: many.counts[name][i, -1] for name in counts} == counts
 
 
 def test_denser_graphs_have_less_regret():
-    """Complete < ring < nobody, by more than two standard errors of paired differences over 8 seeds."""
+    """Complete < ring < nobody, by more than two standard errors of paired differences over 6 seeds."""
     env = fb.envs.gap(6, 8, 4)
     algos = {
         name: fb.algos.gossip_fed_ucb(graph, 1, schedule=S.logdet(10.0), regularization=0.2)
@@ -166,7 +170,7 @@ def test_denser_graphs_have_less_regret():
             ("nobody", nx.empty_graph(6)),
         )
     }
-    result = fb.sweep(env, algos, horizon=400, key=jax.random.key(1), n_seeds=8, stride=400)
+    result = fb.sweep(env, algos, horizon=200, key=jax.random.key(1), n_seeds=6, stride=200)
     finals = [result[name].regret[:, -1] for name in algos]
     for less, more in itertools.pairwise(finals):
         difference = more - less

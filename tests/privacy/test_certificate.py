@@ -93,7 +93,7 @@ def test_certificates_of_endless_runs():
     """10^9 synchronisations are certified without being listed; running them is refused."""
     algo = fb.algos.private_fed_lin_ucb(BUDGET)
     assert algo.certificate(UNIT, 25 * 10**9).releases_per_user == 30
-    with pytest.raises(ValueError, match="horizon must be at most 10,000,000 batches of 25 rounds, got 25000000000"):
+    with pytest.raises(ValueError, match="horizon must allow at most 10,000,000 synchronisations, got 25000000000"):
         algo.bind(UNIT, 25 * 10**9)
 
 
