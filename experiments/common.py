@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import jax
 import matplotlib.pyplot as plt
+import numpy as np
 import tyro
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
 
@@ -128,6 +131,15 @@ class Options(Size):
 
 
 @dataclasses.dataclass(frozen=True)
+class DubeyOptions(Size):
+    """Size of a figure of Dubey & Pentland (2020)."""
+
+    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100)) -> dict[str, Any]:
+        """As `Size.run`; the paper has 100 seeds, the default 8."""
+        return {**super().run(*horizons), "n_seeds": self.pick(*seeds), "stride": "log"}
+
+
+@dataclasses.dataclass(frozen=True)
 class RealOptions(Options):
     """Options of a figure on real data.
 
@@ -162,6 +174,29 @@ def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Resul
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{suffix}.png')}")
+
+
+def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over seeds (the first axis) and its standard error."""
+    return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
+
+
+def per_agent(result: fb.Result) -> np.ndarray:
+    """Cumulative regret of the mean agent under one algorithm, (n_seeds, n_records)."""
+    return result.regret / result.config["environment"]["spec"]["n_agents"]
+
+
+def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
+    """Per-agent regret over rounds with a band of one standard error."""
+    mean, error = mean_error(per_agent(result))
+    (line,) = ax.plot(result.rounds, mean, **style)
+    ax.fill_between(result.rounds, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
+
+
+def save(name: str, options: Size, figure: Figure) -> None:
+    """Write the picture and say where."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{name}.png')}")
 
 
 def arms_figure(number: int, names: tuple[str, ...], panels: dict[str, tuple[str, float]], doc: str | None) -> None:

@@ -206,12 +206,13 @@ class LogDet(Schedule):
 
     threshold: float | str
     trigger: str
+    max_syncs: int | None
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
 
     def n_syncs(self, horizon: int) -> int:
-        """Any round may synchronise."""
-        return horizon
+        """`max_syncs`, or one in every round."""
+        return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def shift(self, setting: Setting) -> float:
         """M (rho_max - rho_min) as printed."""
@@ -222,7 +223,7 @@ class LogDet(Schedule):
         return BoundLogDet(threshold=np.float32(_threshold(self.threshold, setting)))
 
 
-def logdet(threshold: float | str = "M log T", trigger: str = "zc24") -> LogDet:
+def logdet(threshold: float | str = "M log T", trigger: str = "zc24", *, max_syncs: int | None = None) -> LogDet:
     """When some agent has g_i >= D / Dt: Algorithm 1 of Dubey & Pentland (2020), line 12. It leaks.
 
     Args:
@@ -230,11 +231,12 @@ def logdet(threshold: float | str = "M log T", trigger: str = "zc24") -> LogDet:
             rho_min)) + 1) (Theorem 1), or "M^1.5", D = T ln(MT) / (d M) (Remark 1).
         trigger: "zc24", as Zhou & Chowdhury (2024) restate it; "dp20", as printed: log det (V_i + M (rho_max - rho_min)
             I) - log det V for g_i, the same without privacy noise.
+        max_syncs: no more synchronisations than these, so that less noise is needed; default: one per round.
 
     Raises:
         ValueError, TypeError: naming the argument and its value.
     """
-    return LogDet(_checked(threshold), validate.one_of("trigger", trigger, TRIGGERS))
+    return LogDet(_checked(threshold), validate.one_of("trigger", trigger, TRIGGERS), _most(max_syncs))
 
 
 class Sparse(NamedTuple):
@@ -341,9 +343,11 @@ def private_logdet(
     share = float(validate.non_negative("share", share))
     if not 0 < share < 1:
         raise ValueError(f"share must be in (0, 1), so that the shares of tests and releases add up to 1, got {share}")
-    if max_syncs is not None:
-        validate.integer("max_syncs", max_syncs, at_least=1)
-    return PrivateLogDet(_checked(threshold), share, max_syncs)
+    return PrivateLogDet(_checked(threshold), share, _most(max_syncs))
+
+
+def _most(max_syncs: int | None) -> int | None:
+    return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)
 
 
 def _checked(threshold: float | str) -> float | str:

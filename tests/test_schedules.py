@@ -62,6 +62,7 @@ def test_logdet():
     assert asked(S.logdet(0.55), gained, 20) == [6, 12, 18]
     assert asked(S.logdet(3.0), gained, 20) == []
     assert S.logdet().n_syncs(20) == 20
+    assert S.logdet(max_syncs=7).n_syncs(20) == 7
 
 
 def test_thresholds_of_the_paper():

@@ -145,6 +145,8 @@ def gossip_fed_ucb(
         raise TypeError(
             f"schedule must be fb.schedules.logdet(...), agents without a controller have no other, got {schedule!r}"
         )
+    if schedule.max_syncs is not None:
+        raise ValueError(f"schedule must have max_syncs=None, nobody counts all synchronisations, got {schedule!r}")
     networks.network(graph, gamma)
     if name is None:
         name = "Gossip-FedUCB" if budget is None else "Private-Gossip-FedUCB"

@@ -186,6 +186,7 @@ def test_denser_graphs_have_less_regret():
         (nx.Graph([(0, 1), (2, 3)]), 1, {}, ValueError, "graph must be connected, got 2 components"),
         ([(0, 1)], 1, {}, TypeError, "graph must be an undirected networkx.Graph, got a list"),
         (nx.path_graph(4), 1, dict(schedule=S.every(3)), TypeError, "schedule must be fb.schedules.logdet"),
+        (nx.path_graph(4), 1, dict(schedule=S.logdet(max_syncs=3)), ValueError, "schedule must have max_syncs=None"),
         (nx.path_graph(4), 1, dict(alpha=0), ValueError, "alpha must be in \\(0, 1\\), got 0"),
     ],
 )

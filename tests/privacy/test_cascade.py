@@ -1,11 +1,15 @@
 """The batch cascade: replacing one user changes later actions of the batch, unless agents are lazy (spec 1)."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import silent
 
 import fedbandit_jax as fb
+from fedbandit_jax.privacy.budget import MATRIX_SENSITIVITY_SQ
+from fedbandit_jax.privacy.encoding import unpack
+from fedbandit_jax.privacy.protocols import SiloLocalMatrix
 from fedbandit_jax.process import RoundProcess
 
 B, K, D = 25, 100, 10
@@ -80,6 +84,27 @@ def test_joint_sensitivity_is_attained():
         covariance = (a**2).sum(1) ** 2 + (b**2).sum(1) ** 2 - 2 * inner**2
         assert (bias + covariance).max() <= 4.5 + 1e-9
         assert ((a * ya) ** 2).sum(1).max() + ((a**2).sum(1) ** 2).max() <= 2 + 1e-9
+        assert (bias + covariance / 2).max() <= MATRIX_SENSITIVITY_SQ["replace"] + 1e-9  # noise on the joint matrix
+        removed = ((a * ya) ** 2).sum(1) + (a**2).sum(1) ** 2 / 2
+        assert removed.max() <= MATRIX_SENSITIVITY_SQ["add_remove"] + 1e-9
+    x = np.array([1.0, 0])  # both are attained: by x' = -x, and by nobody
+    assert np.sum((x + x) ** 2) == MATRIX_SENSITIVITY_SQ["replace"]
+    assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == MATRIX_SENSITIVITY_SQ["add_remove"]
+
+
+def test_noise_on_the_joint_matrix(key):
+    """(N + N') / sqrt 2 of (d + 1) x (d + 1): variance s^2 on the bias and off the diagonal, 2 s^2 on it, all
+    uncorrelated."""
+    protocol, d, n = SiloLocalMatrix(std=np.array([1.5, 2.0])), 3, 20_000
+    draw = jax.vmap(lambda key: protocol.noise(key, 1, (), np.zeros((0, d, 2)), np.zeros((0, 2)))[0])
+    total = np.asarray(jax.vmap(lambda v: unpack(v, d))(draw(jax.random.split(key, n))), float)
+    silo = jax.vmap(lambda key: unpack(protocol.randomize(key, jnp.int32(1), 1, jnp.zeros(9)), d))
+    for noise, std in ((total, 2.5), (np.asarray(silo(jax.random.split(key, n)), float), 2.0)):
+        expected = np.array([[2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1]]) * std**2
+        np.testing.assert_allclose(noise.var(0), expected, rtol=5 * np.sqrt(2 / n))
+        np.testing.assert_array_equal(noise[..., :d], np.swapaxes(noise[..., :d], 1, 2))
+        entries = np.stack([noise[:, 0, 0], noise[:, 0, 1], noise[:, 0, 3], noise[:, 2, 3], noise[:, 2, 2]])
+        assert np.abs(np.corrcoef(entries) - np.eye(5)).max() < 5 / np.sqrt(n)
 
 
 @pytest.mark.parametrize("loud", [50.0, -50.0, np.inf, np.nan])

@@ -1,0 +1,86 @@
+"""Decentralised FedUCB (Algorithm 3 of Dubey & Pentland, 2020): regret against the network and the messages' time to
+live.
+
+python experiments/dubey2020_networks.py [--smoke | --full]
+
+Above, the graphs; agents of one colour are a clique of the power graph at gamma = 2, who answer each other's requests.
+Below, group regret against gamma, and messages x hops; the grey lines are a controller and agents who never talk. A
+larger gamma makes cliques larger, and splits what is learned over gamma estimators: the paper's factor sqrt(chi gamma).
+"""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import networkx as nx
+import numpy as np
+import tyro
+from common import Size
+from matplotlib.axes import Axes
+
+import fedbandit_jax as fb
+
+M = 16
+GAMMAS = (1, 2, 3, 4)
+SCHEDULE = fb.schedules.logdet(20.0)
+COMMON: dict[str, Any] = dict(schedule=SCHEDULE, regularization=1 / M)
+
+
+def draw(name: str, ax: Axes, gamma: int) -> None:
+    """A graph, coloured by clique."""
+    graph = fb.networks.make(name, M)
+    network = fb.networks.network(graph, min(gamma, max(1, nx.diameter(graph))))
+    if name in ("line", "ring", "grid", "hierarchical"):
+        layout = nx.kamada_kawai_layout(graph)
+    else:
+        layout = nx.circular_layout(graph)
+    colours = plt.get_cmap("tab20")(network.clique % 20)
+    nx.draw_networkx(graph, layout, ax=ax, node_color=colours, node_size=70, with_labels=False, edge_color="#999999")
+    ax.set_title(f"{name}, cliques: {network.n_cliques}", fontsize="small")
+    ax.axis("off")
+
+
+def curve(ax: Axes, name: str, gammas: list[int], values: dict[str, np.ndarray], colour: str) -> None:
+    """Mean and standard error over seeds, by gamma."""
+    finals = np.stack([values[f"{name}, γ={gamma}"] for gamma in gammas])
+    ax.errorbar(
+        gammas, finals.mean(1), finals.std(1, ddof=1) / finals.shape[1] ** 0.5, fmt="o-", color=colour, label=name
+    )
+
+
+def main(options: Size) -> None:
+    env = fb.envs.gap(n_agents=M, n_arms=10, dim=5)
+    chosen: dict[str, list[int]] = {}
+    algos: dict[str, fb.Algorithm] = {
+        "controller": fb.algos.fed_ucb(**COMMON),
+        "nobody talks": fb.algos.gossip_fed_ucb(nx.empty_graph(M), **COMMON),
+    }
+    for name in options.pick(("star",), tuple(fb.networks.GRAPHS), tuple(fb.networks.GRAPHS)):
+        graph = fb.networks.make(name, M)
+        chosen[name] = [gamma for gamma in GAMMAS if gamma <= nx.diameter(graph)]
+        algos |= {f"{name}, γ={gamma}": fb.algos.gossip_fed_ucb(graph, gamma, **COMMON) for gamma in chosen[name]}
+    result = fb.sweep(env, algos, **options.run(48, 3_000, 24_000))
+    regret = {label: result[label].regret[:, -1] for label in result}
+    hops = {label: result[label].counts["hops"][:, -1] for label in result}
+    figure = plt.figure(figsize=(14.0, 8.0), layout="constrained")
+    halves: Any = figure.subfigures(2, 1, height_ratios=(1, 2))
+    above, below = halves
+    for ax, name in zip(above.subplots(1, len(chosen), squeeze=False)[0], chosen):
+        draw(name, ax, 2)
+    left, right = below.subplots(1, 2)
+    for i, (name, gammas) in enumerate(chosen.items()):
+        for ax, values in ((left, regret), (right, hops)):
+            curve(ax, name, gammas, values, fb.plotting.COLOURS[i])
+    for label, style in (("controller", "--"), ("nobody talks", ":")):
+        left.axhline(regret[label].mean(), color="grey", linestyle=style, label=label)
+    left.set(xlabel="time to live γ", ylabel=f"group regret after {result.rounds[-1]} rounds", xticks=GAMMAS)
+    right.set(xlabel="time to live γ", ylabel="messages × hops", yscale="log", xticks=GAMMAS)
+    right.legend(*left.get_legend_handles_labels(), fontsize="small", ncols=2, loc="lower right")
+    print(result.summary())
+    if not options.smoke:
+        result.save("results/dubey2020_networks")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / 'dubey2020_networks.png')}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Size, description=__doc__))
