@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 
 from fedbandit_jax.process import Process
@@ -30,6 +31,9 @@ def describe(value: Any) -> Any:
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [describe(v) for v in value]
+    if isinstance(value, nx.Graph):
+        edges = sorted(sorted(edge) for edge in value.edges)
+        return {"type": type(value).__name__, "nodes": len(value), "edges": describe(np.array(edges).reshape(-1, 2))}
     if isinstance(value, (np.ndarray, jax.Array)) and value.ndim:
         array = np.asarray(value)
         digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]

@@ -207,3 +207,14 @@ def test_certificate_claims_nothing():
     assert certificate.claim == "none"
     assert certificate.epsilon_exact == np.inf
     assert certificate.releases == 50  # of an estimator that is used every second round
+
+
+def test_checkpoints_know_the_graph(tmp_path, key):
+    """Two graphs of as many edges are two runs, though their programs are one."""
+    env, path = fb.envs.gap(4, 4, 3), tmp_path / "run"
+    star, line = (fb.algos.gossip_fed_ucb(graph) for graph in (nx.star_graph(3), nx.path_graph(4)))
+    options = dict(horizon=5, key=key, n_seeds=1, checkpoint=path)
+    result = fb.simulate(env, star, **options)
+    assert result.config["algorithms"][star.name]["graph"]["nodes"] == 4
+    with pytest.raises(ValueError, match="belongs to another run"):
+        fb.simulate(env, line, **options)
