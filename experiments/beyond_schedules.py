@@ -27,7 +27,7 @@ FAMILIES = {
     "sparse vector, 0.02 ε, S = 64": [S.private_logdet(d, share=0.02, max_syncs=64) for d in THRESHOLDS],
     "sparse vector, 0.1 ε, S = T": [S.private_logdet(d, share=0.1) for d in THRESHOLDS],
     "raw log det, S = 64": [S.logdet(d, max_syncs=64) for d in (3.0, *THRESHOLDS[:4])],
-    "FedUCB as printed": [S.logdet("M log T"), S.logdet("M^1.5"), S.logdet(10.0), S.every(1)],
+    "FedUCB, raw log det": [S.logdet("M log T"), S.logdet("M^1.5"), S.logdet(10.0), S.every(1)],
 }
 
 

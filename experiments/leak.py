@@ -25,13 +25,13 @@ import fedbandit_jax as fb
 from fedbandit_jax.audits import brink, timing, transcript
 
 BUDGET, DELTA = fb.privacy.Budget(1.0, 0.1), 1e-6
-PRINTED = fb.algos.fed_ucb(BUDGET)
-D = brink(PRINTED)
+FEDUCB = fb.algos.fed_ucb(BUDGET)
+D = brink(FEDUCB)
 ALGOS = {
-    "as printed": PRINTED.replace(schedule=fb.schedules.logdet(D)),
-    "sparse vector, half of ε": PRINTED.replace(schedule=fb.schedules.private_logdet(D, share=0.5), lazy=True),
-    "sparse vector, a tenth of ε": PRINTED.replace(schedule=fb.schedules.private_logdet(D, share=0.1), lazy=True),
-    "fixed batch": PRINTED.replace(schedule=fb.schedules.every(1)),
+    "FedUCB": FEDUCB.replace(schedule=fb.schedules.logdet(D)),
+    "sparse vector, half of ε": FEDUCB.replace(schedule=fb.schedules.private_logdet(D, share=0.5), lazy=True),
+    "sparse vector, a tenth of ε": FEDUCB.replace(schedule=fb.schedules.private_logdet(D, share=0.1), lazy=True),
+    "fixed batch": FEDUCB.replace(schedule=fb.schedules.every(1)),
 }
 CASES = {name: timing(algo, name=name) for name, algo in ALGOS.items()}
 
@@ -56,14 +56,14 @@ def bounds(ax: Axes, sizes: list[int], key) -> None:
         shown = [dataclasses.replace(case, delta=DELTA).run(key, n_runs=n).epsilon_lower for n in sizes]
         print(f"{name}: epsilon >= " + ", ".join(f"{e:.2f} (N = {n:,})" for e, n in zip(shown, sizes)))
         ax.semilogx(sizes, shown, "o-", color=colour, label=name)
-    ax.axhline(BUDGET.epsilon, color="grey", linestyle="--", label="ε of the noise")
+    ax.axhline(BUDGET.epsilon, color="grey", linestyle="--", label="ε of the noise, at δ = 0.1")
     ax.set(xlabel="observations of Alice, and of Tracy", ylabel="ε shown", title=f"(b) schedule alone, δ = {DELTA:g}")
 
 
 def messages(ax: Axes, n_runs: int, key) -> None:
     """x y of silo i, as silo j has it after round 1."""
     bins = list(np.linspace(-40, 40, 81))
-    for name, hatch in (("as printed", "-"), ("fixed batch", ":")):
+    for name, hatch in (("FedUCB", "-"), ("fixed batch", ":")):
         case, algo = CASES[name], ALGOS[name]
         for who, (contexts, answers), colour in (("Alice", case.data, 0), ("Tracy", case.neighbour, 2)):
             env = fb.envs.script(contexts, answers)
@@ -85,7 +85,7 @@ def main(options: Size) -> None:
     messages(axes[2], options.pick(100, 20_000, 100_000), key)
     for ax in axes:
         ax.legend(fontsize="small")
-    print(f"\nCertificate of FedUCB as printed\n{ALGOS['as printed'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
+    print(f"\nCertificate of FedUCB\n{ALGOS['FedUCB'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
     options.folder.mkdir(parents=True, exist_ok=True)
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / 'leak.png')}")
 

@@ -27,8 +27,10 @@ from fedbandit_jax.privacy.noise import discrete_laplace
 
 TRIGGERS = ("zc24", "dp20")
 THRESHOLDS = ("M log T", "M^1.5")
+READS = ("nothing", "log_det", "users")
 FIXED = "fixed in advance, not private"
 UNITS = 64  # of a private test: the most that one user adds
+LEAST = 1e-5  # epsilon of a private test
 
 
 class Setting(NamedTuple):
@@ -66,10 +68,10 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A schedule. Subclass it, define `n_syncs` and `bind`; see `fb.schedules`."""
+    """A schedule. Subclass it, define `n_syncs`, and `bind`, which returns a `Bound`; the README has an example."""
 
     leaks: ClassVar[bool] = True
-    """May when it synchronises depend on data without noise? Then no certificate claims anything."""
+    """May when it synchronises depend on data without noise? Unless it says no, no certificate claims anything."""
     sentence: ClassVar[str] = "of the user's own"
     """What a certificate says of it."""
 
@@ -303,6 +305,9 @@ class PrivateLogDet(Schedule):
         """D and the epsilon of the tests as numbers."""
         if setting.epsilon is None:
             raise ValueError("private_logdet spends a share of a budget, and there is none: use fb.schedules.logdet")
+        spent = np.min(self.pure(setting.epsilon))
+        if spent < LEAST:
+            raise ValueError(f"share * epsilon must be at least {LEAST:g} for integers of 32 bits, got {spent:g}")
         return BoundPrivateLogDet(
             threshold=np.float32(_threshold(self.threshold, setting)),
             epsilon=np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0)),
@@ -319,8 +324,7 @@ def private_logdet(
     V being the same for all of them: to first order the same, and a plain sum, of which one user is one term of at most
     ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on it (Dwork & Roth 2014, Section 3.6,
     noise of Lyu, Su & Li 2017): noise on its threshold, fresh noise in every round, stop at the first that is above.
-    Terms are rounded up to 64ths of the most that one may be, and added to discrete Laplace noise: integers, with no
-        rounding error.
+    Terms are rounded up to 64ths of the most that one may be, and added to discrete Laplace noise: all are integers.
 
     Why it is private, if agents act on synchronised statistics only. A user is a term of the sums of one silo, from her
     round to the end of her epoch; the release that ends it takes her into the statistics, whose noise is calibrated for
@@ -346,13 +350,29 @@ def private_logdet(
     return PrivateLogDet(_checked(threshold), share, _most(max_syncs))
 
 
+def check(schedule: Schedule, bound: Any) -> None:
+    """Does a schedule say what it reads? Raises a ValueError or TypeError that names it."""
+    name = type(schedule).__name__
+    if not isinstance(bound, Bound):
+        raise TypeError(f"{name}.bind must return an fb.schedules.Bound, got {bound!r}")
+    if bound.reads not in READS:
+        choices = ", ".join(map(repr, READS))
+        raise ValueError(f"{type(bound).__name__}.reads must be one of {choices}, got {bound.reads!r}")
+    noiseless = bound.reads == "log_det" or (bound.reads == "users" and not np.max(schedule.pure(1.0)) > 0)
+    if noiseless and not schedule.leaks:
+        raise ValueError(f"{name}.leaks must be True: it reads {bound.reads!r} and spends no epsilon, got False")
+
+
 def _most(max_syncs: int | None) -> int | None:
     return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)
 
 
 def _checked(threshold: float | str) -> float | str:
     if isinstance(threshold, str):
-        return validate.one_of("threshold", threshold, THRESHOLDS)
+        if threshold not in THRESHOLDS:
+            choices = " or ".join(map(repr, THRESHOLDS))
+            raise ValueError(f"threshold must be a number > 0, {choices}, got {threshold!r}")
+        return threshold
     return validate.positive("threshold", threshold)
 
 

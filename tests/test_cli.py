@@ -55,7 +55,7 @@ def test_simulate_fed_ucb(tmp_path, capsys, graph):
     assert main([*command, "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     for words in (
-        "as printed",
+        "Private-FedUCB, leaky",
         "the schedule leaks",
         "sparse vector test",
         *(("Gossip-FedUCB", "hops") if graph else ()),
@@ -72,7 +72,7 @@ def test_simulate_fed_ucb(tmp_path, capsys, graph):
         ("--gamma 2", "gamma must be 1 without a graph, got 2"),
         ("--agents 1", "needs at least two agents"),
         ("--threshold 0", "threshold must be finite and > 0, got 0.0"),
-        ("--threshold abc", "threshold must be one of 'M log T', 'M^1.5', got 'abc'"),
+        ("--threshold abc", "threshold must be a number > 0, 'M log T' or 'M^1.5', got 'abc'"),
         ("--share 1", "share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0"),
         ("--arms 100", "n_arms must be <= dim^2 = 25"),
     ],

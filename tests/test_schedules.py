@@ -201,6 +201,22 @@ def test_a_schedule_of_ones_own(monkeypatch):
     assert algo.certificate(env.spec, 16).claim == "none"
 
 
+class Raw(S.LogDet):
+    """Reads log-determinants and says that it does not leak."""
+
+    leaks = False
+
+
+def test_schedules_that_read_data_cannot_say_that_they_do_not():
+    env, budget = fb.envs.gap(2, 5, 3), fb.privacy.Budget(1.0, 0.1)
+    for algo in (
+        fb.algos.private_fed_lin_ucb(budget, batch=Raw(5.0, "zc24", None)),
+        fb.algos.fed_ucb(budget, schedule=Raw(5.0, "zc24", None)),
+    ):
+        with pytest.raises(ValueError, match=r"Raw.leaks must be True: it reads 'log_det' and spends no epsilon"):
+            algo.certificate(env.spec, 20)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
@@ -209,12 +225,13 @@ def test_a_schedule_of_ones_own(monkeypatch):
         (lambda: S.geometric(2, 0), ValueError, "first must be >= 1, got 0"),
         (lambda: S.logdet(0), ValueError, "threshold must be finite and > 0, got 0"),
         (lambda: S.logdet(-1.0), ValueError, "threshold must be finite and > 0, got -1.0"),
-        (lambda: S.logdet("T"), ValueError, "threshold must be one of 'M log T', 'M\\^1.5', got 'T'"),
+        (lambda: S.logdet("T"), ValueError, "threshold must be a number > 0, 'M log T' or 'M.1.5', got 'T'"),
         (lambda: S.logdet(trigger="zc"), ValueError, "trigger must be one of 'zc24', 'dp20', got 'zc'"),
         (lambda: S.private_logdet(share=0), ValueError, "share must be in \\(0, 1\\), so that .* add up to 1, got 0"),
         (lambda: S.private_logdet(share=1.5), ValueError, "share must be in \\(0, 1\\), .* got 1.5"),
         (lambda: S.private_logdet(share="0.1"), TypeError, "share must be a number >= 0, got '0.1'"),
         (lambda: S.private_logdet(max_syncs=0), ValueError, "max_syncs must be >= 1, got 0"),
+        (lambda: S.private_logdet().bind(SETTING._replace(epsilon=1e-5)), ValueError, "must be at least 1e-05"),
         (lambda: S.private_logdet().bind(SETTING._replace(epsilon=None)), ValueError, "spends a share of a budget"),
     ],
 )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fedbandit_jax import schedules
 from fedbandit_jax._core import control, random, ridge, struct
 from fedbandit_jax.algos import _estimate, _local
 from fedbandit_jax.algos._confidence import KnownNoise, LogDetWidth, Width
@@ -221,9 +222,10 @@ def scheduled(
     schedule: Schedule, setting: Setting, *, regularization: Any, first_regularization: Any = None, **bound: Any
 ) -> BoundScheduled:
     """`BoundScheduled` with the schedule bound to its setting."""
-    shift = schedule.shift(setting)
+    shift, chosen = schedule.shift(setting), schedule.bind(setting)
+    schedules.check(schedule, chosen)
     return BoundScheduled(
-        schedule=schedule.bind(setting),
+        schedule=chosen,
         shift=np.float32(shift),
         shifts=shift > 0,
         regularization=regularization,

@@ -148,6 +148,8 @@ class FedLinUCB(Budgeted):
         if self.budget is None:
             return no_privacy("not a private algorithm: no noise is added")
         self._check(spec)
+        if isinstance(self.batch, Schedule):
+            self.bind(spec, horizon)  # what it reads is checked there
         noises = self.calibrate(spec, horizon)
         if not noises:
             return nothing_released(f"no synchronisation in {horizon} rounds", lazy=self.lazy)
@@ -328,6 +330,9 @@ def _checked(**fields: Any) -> FedLinUCB:
             raise ValueError(f"batch must have trigger 'zc24' (others need FedUCB's rho_max), got {fields['batch']!r}")
         if isinstance(fields["batch"], PrivateLogDet) and fields["budget"] is None:
             raise ValueError("batch must be a number or a schedule without a budget of its own, got private_logdet")
+    elif isinstance(fields["batch"], str) or callable(fields["batch"]):
+        raise
+        TypeError(f"batch must be an integer or a schedule such as fb.schedules.every(25), got {fields['batch']!r}")
     else:
         fields["batch"] = validate.integer("batch", fields["batch"], at_least=1)
     calibration.check(

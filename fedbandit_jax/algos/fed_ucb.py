@@ -60,6 +60,7 @@ class FedUCB(Recipe):
         """What this run proves."""
         if self.budget is None:
             return no_privacy("not a private algorithm: no noise is added")
+        self.bind(spec, horizon)  # what the schedule reads is checked there
         noises = self.calibrate(spec, horizon)
         if not noises:
             return nothing_released(f"no synchronisation in {horizon} rounds", lazy=self.lazy)
@@ -99,7 +100,8 @@ def fed_ucb(
 
     Trust: silo-local, as `private_fed_lin_ucb`. As printed (the default) the algorithm is not private, whatever its
     noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.private_logdet()` and
-    `lazy=True` it is certified.
+    `lazy=True` it is certified. Noise and constants are by default exact and several times smaller than printed, which
+    are `calibration="theorem"`, `spectral="theory"` and `logdet(trigger="dp20")`.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`; None: no noise.

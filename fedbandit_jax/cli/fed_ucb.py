@@ -35,7 +35,7 @@ def simulate(
 ) -> None:
     """Compare schedules of synchronisation on the instance of Dubey & Pentland (2020): adaptive or not, leaky or not.
 
-    FedUCB synchronises when some agent has learned enough, which tells about its users: without noise, and as printed,
+    FedUCB synchronises when some agent has learned enough, which tells about its users: without noise, and
     with noise on everything but that. Beside it Private-FedLinUCB, certified, which asks the same question by a sparse
     vector test, or synchronises ever more rarely. With --graph also agents who pass messages on, without a controller.
     Prints regrets, paired differences, rounds of communication and certificates; writes OUT/fed_ucb.npz, .json and
@@ -83,7 +83,7 @@ def simulate(
     fixed = fb.schedules.geometric(growth)
     algos = [
         fb.algos.fed_ucb(schedule=asked, regularization=1 / agents, exploration_scale=scale),
-        fb.algos.fed_ucb(budget, schedule=asked, exploration_scale=scale, name="Private-FedUCB, as printed"),
+        fb.algos.fed_ucb(budget, schedule=asked, exploration_scale=scale, name="Private-FedUCB, leaky"),
         fb.algos.private_fed_lin_ucb(budget, batch=private, name="Private-FedLinUCB, sparse vector", **best),
         fb.algos.private_fed_lin_ucb(budget, batch=fixed, name=f"Private-FedLinUCB, {growth:g}-fold rounds", **best),
     ]

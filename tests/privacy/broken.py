@@ -253,7 +253,7 @@ def broken_fed_ucb():
     """Algorithm 1 of Dubey & Pentland (2020) as printed: Example 3.1 of Zhou & Chowdhury (2024)."""
     algo = fb.algos.fed_ucb(BUDGET)
     algo = algo.replace(schedule=fb.schedules.logdet(brink(algo)))
-    return timing(algo, name="FedUCB as printed, timing")
+    return timing(algo, name="FedUCB, timing")
 
 
 def broken_threshold():
