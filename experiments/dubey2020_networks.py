@@ -35,16 +35,16 @@ def draw(name: str, ax: Axes, gamma: int) -> None:
         layout = nx.circular_layout(graph)
     colours = plt.get_cmap("tab20")(network.clique % 20)
     nx.draw_networkx(graph, layout, ax=ax, node_color=colours, node_size=70, with_labels=False, edge_color="#999999")
-    ax.set_title(f"{name}, cliques: {network.n_cliques}", fontsize="small")
+    ax.set_title(f"{name}, cliques at γ=2: {network.n_cliques}", fontsize="small")
     ax.axis("off")
 
 
-def curve(ax: Axes, name: str, gammas: list[int], values: dict[str, np.ndarray], colour: str) -> None:
-    """Mean and standard error over seeds, by gamma."""
+def curve(ax: Axes, name: str, gammas: list[int], values: dict[str, np.ndarray], i: int) -> None:
+    """Mean and standard error over seeds, by gamma; the i-th of several, set apart."""
     finals = np.stack([values[f"{name}, γ={gamma}"] for gamma in gammas])
-    ax.errorbar(
-        gammas, finals.mean(1), finals.std(1, ddof=1) / finals.shape[1] ** 0.5, fmt="o-", color=colour, label=name
-    )
+    error = finals.std(1, ddof=1) / finals.shape[1] ** 0.5
+    style, colour = "os^vDPX"[i] + ("-", "--")[i % 2], fb.plotting.COLOURS[i]
+    ax.errorbar(np.array(gammas) + 0.03 * (i - 3), finals.mean(1), error, fmt=style, color=colour, label=name)
 
 
 def main(options: Size) -> None:
@@ -69,7 +69,7 @@ def main(options: Size) -> None:
     left, right = below.subplots(1, 2)
     for i, (name, gammas) in enumerate(chosen.items()):
         for ax, values in ((left, regret), (right, hops)):
-            curve(ax, name, gammas, values, fb.plotting.COLOURS[i])
+            curve(ax, name, gammas, values, i)
     for label, style in (("controller", "--"), ("nobody talks", ":")):
         left.axhline(regret[label].mean(), color="grey", linestyle=style, label=label)
     left.set(xlabel="time to live γ", ylabel=f"group regret after {result.rounds[-1]} rounds", xticks=GAMMAS)
