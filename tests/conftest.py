@@ -29,6 +29,14 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_programs(request):
+    """Slow tests keep no programs from file to file: XLA ends where a process holds very many (its memory maps)."""
+    yield
+    if "not slow" not in request.config.option.markexpr:
+        jax.clear_caches()
+
+
 def silent(bound):
     """The same bound private algorithm, with silos that add no noise."""
     protocol = bound.channel.protocol
