@@ -331,8 +331,8 @@ def _checked(**fields: Any) -> FedLinUCB:
         if isinstance(fields["batch"], PrivateLogDet) and fields["budget"] is None:
             raise ValueError("batch must be a number or a schedule without a budget of its own, got private_logdet")
     elif isinstance(fields["batch"], str) or callable(fields["batch"]):
-        raise
-        TypeError(f"batch must be an integer or a schedule such as fb.schedules.every(25), got {fields['batch']!r}")
+        got = repr(fields["batch"])
+        raise TypeError(f"batch must be an integer or a schedule such as fb.schedules.every(25), got {got}")
     else:
         fields["batch"] = validate.integer("batch", fields["batch"], at_least=1)
     calibration.check(

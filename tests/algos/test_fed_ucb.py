@@ -249,6 +249,8 @@ def test_bad_environments():
 def test_schedules_need_a_proof(options, words):
     with pytest.raises(ValueError, match=words):
         fb.algos.private_fed_lin_ucb(LITTLE, **{"batch": S.geometric(), **options})
+    with pytest.raises(TypeError, match=r"batch must be an integer or a schedule such as .*, got 'logdet'"):
+        fb.algos.fed_lin_ucb(batch="logdet")
     with pytest.raises(ValueError, match="batch must be .* without a budget of its own, got private_logdet"):
         fb.algos.fed_lin_ucb(batch=S.private_logdet())
 
