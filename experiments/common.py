@@ -140,6 +140,62 @@ class DubeyOptions(Size):
 
 
 @dataclasses.dataclass(frozen=True)
+class LiuOptions(Size):
+    """Size of a figure of Liu et al. (2022)."""
+
+    def run(self, *horizons: int) -> dict[str, Any]:
+        """As `Size.run`; the paper has 10 seeds, and so has the default."""
+        return {**super().run(*horizons), "n_seeds": self.pick(2, 10, 10), "stride": None}
+
+    def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
+        """All methods of Figure 2, with the constants of the authors' code; CDP-FCLUB-DC as printed, and with
+        less noise: exact accounting, no shift at uploads, uploads by counts.
+        """
+        algos = fb.algos
+        wide: dict[str, Any] = dict(exploration_scale=scale)
+        printed: dict[str, Any] = dict(calibration="theorem", spectral="theory")
+        less: dict[str, Any] = dict(shift="once", trigger="count", upload=1.1, download=1.1)
+        return {
+            "FCLUB": algos.fclub(upload=1, download=1, **wide),
+            "FCLUB-DC": algos.fclub(**wide),
+            "CDP-FCLUB-DC": algos.fclub(budget, **printed, **wide),
+            "CDP-FCLUB-DC, less noise": algos.fclub(budget, **less, **wide),
+            "CLUB": algos.club(**wide),
+            "SCLUB": algos.sclub(**wide),
+            "LinUCB": algos.lin_ucb(**wide),
+            "Homo": algos.homo(**wide),
+            "Homo-DC": algos.homo_dc(**wide),
+        }
+
+
+def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) -> None:
+    """Regret and clusters over time, mean and one standard deviation; prints where the paper's order holds."""
+    figure, axes = plt.subplots(1, 3, figsize=(17.0, 5.6), layout="constrained")
+    for ax in axes[:2]:
+        fb.plotting.regret(result, time_average=False, band="deviation", title=title, ax=ax)
+    axes[0].set_ylim(0, 1.6 * result["LinUCB"].regret[:, -1].mean())
+    axes[1].set(yscale="log", title="all of it, on a logarithmic scale", ylabel="")
+    axes[1].set_ylim(bottom=max(1.0, float(result.regret[..., len(result.rounds) // 100].min())))
+    fb.plotting.gauge(result, "Rand index", band="deviation", ax=axes[2])
+    axes[2].set(ylim=(-0.05, 1.05), title="adjusted Rand index of the clusters found", ylabel="")
+    handles, labels = axes[0].get_legend_handles_labels()
+    for ax in axes:
+        ax.get_legend().remove()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    print(f"\n{title}\n{result.summary()}\n\nThe paper's order, seed by seed:")
+    order = ["FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CLUB", "SCLUB", "LinUCB", "Homo"]
+    claims = [("FCLUB", "FCLUB-DC"), ("FCLUB-DC", "CDP-FCLUB-DC")]
+    claims += [(one, other) for one in order[1:3] for other in order[3:6]] + [(other, "Homo") for other in order[3:6]]
+    for better, worse in claims:
+        mean, error = mean_error(result[worse].regret[:, -1] - result[better].regret[:, -1])
+        verdict = "holds" if mean > 2 * error else "reversed" if mean < -2 * error else "undecided"
+        print(f"  {better} < {worse}: {verdict}, by {mean:.0f} +- {error:.0f}")
+    if not options.smoke:
+        result.save(Path("results") / name)
+    save(name, options, figure)
+
+
+@dataclasses.dataclass(frozen=True)
 class RealOptions(Options):
     """Options of a figure on real data.
 

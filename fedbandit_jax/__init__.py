@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Algorithm as Algorithm
     from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
     from fedbandit_jax.interfaces import Arms as Arms
+    from fedbandit_jax.interfaces import ClusteringAlgorithm as ClusteringAlgorithm
     from fedbandit_jax.interfaces import Environment as Environment
     from fedbandit_jax.interfaces import Feedback as Feedback
+    from fedbandit_jax.interfaces import Partition as Partition
     from fedbandit_jax.interfaces import Plan as Plan
     from fedbandit_jax.interfaces import Report as Report
     from fedbandit_jax.interfaces import Round as Round
     from fedbandit_jax.interfaces import Spec as Spec
     from fedbandit_jax.interfaces import Status as Status
+    from fedbandit_jax.interfaces import Users as Users
     from fedbandit_jax.results import Result as Result
     from fedbandit_jax.results import concat as concat
     from fedbandit_jax.simulation import SimulationError as SimulationError
@@ -46,8 +49,8 @@ _MODULES = ("algos", "audits", "data", "envs", "networks", "plotting", "privacy"
 _HOME = {
     "_core.struct": ("pytree", "static"),
     "interfaces": (
-        *("Algorithm", "ArmAlgorithm", "Arms", "Environment"),
-        *("Feedback", "Plan", "Report", "Round", "Spec", "Status"),
+        *("Algorithm", "ArmAlgorithm", "Arms", "ClusteringAlgorithm", "Environment", "Feedback", "Partition", "Plan"),
+        *("Report", "Round", "Spec", "Status", "Users"),
     ),
     "results": ("Result", "concat"),
     "simulation": ("SimulationError", "simulate", "sweep"),

@@ -1,13 +1,8 @@
-"""Run processes: many configurations x many seeds in one compiled program, in chunks, with progress and checkpoints.
-
-Leaves that all configurations share (the environment) are shared on the device too: users are drawn once per seed,
-not once per configuration.
-"""
+"""Run processes: many configurations x many seeds, in chunks, with progress and checkpoints."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 import warnings
 import zipfile
@@ -18,17 +13,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax._core.files import write_atomic
+from fedbandit_jax.layout import OneByOne, SideBySide
 from fedbandit_jax.process import Process
 from fedbandit_jax.recording import Curves, Record, RoundRecord, StretchRecord
 
 CHUNKS = 50  # progress updates per run ...
 CHUNK_ROUNDS = 5_000  # ... but never more rounds between two of them, so that buffers do not grow with T
 CHECKPOINT_SECONDS = 10.0
-CACHE_BYTES = 2**20  # of a usual second-level cache
 
 
 def run(
@@ -41,11 +36,9 @@ def run(
     fingerprint: str = "",
 ) -> Curves:
     """Run processes of one structure (see `signature`) for every key, and record the rounds `at`, 1, 2, ..., rising."""
-    leaves, treedef, axes = _stack(processes)
-    leaves = jax.device_put(leaves)
-    layout = _Layout(treedef, axes, len(processes))
     clock = processes[0]
-    worlds, states = _init()(leaves, keys, layout=layout)
+    play = (OneByOne if clock.alone and jax.default_backend() == "cpu" else SideBySide)(processes, keys)
+    worlds, states = play.init()
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
     progress = _Progress(0, worlds, states, kind(at, len(processes), len(keys)))
     if checkpoint is not None and checkpoint.exists():
@@ -57,7 +50,7 @@ def run(
         while progress.k < clock.n_steps:
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
             ks = np.arange(steps.start, steps.stop, dtype=np.int32)
-            worlds, states, metrics = _advance()(leaves, keys, progress.worlds, progress.states, ks, layout=layout)
+            worlds, states, metrics = play.advance(progress.worlds, progress.states, ks)
             covered = [clock.rounds_at(k) for k in steps]
             lengths = [None if rounds is None else len(rounds) for rounds in covered]
             record = progress.record.add(jax.tree.map(np.asarray, metrics), lengths)
@@ -78,17 +71,6 @@ def signature(process: Process) -> Any:
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
-def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Leaves with a leading axis of configurations, except where all configurations hold the same object."""
-    flat = [jax.tree.leaves(process) for process in processes]
-    leaves, axes = [], []
-    for column in zip(*flat):
-        shared = all(leaf is column[0] for leaf in column)
-        leaves.append(column[0] if shared else np.stack([np.asarray(leaf) for leaf in column]))
-        axes.append(None if shared else 0)
-    return leaves, jax.tree.structure(processes[0]), tuple(axes)
-
-
 def _chunk_length(clock: Process) -> int:
     """Steps between progress updates; a divisor of n_steps where one is near, so that one program serves all chunks."""
     first = clock.rounds_at(0)
@@ -99,73 +81,6 @@ def _chunk_length(clock: Process) -> int:
         if clock.n_steps % length == 0:
             return length
     return longest
-
-
-def _options() -> dict[str, Any] | None:
-    """XLA:CPU splits 512-bit registers in half by default; fused float loops gain a factor of two from whole ones."""
-    return {"xla_cpu_prefer_vector_width": 512} if jax.default_backend() == "cpu" else None
-
-
-class _Layout(NamedTuple):
-    """How configurations and seeds are laid out in one compiled program. Hashable."""
-
-    treedef: Any  # of a process
-    axes: tuple[int | None, ...]  # which of its leaves are stacked over configurations
-    n_configs: int
-
-    def over_configs(self, method: str, keep: bool) -> Any:
-        """A method of all configurations: (leaves, key, ...) -> world, results with a leading axis C."""
-
-        def one(leaves, *args):
-            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*args)
-
-        arguments = (None, None, 0, None) if keep else (None,)
-        results = (None, 0, 0) if keep else (None, 0)
-        return jax.vmap(one, (list(self.axes), *arguments), results, axis_size=self.n_configs)
-
-
-@functools.cache
-def _init():
-    def init(leaves, keys, *, layout):
-        return jax.vmap(layout.over_configs("init", keep=False), (None, 0))(leaves, keys)
-
-    return jax.jit(init, static_argnames="layout", compiler_options=_options())
-
-
-@functools.cache
-def _advance():
-    def advance(leaves, keys, worlds, states, ks, *, layout):
-        step = layout.over_configs("step", keep=True)
-        workspace = jax.tree.unflatten(layout.treedef, leaves).workspace
-        group = _seeds_together(len(keys), worlds, states, workspace)
-
-        def one(seed):  # all steps of some seeds before those of others: their states stay in the cache
-            key, *start = seed
-
-            def body(carry, k):
-                world, state, metrics = step(leaves, key, *carry, k)
-                return (world, state), metrics
-
-            (world, state), metrics = lax.scan(body, tuple(start), ks)
-            return world, state, metrics
-
-        worlds, states, metrics = lax.map(one, (keys, worlds, states), batch_size=group)
-        return worlds, states, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), metrics)  # (steps, S, C, ...)
-
-    return jax.jit(advance, static_argnames="layout", compiler_options=_options())
-
-
-def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> int:
-    """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache.
-
-    A divisor of their number, so that nothing remains: XLA:CPU would compile the remainder again, and run it beside the
-    rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
-    """
-    if jax.default_backend() != "cpu":
-        return n_seeds
-    bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds + workspace
-    most = max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
-    return max(group for group in range(1, most + 1) if n_seeds % group == 0)
 
 
 class _Progress(NamedTuple):

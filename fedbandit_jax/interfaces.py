@@ -29,10 +29,13 @@ class Spec:
     fixed_contexts: bool = False  # the same (M, K, d) contexts every round
     max_norm: float = math.inf  # bound on the Euclidean norm of a feature vector
     rewards_in_unit: bool = False  # are rewards in [0, 1]?
+    n_users: int = 0  # n, users who come again and are told apart; 0 = every user is new
+    n_servers: int = 1  # L, servers that hold them: user u is at server u % L
 
     def __post_init__(self):
-        for name in ("n_agents", "n_arms", "dim"):
+        for name in ("n_agents", "n_arms", "dim", "n_servers"):
             validate.integer(name, getattr(self, name), at_least=1)
+        validate.integer("n_users", self.n_users, at_least=0)
         for name in ("fixed_contexts", "rewards_in_unit"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
@@ -43,6 +46,7 @@ class Round(NamedTuple):
 
     contexts: Array  # (M, K, d) feature vectors
     mask: Array | None = None  # (M, K) which arms exist; None = all
+    user: Array | None = None  # (M,) int32: who came, if users are told apart
 
 
 class Feedback(NamedTuple):
@@ -76,6 +80,7 @@ class Metrics(NamedTuple):
     regret: Array  # (P,) group pseudo-regret of each round, or of each round of P stretches of rounds
     report: Report
     rounds: Array | None = None  # (P,) how many rounds each stretch has; None = these are rounds
+    gauges: Mapping[str, Array] = {}  # what stands after the step: `Result.gauges`
 
 
 class Environment(Protocol):
@@ -108,6 +113,22 @@ class Arms(Environment, Protocol):
 
     def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
         """Rewards of `size` (static, even) users who pull `arm`: two halves (size / 2,), as draws come in two words."""
+        ...
+
+
+class Users(Environment, Protocol):
+    """An environment whose users come again, one a round, and are alike within clusters.
+
+    `observe` must return the world as it is: many rounds are drawn at once.
+    """
+
+    def clusters(self, world: Any) -> Array:
+        """The true cluster of every user, (n,) int32 in 0 ... m - 1. Algorithms never see it."""
+        ...
+
+    @property
+    def n_clusters(self) -> int:
+        """m."""
         ...
 
 
@@ -196,3 +217,35 @@ class ArmAlgorithm(Algorithm):
     def conclude(self, key: Array, k: Array, state: Any, sums: Wide) -> tuple[Any, Report]:
         """End batch k with the sums (K,) of what was collected from every arm."""
         raise NotImplementedError(f"{type(self).__name__}.conclude")
+
+
+class Partition(NamedTuple):
+    """Which users an algorithm takes to be alike: equal labels in 0 ... n - 1."""
+
+    local: Array  # (n,) int32, on their servers
+    shared: Array  # (n,) int32, over all servers
+
+
+class ClusteringAlgorithm(Algorithm):
+    """An algorithm for users who come one at a time, come again, and may be alike.
+
+    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. Keys are those of a whole
+    stream: fold in t. On a CPU every seed runs on its own, so that a `lax.cond` on data costs nothing while false.
+    """
+
+    def begin(self, key: Array, t: Array, state: Any) -> tuple[Any, Report]:
+        """Before anybody comes in round t."""
+        del key, t
+        return state, Report()
+
+    def index(self, state: Any, user: Array, contexts: Array) -> Array:
+        """Worth of every arm to this user, (K,), from its features (K, d): the first largest is played."""
+        raise NotImplementedError(f"{type(self).__name__}.index")
+
+    def serve(self, key: Array, t: Array, state: Any, user: Array, x: Array, y: Array) -> tuple[Any, Report]:
+        """Learn from the reward y of the features x (d,)."""
+        raise NotImplementedError(f"{type(self).__name__}.serve")
+
+    def partition(self, state: Any) -> Partition:
+        """The clusters found so far."""
+        raise NotImplementedError(f"{type(self).__name__}.partition")

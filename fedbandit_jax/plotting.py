@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,15 @@ CLAIMS = {
 }
 
 
-def regret(result: Result, *, time_average: bool = True, title: str | None = None, ax: Axes | None = None) -> Figure:
-    """Mean over seeds of the group regret of every algorithm, with a band of one standard error.
+def regret(
+    result: Result,
+    *,
+    time_average: bool = True,
+    band: str = "error",
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Mean over seeds of the group regret of every algorithm, with a band around it.
 
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed`, dotted if `none`;
     algorithms that do not claim privacy are solid.
@@ -40,6 +47,7 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     Args:
         result: from `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: Reg(t) / t, as in the papers' figures; False for cumulative regret.
+        band: of one standard "error" of the mean, or of one standard "deviation" over seeds.
         title: of the axes; default: the environment and the number of seeds.
         ax: axes to draw on; default: a new figure.
 
@@ -48,9 +56,48 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
     """
     if ax is None:
         ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
+    _curves(result, lambda one: one.time_average if time_average else one.regret, band, ax)
+    spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
+    whose = _whose(result)
+    ax.set_xlabel("round $t$")
+    ax.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
+    if title is None:
+        who = f"n={spec['n_users']}, L={spec['n_servers']}" if spec.get("n_users") else f"M={spec['n_agents']}"
+        title = f"{result.config['environment']['type']}: {who}, K={spec['n_arms']}, d={spec['dim']}"
+    of = {"error": "1 s.e.", "deviation": "1 standard deviation"}[band]
+    ax.set_title(f"{title}\nmean of {n_seeds} seeds ± {of}" if n_seeds > 1 else title, fontsize="medium")
+    return _finish(result, ax)
+
+
+def gauge(result: Result, name: str, *, band: str = "error", ax: Axes | None = None) -> Figure:
+    """Mean over seeds of what stood at every recorded round, such as the "Rand index" of the clusters found.
+
+    Args:
+        result: of algorithms with that gauge; others are left out.
+        name: a key of `Result.gauges`.
+        band: as in `regret`.
+        ax: axes to draw on; default: a new figure.
+
+    Returns:
+        The figure.
+    """
+    if name not in result.gauges:
+        raise ValueError(f"name must be one of {', '.join(map(repr, result.gauges)) or 'none'}, got {name!r}")
+    if ax is None:
+        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
+    _curves(result, lambda one: one.gauges[name], band, ax)
+    ax.set_xlabel("round $t$")
+    ax.set_ylabel(name)
+    return _finish(result, ax)
+
+
+def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
+    """Mean of (n_seeds, n_records) curves of every algorithm, and a band."""
+    if band not in ("error", "deviation"):
+        raise ValueError(f"band must be 'error' or 'deviation', got {band!r}")
     for i, label in enumerate(result.labels):
         one = result[label]
-        curves = one.time_average if time_average else one.regret
+        curves = curves_of(one)
         mean = curves.mean(0)
         style, claim = CLAIMS[one.certificate.claim]
         if one.certificate.epsilon is None:  # not meant to be private
@@ -59,25 +106,15 @@ def regret(result: Result, *, time_average: bool = True, title: str | None = Non
             claim += f", {one.certificate.notion}"
         colour = COLOURS[i % len(COLOURS)]
         marker = ("", "o", "s", "^", "v")[i // len(COLOURS) % 5]  # tells curves of one colour apart
-        ax.plot(
-            one.rounds,
-            mean,
-            style,
-            color=colour,
-            marker=marker,
-            markevery=0.1,
-            label=f"{label}: {claim}" if claim else label,
-        )
+        name = f"{label}: {claim}" if claim else label
+        ax.plot(one.rounds, mean, style, color=colour, marker=marker, markevery=0.1, label=name)
         if len(curves) > 1:
-            error = curves.std(0, ddof=1) / np.sqrt(len(curves))
-            ax.fill_between(one.rounds, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
-    spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
-    whose = _whose(result)
-    ax.set_xlabel("round $t$")
-    ax.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
-    if title is None:
-        title = f"{result.config['environment']['type']}: M={spec['n_agents']}, K={spec['n_arms']}, d={spec['dim']}"
-    ax.set_title(f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, fontsize="medium")
+            width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
+            ax.fill_between(one.rounds, mean - width, mean + width, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(result: Result, ax: Axes) -> Figure:
+    """Limits, grid and legend."""
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
     ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])

@@ -15,6 +15,7 @@ import numpy as np
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 COMMUNICATION = ("rounds", "floats", "bits")
+GAUGE, LAST = "gauge ", "last "  # of arrays
 
 
 class Curves(NamedTuple):
@@ -24,6 +25,7 @@ class Curves(NamedTuple):
     communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, N)
     counts: dict[str, np.ndarray]  # what else was counted: (C, S, N)
     status: np.ndarray  # (C, S)
+    gauges: dict[str, np.ndarray]  # what stood when the last step ended: (C, S, N), NaN before the first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +57,12 @@ class Record:
     def _joined(self, name: str, piece: np.ndarray, axis: int = 2) -> np.ndarray:
         return np.concatenate([self.arrays[name], piece], axis) if name in self.arrays else piece
 
-    def _curves(self, regret: np.ndarray, counts: np.ndarray) -> Curves:
+    def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: dict[str, np.ndarray]) -> Curves:
         """Counts (C, S, N, n_counters)."""
         counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
         communication = {name: counters.pop(name) for name in COMMUNICATION}
         status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
-        return Curves(regret, communication, counters, status)
+        return Curves(regret, communication, counters, status, gauges)
 
 
 class RoundRecord(Record):
@@ -86,7 +88,15 @@ class RoundRecord(Record):
         ends = played + np.cumsum(lengths)
         at = self.at[(self.at > played) & (self.at <= ends[-1])]
         finished = np.searchsorted(ends, at, side="right")  # steps of this chunk that end by each recorded round
+        gauges = {}
+        for name, stood in metrics.gauges.items():
+            stood = np.transpose(np.asarray(stood, float), (2, 1, 0))
+            start = old.get(LAST + name, np.full((configs, seeds), np.nan))
+            gauges[LAST + name] = stood[..., -1]
+            seen = np.concatenate([start[..., None], stood], 2)[..., finished]
+            gauges[GAUGE + name] = self._joined(GAUGE + name, seen)
         return self._next(names, {
+            **gauges,
             "rounds": np.asarray(ends[-1]),
             "total": curve[..., -1],
             "counted": counts[:, :, -1],
@@ -97,7 +107,8 @@ class RoundRecord(Record):
 
     def curves(self) -> Curves:
         """See `Record`."""
-        return self._curves(self.arrays["regret"], self.arrays["counts"])
+        gauges = {name[len(GAUGE) :]: curve for name, curve in self.arrays.items() if name.startswith(GAUGE)}
+        return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
 
 
 class StretchRecord(Record):
@@ -139,7 +150,7 @@ class StretchRecord(Record):
             regret[run] = np.interp(at, starts, np.concatenate([[0], np.cumsum(slopes[run] * rounds[run])]))
             finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
             counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
-        return self._curves(regret, counted)
+        return self._curves(regret, counted, {})
 
 
 def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:

@@ -19,7 +19,7 @@ from fedbandit_jax._core.files import write_atomic
 from fedbandit_jax.certificate import Certificate
 
 FORMAT = 1
-_COUNTERS = ("communication", "counts")  # attributes that map names to curves
+_COUNTERS = ("communication", "counts", "gauges")  # attributes that map names to curves
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,6 +33,9 @@ class Result:
         communication: cumulative "rounds", "floats" and "bits" (up + down, all agents), shaped like `regret`.
         counts: what else an algorithm counts, cumulative, by name, shaped like `regret`; for successive elimination
             "eliminations" of arms, "decodings" of sums and "decoding failures".
+        gauges: what stands at each recorded round, by name, shaped like `regret`, NaN where nothing does; for
+            clustering the adjusted "Rand index" of the clusters found, that "on servers" of what each server
+            finds by itself, and the number of "clusters".
         status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
         certificates: label -> `Certificate`, in the order of the first axis.
         config: environment, algorithms, horizon, key: what to run again.
@@ -47,6 +50,7 @@ class Result:
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
     counts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    gauges: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -77,8 +81,7 @@ class Result:
         return dataclasses.replace(
             self,
             regret=self.regret[i],
-            communication={name: curve[i] for name, curve in self.communication.items()},
-            counts={name: curve[i] for name, curve in self.counts.items()},
+            **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in _COUNTERS},
             status=self.status[i],
             certificates={label: self.certificates[label]},
             config={**self.config, "algorithms": {label: self.config["algorithms"][label]}},
@@ -96,7 +99,8 @@ class Result:
     def summary(self) -> str:
         """A table of final regret, communication and claims, and differences paired by seed against the first row."""
         one = [self[label] for label in self.labels]
-        agents = self.config["environment"]["spec"]["n_agents"]
+        spec = self.config["environment"]["spec"]
+        agents = spec["n_agents"]
         horizon, seeds = int(self.rounds[-1]), self.status.shape[-1]
         rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
         for label, result in zip(self.labels, one):
@@ -115,7 +119,10 @@ class Result:
                     "-" if certificate.epsilon_exact is None else f"{certificate.delta:g}",
                 )
             )
-        text = [f"{agents} agent{'s' * (agents > 1)}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
+        who = f"{agents} agent{'s' * (agents > 1)}"
+        if spec.get("n_users"):
+            who = f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
+        text = [f"{who}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
         if self.counts:
             wraps = any(result.certificate.wrap_probability is not None for result in one)
             rows = [("counted, mean", *self.counts, *(["allowed per decoding"] if wraps else []))]
@@ -123,6 +130,12 @@ class Result:
                 counts = (f"{curve[:, -1].mean():g}" for curve in result.counts.values())
                 bound = result.certificate.wrap_probability
                 rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
+            text += ["", _table(rows)]
+        if self.gauges:
+            rows = [("at T, mean", *self.gauges)]
+            for label, result in zip(self.labels, one):
+                stood = (curve[:, -1].mean() for curve in result.gauges.values())
+                rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
             text += ["", _table(rows)]
         if len(one) > 1:
             rows = [(f"minus {self.labels[0]}, seed by seed", "mean", "s.e.", "95 % interval")]
@@ -224,14 +237,16 @@ def concat(results: Sequence[Result]) -> Result:
         parts = [np.asarray(get(result)) for result in results]
         return np.concatenate([p if r.regret.ndim == 3 else p[None] for p, r in zip(parts, results)])
 
+    def either(kind, absent):
+        names = dict.fromkeys(name for result in results for name in getattr(result, kind))
+        return {name: stack(lambda r, n=name: getattr(r, kind).get(n, absent(r))) for name in names}
+
     return Result(
         rounds=first.rounds,
         regret=stack(lambda r: r.regret),
         communication={name: stack(lambda r, n=name: r.communication[n]) for name in first.communication},
-        counts={
-            name: stack(lambda r, n=name: r.counts.get(n, np.zeros_like(r.regret, np.int64)))
-            for name in dict.fromkeys(name for result in results for name in result.counts)
-        },
+        counts=either("counts", lambda result: np.zeros_like(result.regret, np.int64)),
+        gauges=either("gauges", lambda result: np.full_like(result.regret, math.nan)),
         status=stack(lambda r: r.status),
         certificates={label: c for result in results for label, c in result.certificates.items()},
         config={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -245,10 +246,13 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
             )
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
-    names = dict.fromkeys(name for curves in by_label.values() for name in curves.counts)  # who counts nothing has 0
-    nothing = np.zeros((n_seeds, len(at)), np.int64)
+    absent = {}  # who counts nothing has 0, who gauges nothing NaN
+    for kind, value in (("counts", 0), ("gauges", math.nan)):
+        names = (name for curves in by_label.values() for name in getattr(curves, kind))
+        absent[kind] = {name: np.full((n_seeds, len(at)), value) for name in names}
     uniform = (
-        by_label[label]._replace(counts={n: by_label[label].counts.get(n, nothing) for n in names}) for label in algos
+        curves._replace(**{kind: {**nothing, **getattr(curves, kind)} for kind, nothing in absent.items()})
+        for curves in map(by_label.__getitem__, algos)
     )
     stacked = jax.tree.map(lambda *curves: np.stack(curves), *uniform)
     return Result(
@@ -256,6 +260,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
         regret=stacked.regret,
         communication=stacked.communication,
         counts=stacked.counts,
+        gauges=stacked.gauges,
         status=stacked.status,
         certificates=certificates,
         config=config,

@@ -191,6 +191,35 @@ def test_help_teaches(capsys):
     assert "Zhou & Chowdhury" in capsys.readouterr().out
 
 
+def test_simulate_clustered(tmp_path, capsys):
+    small = ["--users", "6", "--servers", "2", "--arms", "3", "--dim", "3", "--horizon", "300", "--seeds", "2"]
+    which = ["--algorithms", "CDP-Homo-DC", "LinUCB", "--trigger", "count", "--epsilon", "1", "100"]
+    assert main(["simulate", "--family", "clustered", *small, *which, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "Rand index", "certified", "uploads"):
+        assert words in text
+    files = ["clustered.json", "clustered.npz", "clustered.png", "clustered_rand_index.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--users 3 --clusters 4 --servers 1", "n_clusters must be at most the 3 users, got 4"),
+        ("--users 3 --servers 4", "n_servers must be at most the 3 users, got 4"),
+        ("--upload 0.5", "upload must be >= 1, got 0.5"),
+        ("--gap 0", "gap must be in [0.001, 1], got 0"),
+        ("--algorithms", "algorithms must name at least one"),
+        ("--movielens nowhere", "nowhere"),
+    ],
+)
+def test_clustered_bad_input(tmp_path, capsys, options, words):
+    assert main(["simulate", "--family", "clustered", *options.split(), "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
 ARMS = ["simulate", "--family", "arms", "--horizon", "3000", "--seeds", "2", "--arms", "3"]
 
 
@@ -211,7 +240,7 @@ def test_simulate_arms(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--family", "graphs"], "family must be one of 'linear', 'fed_ucb', 'arms', got 'graphs'"),
+        (["--family", "graphs"], "family must be one of 'linear', 'fed_ucb', 'arms', 'clustered', got 'graphs'"),
         (["--family", "arms", "--means", "0.5", "1.5"], "means must be in [0, 1], got 1.5 of arm 1"),
         (["--family", "arms", "--arms", "1"], "n_arms must be >= 2, got 1"),
         (["--family", "arms", "--horizon", "3"], "horizon must be at least the number of arms 10, got 3"),

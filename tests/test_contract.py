@@ -21,6 +21,11 @@ ENVS = {
     "replay": [fb.envs.replay(EYE, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), n_agents=2)],
     "gap": [fb.envs.gap(3, 4, 5, rewards=rewards) for rewards in ("bernoulli", "gaussian")],
     "arms": [fb.envs.arms(n_arms=3, rewards=rewards) for rewards in ("gaussian", "bernoulli", "beta")],
+    "clustered": [
+        fb.envs.clustered(5, 2, 2, n_arms=4, dim=3),
+        fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian"),
+    ],
+    "community": [fb.envs.community(EYE, 0.5 * EYE[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)],
 }
 ALGOS = {
     "lin_ucb": [fb.algos.lin_ucb(), fb.algos.lin_ucb(confidence="released")],
@@ -50,6 +55,11 @@ ALGOS = {
         fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.private_logdet(5.0), lazy=True),
     ],
     "gossip_fed_ucb": [fb.algos.gossip_fed_ucb(fb.networks.make("line", 3), 2, BUDGET)],
+    "fclub": [fb.algos.fclub(), fb.algos.fclub(BUDGET, shift="once"), fb.algos.fclub(BUDGET, trigger="count")],
+    "homo": [fb.algos.homo()],
+    "homo_dc": [fb.algos.homo_dc(BUDGET, trigger="count", upload=1.5)],
+    "club": [fb.algos.club()],
+    "sclub": [fb.algos.sclub()],
     "successive_elimination": [
         fb.algos.successive_elimination(),
         fb.algos.successive_elimination(epsilon=1.0, mechanism="laplace", trust="central"),
@@ -71,7 +81,14 @@ def test_environment(env, key):
     offered, world = env.observe(key, world, 0)
     assert offered.contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     assert float(jnp.linalg.norm(offered.contexts, axis=-1).max()) <= spec.max_norm + 1e-5
-    means = np.asarray(env.means(world)[None] if hasattr(env, "answers") else offered.contexts @ world.theta)
+    if hasattr(env, "answers"):
+        means = np.asarray(env.means(world)[None])
+    elif spec.n_users:
+        assert offered.user.shape == (1,)
+        assert sorted(set(np.asarray(env.clusters(world)).tolist())) == list(range(env.n_clusters))
+        means = np.asarray(offered.contexts @ world.thetas[offered.user[0]])
+    else:
+        means = np.asarray(offered.contexts @ world.theta)
     if offered.mask is not None:
         assert offered.mask.shape == means.shape
         means = np.where(offered.mask, means, -np.inf)
@@ -85,7 +102,8 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
-LINEAR = [algo for name, algos in ALGOS.items() for algo in algos if name != "successive_elimination"]
+CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub")
+LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, "successive_elimination")]
 SLOW = [{5, 6, 8, 11}, set(range(20)) - {0, 4, 8, 12, 16, 18}]  # any two of release, lazy, regularizer meet in the rest
 PAIRS: list = [
     pytest.param(env, algo, marks=[pytest.mark.slow] * (i in slow))
@@ -94,6 +112,9 @@ PAIRS: list = [
     if len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
 ]
 PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
+USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
+PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
+PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
 
 
 @pytest.mark.parametrize(("env", "algo"), PAIRS, ids=lambda x: getattr(x, "name", type(x).__name__))

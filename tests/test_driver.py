@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
+from fedbandit_jax import layout
 from fedbandit_jax.process import RoundProcess
 
 
 def test_seeds_are_grouped_without_remainder():
     """A remainder would be compiled again, and on two cores two batched LAPACK calls can wait for each other."""
-    state = np.zeros((24, driver.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
-    assert driver._seeds_together(24, (), state, 0) == 6
-    assert driver._seeds_together(23, (), state[:23], 0) == 1
-    assert driver._seeds_together(24, (), state[:, :10], 0) == 24
+    state = np.zeros((24, layout.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
+    assert layout._seeds_together(24, (), state, 0) == 6
+    assert layout._seeds_together(23, (), state[:23], 0) == 1
+    assert layout._seeds_together(24, (), state[:, :10], 0) == 24
 
 
 @pytest.mark.parametrize(

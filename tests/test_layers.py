@@ -13,7 +13,7 @@ LAYERS = [  # top to bottom
     {"plotting"},
     {"simulation", "audits"},
     {"driver", "results"},
-    {"provenance", "recording"},
+    {"layout", "provenance", "recording"},
     {"process"},
     {"algos", "envs"},
     {"data", "interfaces", "networks", "schedules"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
+from fedbandit_jax import layout
 
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
 
@@ -42,8 +42,8 @@ def test_classes_with_equal_fields_are_different_programs():
     assert jax.tree.structure(First()) == jax.tree.structure(First())
     both = sweep({"first": First(), "last": Last()})
     assert (both["first"].regret[:, -1] != both["last"].regret[:, -1]).all()
-    driver._init.cache_clear()
-    driver._advance.cache_clear()  # what was compiled
+    layout._init.cache_clear()
+    layout._advance.cache_clear()  # what was compiled
     np.testing.assert_allclose(simulate(algo=Last()).regret, both["last"].regret, atol=1e-4)
 
 

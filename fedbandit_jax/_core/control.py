@@ -27,15 +27,15 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
 
 
 @jax.custom_batching.custom_vmap
-def _in_any_lane(x: Array) -> Array:
+def in_any_lane(x: Array) -> Array:
     """x itself; under vmap whether it holds in any lane, the same for each."""
     return x
 
 
-@_in_any_lane.def_vmap
+@in_any_lane.def_vmap
 def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
     del axis_size
-    return _in_any_lane(x.any(0) if in_batched[0] else x), False
+    return in_any_lane(x.any(0) if in_batched[0] else x), False
 
 
 def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
@@ -52,7 +52,15 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     def chosen(state: T) -> T:
         return jax.tree.map(lambda new, old: jnp.where(predicate, new, old), update(state), state)
 
-    return lax.cond(_in_any_lane(predicate), chosen, lambda state: state, state)
+    return lax.cond(in_any_lane(predicate), chosen, lambda state: state, state)
+
+
+def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
+    """`update(state)` if the predicate holds, under vmap in any lane: `update` must change nothing where it does not.
+
+    As `cond_any`, for large states that are written here and there, which a `where` over all of them would copy.
+    """
+    return lax.cond(in_any_lane(predicate), update, lambda state: state, state)
 
 
 def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:

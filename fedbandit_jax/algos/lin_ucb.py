@@ -11,9 +11,10 @@ from jax import Array
 
 from fedbandit_jax._core import ridge, struct, validate
 from fedbandit_jax._core.ridge import Posterior
-from fedbandit_jax.algos import _confidence, _local
+from fedbandit_jax.algos import _confidence, _local, _users
 from fedbandit_jax.algos._confidence import Width
 from fedbandit_jax.algos._local import Local, Record
+from fedbandit_jax.algos._user_lin_ucb import BoundUserLinUCB
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 
 REFRESH = 100  # rounds between Cholesky refreshes of V^-1; float32 needs one per 1,000 (125 if lambda < 0.01)
@@ -88,8 +89,13 @@ class LinUCB(Algorithm):
             raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         return lin_ucb(**{**{name: getattr(self, name) for name in self.parameters()}, **changes})
 
-    def bind(self, spec: Spec, horizon: int) -> BoundLinUCB:
-        """Regulariser and width for one agent."""
+    def bind(self, spec: Spec, horizon: int) -> BoundLinUCB | BoundUserLinUCB:
+        """Regulariser and width for one agent, or for one user."""
+        if spec.n_users:
+            if self.confidence != "theory":
+                raise ValueError(f"confidence must be 'theory' where users are told apart, got {self.confidence!r}")
+            widths = self.alpha, self.subgaussian, self.theta_norm, self.exploration_scale
+            return BoundUserLinUCB(**_users.common(spec, 1.0, *widths))
         common: dict[str, Any] = dict(
             n_agents=1,
             dim=spec.dim,
@@ -116,7 +122,7 @@ def lin_ucb(
     confidence: str = "theory",
     name: str = "LinUCB",
 ) -> LinUCB:
-    """M independent LinUCB agents: the limit of no cooperation. Not private.
+    """M independent LinUCB agents: the limit of no cooperation. Not private. Users who come again are an agent each.
 
     Plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y.
 

@@ -9,12 +9,17 @@ from typing import Annotated
 import tyro
 
 from fedbandit_jax._core import validate
-from fedbandit_jax.cli import arms, fed_ucb, linear
+from fedbandit_jax.cli import arms, clustered, fed_ucb, linear
 from fedbandit_jax.cli.files import data, show
 from fedbandit_jax.cli.privacy import audit, calibrate
 
 # of `simulate`, each with options of its own
-FAMILIES = {"linear": linear.simulate, "fed_ucb": fed_ucb.simulate, "arms": arms.simulate}
+FAMILIES = {
+    "linear": linear.simulate,
+    "fed_ucb": fed_ucb.simulate,
+    "arms": arms.simulate,
+    "clustered": clustered.simulate,
+}
 INTERRUPTED = 130  # exit code of Ctrl-C
 COMMANDS = {"calibrate": calibrate, "audit": audit, "show": show, "data": data}
 

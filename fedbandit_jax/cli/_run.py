@@ -34,9 +34,13 @@ def run_and_save(
     title: str,
     notes: str = "",
     seed: int,
+    gauge: str = "",
     **run: Any,
 ) -> None:
-    """Sweep, print, write OUT/NAME.npz, .json and .png. An interrupted run with the same `request` continues."""
+    """Sweep, print, write OUT/NAME.npz, .json and .png, and a picture of a gauge.
+
+    An interrupted run with the same `request` continues.
+    """
     import jax
 
     import fedbandit_jax as fb
@@ -52,7 +56,11 @@ def run_and_save(
     picture = fb.plotting.save_png(fb.plotting.regret(result, title=title), out / f"{name}.png")
     for part in out.glob(f"{checkpoint.name}.*"):
         part.unlink()
-    print(f"\nwrote {saved}, {saved.with_suffix('.json')} and {picture}")
+    written = [saved, saved.with_suffix(".json"), picture]
+    if gauge:
+        path = out / f"{name}_{gauge.lower().replace(' ', '_')}.png"
+        written.append(fb.plotting.save_png(fb.plotting.gauge(result, gauge), path))
+    print(f"\nwrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
 
 
 def report(result: Result) -> None:

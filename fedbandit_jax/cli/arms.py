@@ -15,7 +15,7 @@ Name = Literal[
 
 
 def simulate(
-    family: Literal["linear", "fed_ucb", "arms"] = "arms",
+    family: Literal["linear", "fed_ucb", "arms", "clustered"] = "arms",
     instance: Literal["easy", "hard"] = "easy",
     means: tuple[float, ...] = (),
     rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian",

@@ -13,7 +13,7 @@ Graph = Literal["complete", "ring", "line", "star", "grid", "erdos_renyi", "hier
 
 
 def simulate(
-    family: Literal["linear", "fed_ucb", "arms"] = "fed_ucb",
+    family: Literal["linear", "fed_ucb", "arms", "clustered"] = "fed_ucb",
     epsilon: tuple[float, ...] = (1.0,),
     delta: float = 0.1,
     threshold: str = "20",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import tyro
 
 from fedbandit_jax.cli._run import report
@@ -26,20 +27,28 @@ def show(result: tyro.conf.Positional[Path]) -> None:
 
 
 def data(
-    dataset: tyro.conf.Positional[Literal["mslr"]],
+    dataset: tyro.conf.Positional[Literal["mslr", "movielens"]],
     path: Path,
     features: Literal["title", "body"] = "title",
 ) -> None:
-    """Check your copy of a data set that cannot be redistributed, and cache it for fast loading.
+    """Check your copy of a data set that cannot be redistributed; mslr is cached for fast loading.
 
     Args:
-        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, vali.txt and test.txt.
+        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, vali.txt and test.txt; movielens a folder
+            with ratings.csv, ratings.dat or u.data.
         path: folder of your copy.
-        features: which features to cache.
+        features: which features of mslr to cache.
     """
     import fedbandit_jax as fb
 
-    del dataset
+    if dataset == "movielens":
+        community = fb.data.movielens(path)
+        sizes = np.bincount(community.clusters)
+        print(
+            f"{community.title}, {len(sizes)} clusters of {sizes.min()} to {sizes.max()} users, "
+            f"d = {community.items.shape[1]}"
+        )
+        return
     table = fb.data.mslr(path, features=features)
     print(
         f"{table.title}: {len(table.query_sizes)} queries, {len(table.features)} documents, at most "

@@ -13,7 +13,7 @@ Data = Literal["sphere", "digits", "breast_cancer", "mslr"]
 
 
 def simulate(
-    family: Literal["linear", "fed_ucb", "arms"] = "linear",
+    family: Literal["linear", "fed_ucb", "arms", "clustered"] = "linear",
     env: Data = "sphere",
     epsilon: tuple[float, ...] = (1.0,),
     delta: float = 0.1,

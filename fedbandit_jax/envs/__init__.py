@@ -2,6 +2,10 @@
 
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
+from fedbandit_jax.envs.clustered import Clustered as Clustered
+from fedbandit_jax.envs.clustered import clustered as clustered
+from fedbandit_jax.envs.community import Community as Community
+from fedbandit_jax.envs.community import community as community
 from fedbandit_jax.envs.gap import Gap as Gap
 from fedbandit_jax.envs.gap import gap as gap
 from fedbandit_jax.envs.replay import Replay as Replay
@@ -11,4 +15,11 @@ from fedbandit_jax.envs.script import script as script
 from fedbandit_jax.envs.sphere import Sphere as Sphere
 from fedbandit_jax.envs.sphere import sphere as sphere
 
-ENVIRONMENTS = {"sphere": sphere, "gap": gap, "replay": replay, "arms": arms}
+ENVIRONMENTS = {
+    "sphere": sphere,
+    "gap": gap,
+    "replay": replay,
+    "arms": arms,
+    "clustered": clustered,
+    "community": community,
+}

@@ -99,7 +99,7 @@ def _gaussian(
     if ask.method != "tight":
         epsilon = gaussian_epsilon(sensitivity / sigma, ask.budget.delta, ask.pure)
     accountant = f"{GAUSSIAN}; composed exactly with a {ask.pure:g}-DP schedule" if ask.pure else GAUSSIAN
-    return Answer(sigma=sigma, epsilon=epsilon, accountant=accountant, protocol=protocol(_std(sigma)))
+    return Answer(sigma=sigma, epsilon=epsilon, accountant=accountant, protocol=protocol(noise_std(sigma)))
 
 
 def silo_local(ask: Ask) -> Answer:
@@ -135,7 +135,7 @@ def shuffle_amplified(ask: Ask) -> Answer:
 
     def answer(sigma: float, epsilon: float, accountant: str) -> Answer:
         return Answer(
-            sigma=sigma, epsilon=epsilon, accountant=accountant, protocol=Shuffled(std=np.full(m, _std(sigma)))
+            sigma=sigma, epsilon=epsilon, accountant=accountant, protocol=Shuffled(std=np.full(m, noise_std(sigma)))
         )
 
     def lemma() -> Answer:
@@ -266,5 +266,5 @@ def _least(answer: Callable[[float], Answer], epsilon: float, top: float) -> Ans
     return answer(low)
 
 
-def _std(sigma: float) -> np.float32:
+def noise_std(sigma: float) -> np.float32:
     return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))

@@ -1,6 +1,7 @@
 """From an environment and an algorithm to a process: the only thing the driver knows how to run."""
 
-from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, Environment
+from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ClusteringAlgorithm, Environment
+from fedbandit_jax.process.arrivals import ArrivalProcess as ArrivalProcess
 from fedbandit_jax.process.process import Process as Process
 from fedbandit_jax.process.rounds import RoundProcess as RoundProcess
 from fedbandit_jax.process.users import MAX_USERS
@@ -11,9 +12,15 @@ def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
     """The process of an environment and a bound algorithm.
 
     Raises:
-        TypeError: a multi-armed algorithm and an environment that is none.
+        TypeError: a multi-armed algorithm and an environment that is none, a clustering one and users who are all new.
         ValueError: several agents, or more users than can be counted.
     """
+    if isinstance(algo, ClusteringAlgorithm):
+        if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
+            raise TypeError(
+                f"env must have users who are told apart, such as fb.envs.clustered(...), got {type(env).__name__}"
+            )
+        return ArrivalProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
         return RoundProcess(env=env, algo=algo, horizon=horizon)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):

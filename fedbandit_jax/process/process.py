@@ -18,6 +18,11 @@ class Process(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """Does a step branch on data? On a CPU a run is then faster by itself than beside others."""
+        ...
+
+    @property
     def workspace(self) -> int:
         """Bytes that a step of one seed works on, beside its world and state."""
         ...

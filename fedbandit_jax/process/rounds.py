@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax._core import random, struct
-from fedbandit_jax.interfaces import Algorithm, Environment, Feedback, Metrics, Report, Round
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report
+from fedbandit_jax.process._checks import check_environment, is_array, need, same
 
 
 @struct.pytree
@@ -37,6 +38,11 @@ class RoundProcess:
         """A world and a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
+
+    @property
+    def alone(self) -> bool:
+        """Runs go well side by side."""
+        return False
 
     @property
     def workspace(self) -> int:
@@ -84,43 +90,15 @@ def check(process: RoundProcess, label: str) -> None:
         TypeError: naming the method, what it must return and what it returned.
     """
     env, algo, spec = process.env, process.algo, process.env.spec
-    m, k, d = spec.n_agents, spec.n_arms, spec.dim
-    key, t = jax.random.key(0), jnp.int32(0)
-
-    def need(method: str, condition: bool, what: str, got: Any) -> None:
-        if not condition:
-            raise TypeError(f"{method} must return {what}, got {got!r}")
-
-    def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
-        return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
-
-    def same(method: str, what: str, before: Any, after: Any) -> None:
-        shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
-        if shapes[0] != shapes[1]:
-            raise TypeError(f"{method} must return {what} of unchanged structure {shapes[0]}, got {shapes[1]}")
-
-    world = jax.eval_shape(env.init, key)
-    offer = jax.eval_shape(env.observe, key, world, t)
-    need("env.observe", isinstance(offer, tuple) and len(offer) == 2 and isinstance(offer[0], Round),
-         "(fb.Round, world)", offer)  # fmt: skip
-    offered, after = offer
-    need("env.observe", is_array(offered.contexts, (m, k, d), jnp.floating),
-         f"float contexts of shape {(m, k, d)}, as env.spec says", offered.contexts)  # fmt: skip
-    need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
-         f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
-    same("env.observe", "a world", world, after)
-    arms = jax.ShapeDtypeStruct((m,), jnp.int32)
-    feedback = jax.eval_shape(env.pull, key, world, offered, arms)
-    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, regret)", feedback)
-    for name, value in zip(feedback._fields, feedback):
-        need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)
-
+    m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
+    _, offered = check_environment(env)
+    arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
     who = f"{label}'s "
     state = jax.eval_shape(lambda key: algo.init(key, spec), key)
     local = jax.eval_shape(algo.download, state, offered)
     chosen = jax.eval_shape(algo.act, key, t, local, offered)
     need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
-    learned = jax.eval_shape(algo.learn, t, local, offered, arms, feedback.reward)
+    learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
     need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
     same(who + "learn", "a local state", local, learned[0])
     records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])

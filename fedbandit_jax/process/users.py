@@ -41,6 +41,11 @@ class UserProcess:
         return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
 
     @property
+    def alone(self) -> bool:
+        """Runs go well side by side."""
+        return False
+
+    @property
     def workspace(self) -> int:
         """Rewards and coins of these blocks."""
         return 8 * self.block * self.together

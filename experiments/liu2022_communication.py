@@ -1,0 +1,58 @@
+"""Communication of Liu et al. (2022), Theorem 2 and Appendix E.3: uploads and downloads over time.
+
+python experiments/liu2022_communication.py [--smoke | --full]
+
+(a) FCLUB exchanges something every round, FCLUB-DC ever less: O(log T) for U = D = 1.01. With the noise and shifts of
+CDP-FCLUB-DC as printed nearly every round uploads until its shifts outweigh what they add. (b) Regret against
+communication for U = D from 1 to 10.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from common import LiuOptions, mean_error, save
+
+import fedbandit_jax as fb
+
+RATIOS = (1.0, 1.001, 1.01, 1.1, 1.5, 3.0, 10.0)
+SHOWN = ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "Homo-DC")
+
+
+def main(options: LiuOptions) -> None:
+    env, every = fb.envs.clustered(), options.methods(fb.privacy.Budget(1.0, 0.1))
+    run = {**options.run(1_000, 262_142, 1_048_574), "stride": "log"}
+    result = fb.sweep(env, {name: every[name] for name in SHOWN}, **run)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.0, 5.0), layout="constrained")
+    for name, colour in zip(SHOWN, fb.plotting.COLOURS):
+        curves = result[name].communication["rounds"]
+        mean, spread = curves.mean(0), curves.std(0)
+        left.loglog(result.rounds, mean, color=colour, label=name)
+        left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, color=colour, alpha=0.2)
+        slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))
+        print(f"{name}: {mean[-1]:,.0f} uploads and downloads; {slopes[0]:,.0f} in (T/16, T/4], {slopes[1]:,.0f} since")
+    left.set(
+        xlabel="round $t$",
+        ylabel="uploads and downloads",
+        title="(a) U = D = 1.01, but FCLUB 1, less noise 1.1 of counts",
+    )
+    left.legend(fontsize="small")
+    points = []
+    for ratio in RATIOS[:: options.pick(3, 1, 1)]:
+        algo = every["FCLUB-DC"].replace(upload=ratio, download=ratio)
+        one = fb.simulate(env, algo, **{**run, "horizon": options.pick(1_000, 100_000, 100_000)})
+        points.append((*mean_error(one.communication["rounds"][:, -1]), *mean_error(one.regret[:, -1])))
+        right.annotate(f"{ratio:g}", (points[-1][0], points[-1][2]), xytext=(4, 4), textcoords="offset points")
+        sent, _, regret, error = points[-1]
+        print(f"U = D = {ratio:g}: {sent:,.0f} uploads and downloads, regret {regret:.0f} +- {error:.0f}")
+    x, dx, y, dy = np.array(points).T
+    right.errorbar(x, y, dy, dx, fmt="o-", color=fb.plotting.COLOURS[1])
+    right.set(
+        xscale="log", xlabel="uploads and downloads", ylabel="regret at T", title="(b) FCLUB-DC, U = D at each point"
+    )
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    save("liu2022_communication", options, figure)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(LiuOptions, description=__doc__))

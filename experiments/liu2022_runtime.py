@@ -1,0 +1,40 @@
+"""Running time of Liu et al. (2022), Appendix E.4: seconds for T rounds of every method, against the number of users.
+
+python experiments/liu2022_runtime.py [--smoke | --full]
+
+Compilation is not counted; all seeds run together, each on a core of its own. bench/clustering.py measures more.
+"""
+
+import time
+
+import matplotlib.pyplot as plt
+import tyro
+from common import LiuOptions, save
+
+import fedbandit_jax as fb
+
+
+def main(options: LiuOptions) -> None:
+    run = {**options.run(512, 20_480, 102_400), "progress": False}
+    users = options.pick((20, 40), (40, 200, 1_000), (40, 200, 1_000, 5_000))
+    figure, ax = plt.subplots(figsize=(7.0, 5.0), layout="constrained")
+    for (name, algo), colour in zip(options.methods(fb.privacy.Budget(1.0, 0.1)).items(), 2 * fb.plotting.COLOURS):
+        speeds = []
+        for n in users:
+            env = fb.envs.clustered(n)
+            fb.simulate(env, algo, **run)  # compiles
+            started = time.perf_counter()
+            fb.simulate(env, algo, **run)
+            speeds.append(run["n_seeds"] * run["horizon"] / (time.perf_counter() - started))
+        print(f"{name}: " + ", ".join(f"{s:,.0f} rounds/s (n = {n})" for n, s in zip(users, speeds)), flush=True)
+        seconds = [run["n_seeds"] * run["horizon"] / speed for speed in speeds]
+        ax.plot(users, seconds, "s--" if name == "Homo-DC" else "o-", color=colour, label=name)
+    ax.set(xscale="log", yscale="log", xlabel="users n", xticks=users, xticklabels=users)
+    ax.set_ylabel(f"seconds for {run['n_seeds']} seeds x {run['horizon']:,} rounds")
+    ax.grid(alpha=0.3, which="both")
+    ax.legend(fontsize="small")
+    save("liu2022_runtime", options, figure)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(LiuOptions, description=__doc__))

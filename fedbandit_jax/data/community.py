@@ -1,0 +1,34 @@
+"""Users in clusters and the items that they are offered."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Community:
+    """A clustered linear bandit: n users, each with its own theta and its cluster, and N items.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> eye = np.eye(2, dtype=np.float32)
+        >>> fb.data.Community(items=eye, thetas=eye[[0, 1, 0]], clusters=np.array([0, 1, 0]), title="toy")
+        Community('toy', 3 users, 2 clusters, 2 items, dim 2)
+    """
+
+    items: np.ndarray  # (N, d) float32
+    thetas: np.ndarray  # (n, d) float32: user i's mean reward of an item x is <x, thetas[i]>
+    clusters: np.ndarray  # (n,) int32 in 0, ..., m - 1, every label used
+    title: str
+
+    def arguments(self) -> dict[str, Any]:
+        """The arrays by name."""
+        return {"items": self.items, "thetas": self.thetas, "clusters": self.clusters}
+
+    def __repr__(self) -> str:
+        n, d = self.thetas.shape
+        m = len(np.unique(self.clusters))
+        return f"Community({self.title!r}, {n} users, {m} clusters, {len(self.items)} items, dim {d})"

@@ -1,0 +1,332 @@
+"""MovieLens: who rated what -> vectors of users and items by a truncated SVD, clusters by k-means."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.cluster.vq import ClusterError, kmeans2
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import svds
+
+from fedbandit_jax._core import validate
+from fedbandit_jax.data.community import Community
+
+FILES = ("ratings.csv", "ratings.dat", "u.data")
+HEADER = "userId,movieId,rating,timestamp"
+THETAS = {"user": "theta per user", "centroid": "theta per cluster"}
+LARGEST_ID = 2**31 - 1
+RATINGS = (0.5, 5.0)
+
+DENSE = 1_000_000  # entries up to which LAPACK does the SVD; ARPACK beyond
+ZERO = 1e-12  # norm of a row of singular vectors, share of the largest singular value
+RESTARTS, ITERATIONS = 20, 100  # of k-means
+
+
+def movielens(
+    path: str | Path,
+    *,
+    dim: int = 10,
+    n_users: int = 1000,
+    n_items: int = 1000,
+    n_active: int = 3000,
+    n_clusters: int = 10,
+    thetas: str = "user",
+    seed: int = 0,
+) -> Community:
+    r"""A user's copy of MovieLens as a clustered linear bandit.
+
+    The recipe: A is the matrix of the `n_active` users with most ratings and the `n_items` most rated items of
+    the whole file (ties: the smaller id), 1 where the user rated the item, whatever the rating, and 0
+    elsewhere; A = U S V' its SVD. A user's vector is its row of the first `dim` - 1 columns of U, divided by
+    its norm, with a 1 appended, divided by sqrt 2. The first `n_users` users are kept, in order of activity,
+    and k-means puts them into clusters.
+
+    The paper makes vectors from U only. An item's vector is here the same of its row of V: our reading, with
+    which <x, theta> = (1 + cosine) / 2 lies in [0, 1], for every user and item. The singular values do not enter.
+
+    Where the file has fewer users or items than asked for, all of them are taken; the title tells how many.
+    Left out are users without a rating of the selected items, items without one by the selected users, and
+    whoever has nothing in common with the first `dim` - 1 singular vectors.
+
+    Args:
+        path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
+            (ml-100k), or the folder that holds it.
+        dim: d >= 2 of the vectors.
+        n_users: users to keep, at most n_active.
+        n_items: items in the matrix.
+        n_active: users in the matrix.
+        n_clusters: m, at most the number of users.
+        thetas: "user": every user's theta is its own vector; "centroid": it is the mean vector of its cluster,
+            scaled like a user's, so that the users of a cluster are exactly alike, as the paper assumes.
+        seed: of k-means.
+
+    Returns:
+        `fb.data.Community`: items by number of ratings and users by activity, most first.
+
+    Raises:
+        FileNotFoundError: no such folder or file.
+        ValueError, TypeError: an argument is out of range, or the file is damaged; names file, line and column.
+
+    Example:
+        >>> import pathlib, tempfile, fedbandit_jax as fb
+        >>> rated = [f"{u},{i},4.0,964982703\n" for u in range(1, 31) for i in range(1, 21) if u * i % 11 < 4]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "ratings.csv")
+        ...     _ = file.write_text("userId,movieId,rating,timestamp\n" + "".join(rated))
+        ...     community = fb.data.movielens(folder, dim=5, n_users=20, n_clusters=3)
+        >>> community.title
+        'MovieLens (229 ratings: 20 of 30 users, 20 of 20 items, theta per user)'
+        >>> means = community.thetas @ community.items.T
+        >>> means.shape, bool((means > -1e-6).all() and (means < 1 + 1e-6).all())
+        ((20, 20), True)
+
+    Reference: Liu et al. (2022), Appendix E.1; Harper & Konstan (2015), "The MovieLens datasets".
+    """
+    dim = validate.integer("dim", dim, at_least=2)
+    n_users = validate.integer("n_users", n_users, at_least=1)
+    n_items = validate.integer("n_items", n_items, at_least=1)
+    n_active = validate.integer("n_active", n_active, at_least=1)
+    if n_users > n_active:
+        raise ValueError(f"n_users must be <= n_active = {n_active}, got {n_users}")
+    n_clusters = validate.integer("n_clusters", n_clusters, at_least=1)
+    if n_clusters > n_users:
+        raise ValueError(f"n_clusters must be <= n_users = {n_users}, got {n_clusters}")
+    thetas = validate.one_of("thetas", thetas, tuple(THETAS))
+    seed = validate.integer("seed", seed, at_least=0)
+
+    users, movies = _read(_file(Path(path)))
+    active, popular = _most_frequent(users), _most_frequent(movies)
+    matrix = _matrix(users, movies, active[:n_active], popular[:n_items])
+    left, right = _singular_vectors(matrix, dim)
+    vectors, items = _features(left)[:n_users], _features(right)
+    clusters = _clusters(vectors, n_clusters, seed)
+    if thetas == "centroid":
+        vectors = _features(_means(vectors[:, :-1], clusters))
+        if len(vectors) < n_clusters:
+            raise ValueError(f"n_clusters must be such that no cluster's mean is 0, got {n_clusters}")
+        vectors = vectors[clusters]
+    title = (
+        f"MovieLens ({len(users)} ratings: {len(vectors)} of {len(active)} users, "
+        f"{len(items)} of {len(popular)} items, {THETAS[thetas]})"
+    )
+    return Community(items.astype(np.float32), vectors.astype(np.float32), clusters, title)
+
+
+def _most_frequent(ids: np.ndarray) -> np.ndarray:
+    """The distinct ids, most frequent first, equally frequent ones by number."""
+    distinct, counts = np.unique(ids, return_counts=True)
+    return distinct[np.argsort(-counts, kind="stable")]
+
+
+def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> csr_array:
+    """1 where a user of `rows` rated a movie of `columns`; without empty rows and columns."""
+    kept = np.isin(users, rows) & np.isin(movies, columns)
+    i, j = _positions(users[kept], rows), _positions(movies[kept], columns)
+    i, j = np.unique(i, return_inverse=True)[1], np.unique(j, return_inverse=True)[1]
+    return csr_array((np.ones(len(i)), (i, j)), shape=(i.max(initial=-1) + 1, j.max(initial=-1) + 1))
+
+
+def _positions(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Where each id is in a list of distinct ids."""
+    order = np.argsort(among)
+    return order[np.searchsorted(among, ids, sorter=order)]
+
+
+def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first dim - 1 columns of U and of V; the largest entry of each column of U is positive."""
+    n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
+    if dim > min(n, m):
+        raise ValueError(f"dim must be <= {min(n, m)}, the smaller side of {n} users x {m} items, got {dim}")
+    if n * m <= DENSE:
+        decomposition: Any = np.linalg.svd(matrix.toarray(), full_matrices=False)
+    else:
+        decomposition = svds(matrix, dim - 1, v0=np.random.default_rng(0).standard_normal(min(n, m)))
+    left, values, right = decomposition
+    first = np.argsort(-values)[: dim - 1]
+    rank = int((values[first] > ZERO * values.max()).sum())
+    if rank < dim - 1:
+        raise ValueError(f"dim must be <= {rank + 1}, 1 + the rank of {n} users x {m} items, got {dim}")
+    left, right = left[:, first], right[first].T
+    signs = np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
+    return left * signs, right * signs
+
+
+def _features(rows: np.ndarray) -> np.ndarray:
+    """(row / norm, 1) / sqrt 2 of every row but zeros. Those are no loss to the SVD: it is the same without."""
+    norms = np.linalg.norm(rows, axis=1)
+    rows = rows[norms > ZERO] / norms[norms > ZERO, None]
+    return np.column_stack([rows, np.ones(len(rows))]) / math.sqrt(2)
+
+
+def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Labels of the best of several runs of k-means, every label used."""
+    distinct = len(np.unique(points.round(9), axis=0))
+    if n_clusters > distinct:
+        raise ValueError(
+            f"n_clusters must be <= {distinct}, the distinct vectors of {len(points)} users, got {n_clusters}"
+        )
+    rng = np.random.default_rng(seed)
+    best, least = None, math.inf
+    for _ in range(RESTARTS):
+        try:
+            start = _start(points, n_clusters, rng)
+            labels = kmeans2(points, start, iter=ITERATIONS, minit="matrix", missing="raise")[1]
+        except ClusterError:  # a cluster became empty
+            continue
+        spread = ((points - _means(points, labels)[labels]) ** 2).sum()
+        if spread < least:
+            best, least = labels, spread
+    if best is None:
+        raise ValueError(f"n_clusters must be such that k-means leaves no cluster empty, got {n_clusters}")
+    return best.astype(np.int32)
+
+
+def _start(points: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """k-means++. Not scipy's own, whose argument for the generator has another name in every few versions."""
+    centres = points[[rng.integers(len(points))]]
+    while len(centres) < n_clusters:
+        squares = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
+        centres = np.vstack([centres, points[rng.choice(len(points), p=squares / squares.sum())]])
+    return centres
+
+
+def _means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return np.stack([points[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
+
+
+def _file(path: Path) -> Path:
+    """The file of ratings."""
+    for file in (path, *(path / name for name in FILES)):
+        if file.is_file():
+            return file
+    raise FileNotFoundError(f"path must be one of {', '.join(FILES)} or hold one of them, got {str(path)!r}")
+
+
+def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Users and movies of all ratings."""
+    separator = _separator(file)
+    fields = [("user", "i4"), ("movie", "i4"), ("rating", "f8"), ("timestamp", "i8")]
+    gaps = [(f"gap{i}", "S1") for i in range(3)] if separator == "::" else []  # loadtxt splits at one ":"
+    for i, gap in enumerate(gaps):
+        fields.insert(2 * i + 1, gap)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no lines; an integer like 1.5
+            table = np.loadtxt(
+                file,
+                np.dtype(fields),
+                comments=None,
+                delimiter=separator[0],
+                skiprows=int(separator == ","),
+                ndmin=1,
+                encoding="utf-8-sig",
+            )
+    except (ValueError, UserWarning, DeprecationWarning) as error:
+        raise ValueError(_fault(file, separator) or f"{file} must be in a format of MovieLens: {error}") from error
+    users, movies, ratings = (table[name].copy() for name in ("user", "movie", "rating"))
+    with file.open("rb") as data:
+        data.seek(-1, 2)
+        whole = data.read() in b"\r\n"
+    sound = (
+        whole
+        and not any(table[name].any() for name, _ in gaps)
+        and users.min() > 0
+        and movies.min() > 0
+        and RATINGS[0] <= ratings.min()  # False of NaN
+        and ratings.max() <= RATINGS[1]
+    )
+    if not sound:
+        raise ValueError(_fault(file, separator) or f"{file} must be in a format of MovieLens")
+    del table, ratings
+    pairs = users.astype(np.int64) << 32 | movies
+    in_order = np.sort(pairs)
+    again = in_order[1:][in_order[1:] == in_order[:-1]]
+    if len(again):
+        row = _second(pairs, again)
+        first = int(np.flatnonzero(pairs == pairs[row])[0])
+        raise ValueError(
+            f"{file}, line {_line_number(file, row)}: a user must rate a movie once, got user {users[row]} and "
+            f"movie {movies[row]} again, first in line {_line_number(file, first)}"
+        )
+    return users, movies
+
+
+def _second(pairs: np.ndarray, again: np.ndarray) -> int:
+    """The first row whose pair stood in an earlier row."""
+    rows = np.flatnonzero(np.isin(pairs, again))
+    earlier = np.unique(pairs[rows], return_index=True)[1]
+    return int(np.delete(rows, earlier)[0])
+
+
+def _separator(file: Path) -> str:
+    """What the first line tells about the format."""
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        line = lines.readline(1000)
+    if line.strip() == HEADER:
+        return ","
+    for separator in ("::", "\t"):
+        if separator in line:
+            return separator
+    if not line:
+        raise ValueError(f"{file} must have at least one rating, got an empty file")
+    raise ValueError(
+        f"{file}, line 1: must be {HEADER} or fields separated by '::' or tabs, got {_shown(line.rstrip())}"
+    )
+
+
+def _ratings(file: Path) -> Iterator[tuple[int, str]]:
+    """Line number and text of every rating: neither the header nor blank lines, which loadtxt skips."""
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not (number == 1 and line.strip() == HEADER):
+                yield number, line
+
+
+def _line_number(file: Path, row: int) -> int:
+    return next(islice(_ratings(file), row, None))[0]
+
+
+def _fault(file: Path, separator: str) -> str | None:
+    """The first thing that is wrong in a file, in one sentence. Slow: only for files known to be bad."""
+    number, line = 0, "\n"
+    for number, line in _ratings(file):
+        fields = line.rstrip("\n").split(separator)
+        if len(fields) != 4:
+            return (
+                f"{file}, line {number}: must be 4 fields separated by {separator!r}, "
+                f"got {len(fields)} in {_shown(line.rstrip())}"
+            )
+        fault = _field_fault([field.strip() for field in fields])
+        if fault is not None:
+            return f"{file}, line {number}, column {fault[0]}: {fault[1]}"
+    if number == 0:
+        return f"{file} must have at least one rating, got none"
+    if not line.endswith("\n"):
+        return f"{file}, line {number}: must have a line end (cut short?), got {_shown(line)}"
+    return None
+
+
+def _field_fault(fields: list[str]) -> tuple[int, str] | None:
+    """Column and complaint of the first bad field of a line."""
+    for column, name in enumerate(("user", "movie"), 1):
+        text = fields[column - 1]
+        if not (re.fullmatch(r"[0-9]{1,18}", text) and 1 <= int(text) <= LARGEST_ID):
+            return column, f"{name} must be an integer in 1, ..., {LARGEST_ID}, got {_shown(text)}"
+    low, high = RATINGS
+    number = re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", fields[2])
+    if not (number and low <= float(fields[2]) <= high):
+        return 3, f"rating must be a number in [{low:g}, {high:g}], got {_shown(fields[2])}"
+    if not re.fullmatch(r"-?[0-9]{1,18}", fields[3]):
+        return 4, f"timestamp must be an integer, got {_shown(fields[3])}"
+    return None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "...")

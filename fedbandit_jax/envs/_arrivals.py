@@ -1,0 +1,48 @@
+"""Users who come one at a time, come again and are alike within clusters: what synthetic and real ones share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax._core import random, validate
+from fedbandit_jax.envs._rewards import RewardLaw
+from fedbandit_jax.interfaces import Feedback, Round
+
+
+def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
+    """Who comes, (1,) int32, of users with these cumulative probabilities."""
+    u = random.uniform(key, (1,))
+    return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
+
+
+def answer(key: Array, thetas: Array, offered: Round, arms: Array, law: RewardLaw) -> Feedback:
+    """Reward of the item shown to the user who came, and its regret."""
+    assert offered.user is not None
+    means = offered.contexts[0] @ thetas[offered.user[0]]
+    return law.feedback(key, means.max(), means[arms])
+
+
+def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np.ndarray:
+    """Checked: cumulative probabilities (n,) of "uniform" arrivals or of weights."""
+    if isinstance(arrivals, str):
+        validate.one_of("arrivals", arrivals, ("uniform",))
+        arrivals = np.ones(n_users)
+    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
+    if len(weights) != n_users or not weights.min() > 0:
+        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
+        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
+
+
+def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
+    """Checked: how many users, servers and clusters."""
+    n = validate.integer("n_users", n_users, at_least=1)
+    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
+        if validate.integer(name, count, at_least=1) > n:
+            raise ValueError(f"{name} must be at most the {n} users, got {count}")
+    return n, n_servers, n_clusters

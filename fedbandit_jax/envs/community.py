@@ -1,0 +1,131 @@
+"""Real users in clusters, and real items: a table of both, as `fb.data.movielens` makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax._core import random, struct, validate
+from fedbandit_jax.envs._arrivals import answer, arrive, cumulative, population
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+
+class World(NamedTuple):
+    """One seed's users: who sits at which server is all that differs."""
+
+    thetas: Array  # (n, d)
+    cluster: Array  # (n,) int32
+
+
+@struct.pytree
+class Community:
+    """See `community`."""
+
+    items: Array | np.ndarray  # (N, d)
+    thetas: Array | np.ndarray  # (n, d)
+    cluster: Array | np.ndarray  # (n,) int32
+    arrivals: Array | np.ndarray  # (n,) cumulative probabilities of who comes
+    rewards: RewardLaw
+    n_clusters: int = struct.static()
+    spec: Spec = struct.static()
+
+    def init(self, key: Array) -> World:
+        """Users come to servers at random."""
+        order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
+        return World(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
+
+    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+        """The user of round t and K items, each drawn from all of them."""
+        del t
+        who, items = random.stream(key, "who"), random.stream(key, "items")
+        which = jax.random.randint(items, (self.spec.n_arms,), 0, len(self.items))
+        return Round(jnp.asarray(self.items)[which][None], user=arrive(who, self.arrivals)), world
+
+    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+        """The user's answer."""
+        return answer(key, world.thetas, offered, arms, self.rewards)
+
+    def clusters(self, world: World) -> Array:
+        """The clusters given, by user of this seed."""
+        return world.cluster
+
+
+def community(
+    items: np.ndarray,
+    thetas: np.ndarray,
+    clusters: np.ndarray,
+    *,
+    n_servers: int,
+    n_arms: int = 10,
+    arrivals: str | Sequence[float] | np.ndarray = "uniform",
+    rewards: str = "bernoulli",
+    noise_std: float = 0.5,
+) -> Community:
+    """Users and items of a table: one user comes each round and is offered K items, drawn uniformly with replacement.
+
+    The mean reward of item x for user i is <x, thetas[i]>. Each seed deals the users out to servers anew.
+
+    Args:
+        items: (N, d) feature vectors; a private algorithm wants norms <= 1.
+        thetas: (n, d), of every user.
+        clusters: (n,) integers 0 ... m - 1, each used: what the clusters found are compared with.
+        n_servers: L <= n.
+        n_arms: K items offered each round.
+        arrivals: "uniform", or n weights > 0 in proportion to which users come (after they are dealt out).
+        rewards: "bernoulli" (needs every mean in [0, 1]), "gaussian" or "clipped_gaussian", as in `sphere`.
+        noise_std: standard deviation of the Gaussian rewards.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range, not finite, or the shapes disagree.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> eye = np.eye(2)
+        >>> env = fb.envs.community(eye, eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)
+        >>> env.spec.n_users, env.n_clusters
+        (3, 2)
+
+    Reference: Liu et al. (2022), Section 5, "MovieLens Dataset".
+    """
+    items, thetas = (validate.finite_array(n, a, ndim=2) for n, a in (("items", items), ("thetas", thetas)))
+    labels = np.asarray(clusters)
+    if len(items) == 0 or items.shape[1:] != thetas.shape[1:]:
+        raise ValueError(f"items and thetas must have rows of one length, got shapes {items.shape} and {thetas.shape}")
+    if labels.shape != (len(thetas),) or not np.issubdtype(labels.dtype, np.integer):
+        got = f"{labels.dtype} of shape {labels.shape}"
+        raise ValueError(f"clusters must be {len(thetas)} integers, one a user, got {got}")
+    used = np.unique(labels)
+    if len(used) == 0 or (used != np.arange(len(used))).any():
+        raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
+    n, servers, m = population(len(thetas), n_servers, len(used))
+    law = reward_law(rewards, noise_std)
+    means = items @ thetas.T
+    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
+        raise ValueError(
+            f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
+        )
+    norm = float(np.linalg.norm(items.astype(np.float64), axis=1).max())
+    spec = Spec(
+        n_agents=1,
+        n_arms=validate.integer("n_arms", n_arms, at_least=1),
+        dim=items.shape[1],
+        max_norm=round(norm, 6),
+        rewards_in_unit=law.in_unit,
+        n_users=n,
+        n_servers=servers,
+    )
+    return Community(
+        items=items,
+        thetas=thetas,
+        cluster=labels.astype(np.int32),
+        arrivals=cumulative(arrivals, n),
+        rewards=law,
+        n_clusters=m,
+        spec=spec,
+    )

@@ -1,0 +1,502 @@
+"""LinUCB per user, CLUB, SCLUB and FCLUB (Algorithms 1-5 of Liu et al., 2022), one user, server, cluster at a time.
+
+Float64, no cleverness: user u lives on server u % L, everything random is given. Sums are (d, d + 1) arrays [V | b]
+without the regulariser. Upload and download buffers are kept as printed, and after every round all that should
+telescope is asserted to. At the end: how a bound algorithm of the library plays the same draws.
+"""
+
+import functools
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy import prefix_noise
+
+
+@dataclass
+class Width:
+    alpha: float = 0.01
+    subgaussian: float = 0.5
+    theta_norm: float = 1.0
+    scale: float = 1.0
+    regularization: float = 1.0
+
+    def beta(self, count, n_users, dim, low, high, kappa):
+        spread = 2 * np.log(n_users / self.alpha) + dim * np.log(high / low + count / (dim * low))
+        return self.scale * (self.subgaussian * np.sqrt(spread) + self.theta_norm * np.sqrt(high) + kappa)
+
+
+@dataclass
+class Trace:
+    """What happened; a phase that begins before round t belongs to round t."""
+
+    arms: np.ndarray  # (T,)
+    margins: np.ndarray  # (T,) best index minus second best
+    gaps: np.ndarray  # (T,) how close the closest test of a threshold was, inf without one
+    labels: np.ndarray  # (T + 1, n) smallest user of the local cluster, when round t is served; last: at the end
+    groups: np.ndarray  # (T + 1, n) the same of the global cluster
+    uploads: np.ndarray  # (T,)
+    downloads: np.ndarray  # (T,)
+    renewed: list = field(default_factory=list)  # rounds
+    failures: list = field(default_factory=list)  # rounds in which an upload failed: matrix not positive definite
+    final: dict = field(default_factory=dict)
+
+    def safe(self, tol=1e-4):
+        """First round with a near tie, or T: `arms[:safe]`, `labels[:safe]`, `uploads[:safe]` are beyond doubt."""
+        close = np.flatnonzero((self.margins < tol) | (self.gaps < tol))
+        return int(close[0]) if len(close) else len(self.arms)
+
+
+def blank(horizon, n_users):
+    zeros, rows = np.zeros(horizon, int), np.zeros((horizon + 1, n_users), int)
+    far = np.full(horizon, np.inf)
+    return Trace(zeros.copy(), far.copy(), far.copy(), rows.copy(), rows.copy(), zeros.copy(), zeros.copy())
+
+
+def f(x):
+    return np.sqrt((1 + np.log(1 + x)) / (1 + x))
+
+
+def phase_at(t):
+    """The phase that begins before round t = 2^s - 2, if one does."""
+    return next((s for s in range(1, 64) if 2**s - 2 == t), None)
+
+
+def over(a, b):
+    """Relative distance, positive if a > b. Two zeros and infinities are far apart."""
+    if np.isinf(a) or np.isinf(b) or a == b == 0:
+        return np.inf if a > b else -np.inf
+    return (a - b) / max(abs(a), abs(b))
+
+
+def labels_of(clusters, n_users):
+    row = np.full(n_users, -1)
+    for cluster in clusters:
+        row[list(cluster)] = min(cluster)
+    assert (row >= 0).all()
+    assert sum(len(cluster) for cluster in clusters) == n_users
+    return row
+
+
+def servers_of(n_users, n_servers):
+    return [[u for u in range(n_users) if u % n_servers == server] for server in range(n_servers)]
+
+
+def components(graph):
+    return sorted((frozenset(c) for c in nx.connected_components(graph)), key=min)
+
+
+def complete(groups):
+    return nx.Graph([(u, v) for group in groups for u in group for v in group])  # loops keep lonely users
+
+
+def regularized(sums, lam):
+    d = len(sums)
+    return lam * np.eye(d) + sums[:, :d]
+
+
+def positive(sums, lam):
+    return bool(np.linalg.eigvalsh(regularized(sums, lam)).min() > 0)
+
+
+def estimate(sums, lam):
+    assert positive(sums, lam), "no estimate: the noise is too large for its shift"
+    return np.linalg.inv(regularized(sums, lam)) @ sums[:, -1]
+
+
+def log_det(sums, lam):
+    sign, value = np.linalg.slogdet(regularized(sums, lam))
+    assert sign > 0
+    return value
+
+
+def choose(contexts, sums, beta, lam):
+    """First best arm, and by how much."""
+    inverse, theta = np.linalg.inv(regularized(sums, lam)), estimate(sums, lam)
+    index = [x @ theta + beta * np.sqrt(x @ inverse @ x) for x in contexts.astype(float)]
+    ranked = sorted(index, reverse=True)
+    return int(np.argmax(index)), ranked[0] - ranked[1] if len(ranked) > 1 else np.inf
+
+
+class Users:
+    """Profiles (V | b, T) of all users."""
+
+    def __init__(self, n_users, dim):
+        self.sums, self.counts = np.zeros((n_users, dim, dim + 1)), np.zeros(n_users, int)
+
+    def total(self, cluster):
+        return sum(self.sums[j] for j in sorted(cluster)), sum(int(self.counts[j]) for j in cluster)
+
+    def update(self, i, x, y):
+        self.sums[i] += np.outer(x, np.append(x, y))
+        self.counts[i] += 1
+
+
+def serve(trace, profile, t, i, cluster, contexts, rewards, width):
+    """A round without messages: serve user i by all that its cluster knows."""
+    n, d = profile.sums.shape[:2]
+    lam = width.regularization
+    sums, count = profile.total(cluster)
+    trace.arms[t], trace.margins[t] = choose(contexts[t], sums, width.beta(count, n, d, lam, lam, 0.0), lam)
+    profile.update(i, contexts[t, trace.arms[t]].astype(float), float(rewards[t, trace.arms[t]]))
+
+
+def finish(trace, profile):
+    trace.groups = trace.labels
+    trace.final = {"users": profile.sums, "counts": profile.counts}
+    return trace
+
+
+def lin_ucb(users, contexts, rewards, *, n_users, width):
+    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
+    trace.labels[:] = range(n_users)
+    for t, i in enumerate(map(int, users)):
+        serve(trace, profile, t, i, {i}, contexts, rewards, width)
+    return finish(trace, profile)
+
+
+def club(users, contexts, rewards, *, n_users, n_servers, alpha_edge, width):
+    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
+    graph, lam = complete(servers_of(n_users, n_servers)), width.regularization
+    for t, i in enumerate(map(int, users)):
+        trace.labels[t] = labels_of(components(graph), n_users)
+        serve(trace, profile, t, i, nx.node_connected_component(graph, i), contexts, rewards, width)
+        for j in sorted(set(graph[i]) - {i}):
+            distance = np.linalg.norm(estimate(profile.sums[i], lam) - estimate(profile.sums[j], lam))
+            excess = over(distance, alpha_edge * (f(profile.counts[i]) + f(profile.counts[j])))
+            trace.gaps[t] = min(trace.gaps[t], abs(excess))
+            if excess > 0:
+                graph.remove_edge(i, j)
+    trace.labels[-1] = labels_of(components(graph), n_users)
+    return finish(trace, profile)
+
+
+def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p, width):
+    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
+    lam, members = width.regularization, servers_of(n_users, n_servers)
+    clusters = [[set(group)] if group else [] for group in members]  # of each server
+    clock, noted, checked = [0] * n_servers, {}, {}
+
+    def known(cluster):
+        sums, count = profile.total(cluster)
+        return estimate(sums, lam), count
+
+    for t, i in enumerate(map(int, users)):
+        server = i % n_servers
+        trace.labels[t] = labels_of([c for local in clusters for c in local], n_users)
+        if phase_at(clock[server]) is not None:
+            for cluster in clusters[server]:
+                for j in cluster:
+                    noted[j], checked[j] = known(cluster), False
+        mine = next(c for c in clusters[server] if i in c)
+        serve(trace, profile, t, i, mine, contexts, rewards, width)
+        clock[server] += 1
+        now = clock[server]
+
+        if len(mine) > 1:  # split
+            theta, count = known({i})
+            old_theta, old_count = noted[i]
+            excess = [over(np.linalg.norm(theta - old_theta), alpha_theta * (f(count) + f(old_count)))]
+            for j in mine - {i}:
+                excess.append(over(abs(count - int(profile.counts[j])) / now, 2 * alpha_p * f(now)))
+            trace.gaps[t] = min(trace.gaps[t], abs(max(excess)))
+            if max(excess) > 0:
+                mine.remove(i)
+                mine = {i}
+                clusters[server].append(mine)
+                noted[i] = theta, count
+        checked[i] = True
+
+        while all(checked[j] for j in mine):  # merge
+            near = []
+            for other in clusters[server]:
+                if other is mine or not all(checked[j] for j in other):
+                    continue
+                (theta, count), (other_theta, other_count) = known(mine), known(other)
+                bound = alpha_theta / 2 * (f(count) + f(other_count))
+                apart = abs(count / len(mine) - other_count / len(other)) / now
+                close = over(bound, np.linalg.norm(theta - other_theta)), over(alpha_p * f(now), apart)
+                trace.gaps[t] = min(trace.gaps[t], abs(min(close)))
+                if min(close) > 0:
+                    near.append(other)
+            if not near:
+                break
+            joining = min(near, key=min)
+            clusters[server].remove(joining)
+            mine |= joining
+            for j in mine:
+                noted[j] = known(mine)
+    trace.labels[-1] = labels_of([c for local in clusters for c in local], n_users)
+    return finish(trace, profile)
+
+
+@dataclass
+class Shared:
+    """(S | u, T) and how many rho I of S are shift."""
+
+    sums: np.ndarray
+    count: int
+    shift: int
+
+    def __add__(self, other):
+        return Shared(self.sums + other.sums, self.count + other.count, self.shift + other.shift)
+
+    def near(self, other):
+        same = np.allclose(self.sums, other.sums, rtol=0, atol=1e-9 * (1 + np.abs(other.sums).max()))
+        return same and (self.count, self.shift) == (other.count, other.shift)
+
+
+@dataclass
+class Local:
+    """A local cluster (l, j) since the last renewal."""
+
+    server: int
+    users: frozenset
+    tree: int  # phase in which its tree was planted
+    sent: Shared  # all it ever uploaded, the release included
+    past: tuple  # (sums, count) of its users at the last upload
+    synced: Shared | None = None  # S^l
+    up: Shared | None = None  # upload buffer
+    down: Shared | None = None  # download buffer
+    k: int = 0  # uploads
+
+
+@dataclass
+class Global:
+    users: frozenset
+    members: list
+    shared: Shared
+
+
+def fclub(
+    users, contexts, rewards, *, n_users, n_servers, alpha_1, alpha_2, upload, download, width, trigger="determinant",
+    shift="every", rho=0.0, vector=0.0, noise=None, max_uploads=None, private=False,
+):  # fmt: skip
+    """`noise(s, slot_user, k)`: [H_k | h_k] of the tree planted in phase s. No k > max_uploads is asked for."""
+    assert trigger in ("determinant", "count")
+    assert shift in ("every", "once")
+    assert private or (rho == 0 and vector == 0 and noise is None)
+    d, lam = contexts.shape[2], width.regularization
+    trace, profile = blank(len(users), n_users), Users(n_users, d)
+    graph, clusters = complete(servers_of(n_users, n_servers)), []  # global clusters
+    partition = None  # local and global, of the phase before
+
+    @functools.cache
+    def prefix(tree, slot, k):
+        """What should be in the first k + 1 releases of a tree besides data."""
+        if max_uploads is not None:
+            k = min(k, max_uploads)
+        times = 2 + 3 * k if shift == "every" else 2
+        sums = np.zeros((d, d + 1)) if noise is None else np.asarray(noise(tree, slot, k), float)
+        return Shared(sums + times * rho * np.eye(d, d + 1), 0, times)
+
+    def fresh(local):
+        """Alg. 2 line 15, Alg. 3 line 10: [3 rho I +] H_{k+1} - H_k, and no data."""
+        new, old = (prefix(local.tree, min(local.users), k) for k in (local.k + 1, local.k))
+        return Shared(new.sums - old.sums, 0, new.shift - old.shift)
+
+    def nothing():
+        return Shared(np.zeros((d, d + 1)), 0, 0)
+
+    def look(t, excess):
+        trace.gaps[t] = min(trace.gaps[t], abs(excess))
+        return excess
+
+    def begin(t, s):
+        """Alg. 2."""
+        nonlocal clusters, partition
+        theta = [estimate(profile.sums[j], lam) for j in range(n_users)]
+        for i, j in list(graph.edges):  # line 3
+            bound = alpha_1 * (f(profile.counts[i]) + f(profile.counts[j]))
+            if i != j and look(t, over(np.linalg.norm(theta[i] - theta[j]), bound)) > 0:
+                graph.remove_edge(i, j)
+        new = []
+        for cluster in components(graph):  # lines 4-5
+            (server,) = {j % n_servers for j in cluster}
+            raw, count = profile.total(cluster)
+            release = Shared(raw, count, 0) + prefix(s, min(cluster), 0)
+            new.append(Local(server, cluster, s, release, (raw, count)))
+        trace.uploads[t] += len(new)
+        links = nx.empty_graph(len(new))
+        for a, b in itertools.combinations(range(len(new)), 2):  # line 7
+            if new[a].server != new[b].server:
+                one, two = new[a].sent, new[b].sent
+                distance = np.linalg.norm(estimate(one.sums, lam) - estimate(two.sums, lam))
+                if look(t, over(alpha_2 * (f(one.count) + f(two.count)), distance)) > 0:
+                    links.add_edge(a, b)
+        groups = [[new[a] for a in sorted(group)] for group in nx.connected_components(links)]
+        unions = [frozenset().union(*(local.users for local in group)) for group in groups]
+        before, partition = partition, ({local.users for local in new}, set(unions))
+        if before == partition:  # line 8
+            return
+        trace.renewed.append(t)
+        trace.downloads[t] += len(new)
+        clusters = []
+        for union, group in zip(unions, groups):  # lines 10-18
+            cluster = Global(union, group, functools.reduce(Shared.__add__, [local.sent for local in group]))
+            clusters.append(cluster)
+            for local in group:
+                local.synced, local.up, local.down = cluster.shared, fresh(local), nothing()
+
+    def beta(cluster, local):
+        n_local, times = len(cluster.members), local.synced.shift
+        low, high = lam + (times - n_local) * rho, lam + (times + n_local) * rho
+        return width.beta(local.synced.count, n_users, d, low, high, n_local * vector / np.sqrt(low))
+
+    def ripe(t, new, old, threshold):
+        if threshold == 1:
+            return True
+        if trigger == "count":
+            return new.count / max(old.count, 1) >= threshold
+        if not positive(new.sums, lam):
+            return True  # and fails
+        return look(t, log_det(new.sums, lam) - log_det(old.sums, lam) - np.log(threshold)) >= 0
+
+    def communicate(t, cluster, local):
+        """Alg. 3 from line 2 on, and Alg. 4."""
+        grown, grown_global = local.synced + local.up, cluster.shared + local.up
+        if local.k == max_uploads or not ripe(t, grown, local.synced, upload):
+            return
+        if not (positive(grown.sums, lam) and positive(grown_global.sums, lam)):
+            trace.failures.append(t)
+            return
+        trace.uploads[t] += 1
+        cluster.shared = grown_global  # line 4
+        for other in cluster.members:  # lines 5-7
+            if other is not local:
+                other.down = other.down + local.up
+        local.synced, local.sent = grown, local.sent + local.up  # lines 8-10
+        local.k, local.past = local.k + 1, profile.total(local.users)
+        local.up = fresh(local)
+
+        for other in cluster.members:
+            behind = cluster.shared.count > other.synced.count
+            assert behind == (other.down.count > 0)
+            if behind and ripe(t, cluster.shared, other.synced, download):
+                other.synced, other.down = other.synced + other.down, nothing()
+                trace.downloads[t] += 1
+
+    def check():
+        for cluster in clusters:
+            assert cluster.shared.near(functools.reduce(Shared.__add__, [local.sent for local in cluster.members]))
+            for local in cluster.members:
+                assert cluster.shared.near(local.synced + local.down)
+                raw, count = profile.total(local.users)
+                slot, sent = min(local.users), local.sent
+                assert (sent + local.up).near(Shared(raw, count, 0) + prefix(local.tree, slot, local.k + 1))
+                assert sent.near(Shared(*local.past, 0) + prefix(local.tree, slot, local.k))
+
+    def note(row):
+        trace.labels[row] = labels_of([local.users for c in clusters for local in c.members], n_users)
+        trace.groups[row] = labels_of([c.users for c in clusters], n_users)
+
+    for t, i in enumerate(map(int, users)):
+        if phase_at(t) is not None:
+            begin(t, phase_at(t))
+            check()
+        note(t)
+        cluster, local = next((c, local) for c in clusters for local in c.members if i in local.users)
+        assert local.server == i % n_servers
+        a, trace.margins[t] = choose(contexts[t], local.synced.sums, beta(cluster, local), lam)
+        trace.arms[t] = a
+        x, y = contexts[t, a].astype(float), float(rewards[t, a])
+        y = min(max(y, 0.0), 1.0) if private else y
+        profile.update(i, x, y)
+        local.up = local.up + Shared(np.outer(x, np.append(x, y)), 1, 0)  # Alg. 3 line 1
+        communicate(t, cluster, local)
+        check()
+    note(len(users))
+    trace.final = {
+        "users": profile.sums,
+        "counts": profile.counts,
+        "local": {(local.server, local.users): local for c in clusters for local in c.members},
+        "global": {c.users: c.shared for c in clusters},
+    }
+    return trace
+
+
+# --- The library's side ---
+
+
+class Draws(NamedTuple):
+    """Who comes, what is offered, what every arm would pay."""
+
+    users: np.ndarray  # (T,)
+    contexts: np.ndarray  # (T, K, d)
+    rewards: np.ndarray  # (T, K)
+
+
+def draws(seed, n_users, *, horizon=300, n_arms=4, dim=3, n_clusters=2, noise=0.1):
+    """Users of some clusters, some of them rare, feature vectors long and short, rewards also outside [0, 1]."""
+    rng = np.random.default_rng(seed)
+    users = rng.choice(n_users, horizon, p=rng.dirichlet(np.full(n_users, 5.0))).astype(np.int32)
+    contexts = rng.standard_normal((horizon, n_arms, dim))
+    contexts *= rng.uniform(0.3, 1, (horizon, n_arms, 1)) / np.linalg.norm(contexts, axis=-1, keepdims=True)
+    theta = rng.standard_normal((n_clusters, dim))
+    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
+    means = 0.5 + 0.5 * (contexts @ theta[users // 2 % n_clusters, :, None])[..., 0]  # 0, 1: one cluster, two servers
+    return Draws(users, *(x.astype(np.float32) for x in (contexts, means + noise * rng.standard_normal(means.shape))))
+
+
+def population(n_users, n_servers, *, n_arms=4, dim=3):
+    """A spec of users, for draws."""
+    return fb.Spec(n_agents=1, n_arms=n_arms, dim=dim, max_norm=1.0, n_users=n_users, n_servers=n_servers)
+
+
+class Played(NamedTuple):
+    """As `Trace`; states are the algorithm's own."""
+
+    arms: np.ndarray  # (T,)
+    labels: np.ndarray  # (T + 1, n)
+    groups: np.ndarray  # (T + 1, n)
+    uploads: np.ndarray  # (T,)
+    downloads: np.ndarray  # (T,)
+    status: np.ndarray  # (T,)
+    state: Any
+
+
+def play(bound, key, draws, spec):
+    """A bound algorithm on given draws, begin, index, serve as `ArrivalProcess` does."""
+    arms, found, counts, status, (state, last) = scan(bound, key, *draws, spec=spec)
+    labels, groups = (np.concatenate([rows, row[None]]) for rows, row in zip(found, last))
+    sent = (np.asarray(counts.get(name, np.zeros(len(arms), int))) for name in ("uploads", "downloads"))
+    return Played(np.asarray(arms), labels, groups, *sent, np.asarray(status), jax.tree.map(np.asarray, state))
+
+
+@functools.partial(jax.jit, static_argnames="spec")
+def scan(bound, key, users, contexts, rewards, *, spec):
+    """Arms, partitions, counts and status of all rounds, and (state, partition) at the end."""
+
+    def one(state, row):
+        t, user, x, y = row
+        state, before = bound.begin(key, t, state)
+        found = bound.partition(state)
+        arm = jnp.argmax(bound.index(state, user, x))
+        state, after = bound.serve(key, t, state, user, x[arm], y[arm])
+        counts = {name: count + before.counts.get(name, 0) for name, count in after.counts.items()}
+        return state, (arm, found, counts, jnp.asarray(before.status) | after.status)
+
+    rows = jnp.arange(len(users), dtype=jnp.int32), users, contexts, rewards
+    state, results = jax.lax.scan(one, bound.init(key, spec), rows)
+    return *results, (state, bound.partition(state))
+
+
+def noise_of(bound, key, dim):
+    """[H_k | h_k] of the trees of a bound private FCLUB, for the oracle."""
+    return lambda s, user, k: np.asarray(_noise(bound, key, s, bound.seats.seat(user), k, dim), float)
+
+
+@functools.partial(jax.jit, static_argnames="dim")
+def _noise(bound, key, s, seat, k, dim):
+    return bound.std * prefix_noise.prefix(bound._tree(key, s, seat), k, dim)
+
+
+def canonical(labels):
+    """Every label the smallest user who has it."""
+    return np.argmax(labels[..., None] == labels[..., None, :], axis=-1)

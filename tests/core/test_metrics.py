@@ -1,0 +1,62 @@
+"""The adjusted Rand index is scikit-learn's, in degenerate cases, too."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from fedbandit_jax._core import metrics
+
+N, M = 24, 6
+rand = jax.jit(metrics.adjusted_rand, static_argnums=2)
+count = jax.jit(metrics.n_labels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, N), st.integers(1, M), st.floats(0, 1), st.integers(0, 10**6))
+def test_random_partitions(found, true, right, seed):
+    """The truth with some labels drawn anew; names do not matter."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, true, N)
+    labels = np.where(rng.random(N) < right, truth, rng.integers(0, found, N))
+    labels = rng.permutation(N)[labels]
+    np.testing.assert_allclose(rand(labels, truth, M), adjusted_rand_score(truth, labels), atol=2e-6)
+    assert count(labels) == len(set(labels.tolist()))
+
+
+ONE, ALL, HALVES = np.zeros(N, int), np.arange(N), np.arange(N) % 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "truth", "value"),
+    [
+        (ONE, ONE, 1),
+        (ALL, ALL, 1),
+        (ONE, ALL, 0),
+        (ALL, ONE, 0),
+        (ONE, HALVES, 0),
+        (ALL, HALVES, 0),
+        (HALVES, 1 - HALVES, 1),
+        (23 - HALVES, HALVES, 1),
+    ],
+)
+def test_degenerate(labels, truth, value):
+    assert rand(labels, truth, N) == value == adjusted_rand_score(truth, labels)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_users(n):
+    for labels in np.ndindex(*[n] * n):
+        for truth in np.ndindex(*[n] * n):
+            found = rand(np.array(labels), np.array(truth), n)
+            np.testing.assert_allclose(found, adjusted_rand_score(truth, labels), atol=1e-6)
+
+
+def test_many_users():
+    """Pairs of thousands, in float32."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 20, 5000)
+    labels = np.where(rng.random(5000) < 0.7, truth, rng.integers(0, 20, 5000))
+    np.testing.assert_allclose(rand(labels, truth, 20), adjusted_rand_score(truth, labels), atol=1e-5)

@@ -1,0 +1,118 @@
+"""Users in clusters, made up or of a table: who comes, what they like, where they sit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+
+ALPHA = 1e-4  # chance that a correct environment fails a law test, over keys; the key is fixed
+WEIGHTS = np.array([1.0, 2, 3, 4, 5, 6, 7, 8])
+
+
+def rounds(env, world, key, n):
+    return jax.jit(jax.vmap(lambda k: env.observe(k, world, 0)[0]))(jax.random.split(key, n))
+
+
+@pytest.mark.parametrize("arrivals", ["uniform", WEIGHTS])
+def test_who_comes(key, arrivals):
+    env = fb.envs.clustered(8, 3, 2, n_arms=1, dim=3, arrivals=arrivals)
+    users = np.asarray(rounds(env, env.init(key), key, 20_000).user[:, 0])
+    weights = np.ones(8) if isinstance(arrivals, str) else arrivals
+    expected = len(users) * weights / weights.sum()
+    assert stats.chisquare(np.bincount(users, minlength=8), expected).pvalue > ALPHA
+    wrong = len(users) * np.roll(weights + 1, 1) ** 1.2 / (np.roll(weights + 1, 1) ** 1.2).sum()
+    if not isinstance(arrivals, str):
+        assert stats.chisquare(np.bincount(users, minlength=8), wrong).pvalue < ALPHA
+
+
+def test_geometry(key):
+    env = fb.envs.clustered(11, 3, 4, dim=6, gap=0.6)
+    worlds = jax.jit(jax.vmap(env.init))(jax.random.split(key, 30))
+    for thetas, cluster in zip(np.asarray(worlds.thetas), np.asarray(worlds.cluster)):
+        assert sorted(np.bincount(cluster)) == [2, 3, 3, 3]
+        centres = np.array([thetas[cluster == j][0] for j in range(4)])
+        np.testing.assert_array_equal(thetas, centres[cluster])
+        apart = np.linalg.norm(centres[:, None] - centres[None], axis=-1)[~np.eye(4, dtype=bool)]
+        assert apart.min() >= 0.6
+    np.testing.assert_allclose(np.linalg.norm(worlds.thetas, axis=-1), 1, rtol=1e-6)
+    assert (worlds.cluster != worlds.cluster[0]).any()
+    contexts = np.asarray(rounds(env, jax.tree.map(lambda x: x[0], worlds), key, 3000).contexts[:, 0])
+    np.testing.assert_allclose(np.linalg.norm(contexts, axis=-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(contexts[..., -1], np.sqrt(0.5), rtol=1e-6)
+    # a coordinate of a uniform direction in R^5 is 2 B - 1 with B ~ Beta(2, 2)
+    assert stats.kstest(contexts[:, 0, 0] * np.sqrt(2), stats.beta(2, 2, loc=-1, scale=2).cdf).pvalue > ALPHA
+    assert stats.kstest(contexts[:, 0, 0] * np.sqrt(2), stats.beta(2.5, 2.5, loc=-1, scale=2).cdf).pvalue < ALPHA
+
+
+@pytest.mark.parametrize("made_up", [True, False])
+def test_answers(key, made_up):
+    eye = np.array([[0.9, 0.0], [0.0, 0.4], [0.5, 0.5]])
+    env = fb.envs.clustered(5, 2, 2, n_arms=3, dim=4)
+    if not made_up:
+        env = fb.envs.community(eye, eye[[0, 1, 1, 2]], np.array([0, 1, 1, 2]), n_servers=2, n_arms=3)
+    world = env.init(key)
+    offered = env.observe(key, world, 0)[0]
+    means = np.asarray(offered.contexts[0] @ world.thetas[offered.user[0]])
+    pull = jax.jit(jax.vmap(lambda k, arm: env.pull(k, world, offered, arm), (0, None)))
+    for arm in range(3):
+        feedback = pull(jax.random.split(key, 4000), jnp.array([arm]))
+        np.testing.assert_allclose(feedback.regret, means.max() - means[arm], atol=1e-6)
+        wins = int(np.asarray(feedback.reward).sum())
+        assert stats.binomtest(wins, 4000, float(np.clip(means[arm], 0, 1))).pvalue > ALPHA
+
+
+def test_a_community_is_dealt_out(key):
+    rng = np.random.default_rng(0)
+    thetas = rng.random((7, 3)) / 3
+    env = fb.envs.community(rng.random((9, 3)), thetas, np.arange(7) % 3, n_servers=3, arrivals=WEIGHTS[:7])
+    worlds = jax.vmap(env.init)(jax.random.split(key, 5))
+    for found, cluster in zip(np.asarray(worlds.thetas), np.asarray(worlds.cluster)):
+        order = [int(np.abs(thetas - row).sum(1).argmin()) for row in found]
+        assert sorted(order) == list(range(7))
+        np.testing.assert_array_equal(cluster, np.array(order) % 3)
+    offered = rounds(env, jax.tree.map(lambda x: x[0], worlds), key, 500)
+    which = np.abs(np.asarray(offered.contexts)[:, 0, :, None] - env.items).sum(-1).argmin(-1)
+    assert stats.chisquare(np.bincount(which.ravel(), minlength=9)).pvalue > ALPHA
+
+
+EYE = np.eye(3)
+LABELS = np.array([0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: fb.envs.clustered(3, 1, 4), "n_clusters must be at most the 3 users, got 4"),
+        (lambda: fb.envs.clustered(3, 4, 1), "n_servers must be at most the 3 users, got 4"),
+        (lambda: fb.envs.clustered(0), "n_users must be >= 1, got 0"),
+        (lambda: fb.envs.clustered(n_servers=0), "n_servers must be >= 1, got 0"),
+        (lambda: fb.envs.clustered(gap=0), r"gap must be in \[0.001, 1\], got 0"),
+        (lambda: fb.envs.clustered(n_clusters=5, gap=0.95), "gap must be at most 0.8.* for 5 random vectors in 10 dim"),
+        (lambda: fb.envs.clustered(n_clusters=3, dim=2), "gap must be at most 0 for 3 random vectors in 2 dimensions"),
+        (lambda: fb.envs.clustered(arrivals="often"), "arrivals must be one of 'uniform', got 'often'"),
+        (lambda: fb.envs.clustered(4, 2, arrivals=[1, 2]), "arrivals must be 'uniform' or 4 weights > 0, .*got 2"),
+        (lambda: fb.envs.clustered(2, 2, arrivals=[1, 0]), "arrivals must be .* got 2 weights, the least 0"),
+        (lambda: fb.envs.clustered(dim=1), "dim must be >= 2, got 1"),
+        (
+            lambda: fb.envs.community(EYE, EYE[:, :2], LABELS, n_servers=1),
+            "items and thetas must have rows of one length",
+        ),
+        (lambda: fb.envs.community(EYE, EYE, LABELS[:2], n_servers=1), "clusters must be 3 integers, one a user, got"),
+        (
+            lambda: fb.envs.community(EYE, EYE, LABELS + 1, n_servers=1),
+            "clusters must be 0 to m - 1, each used, got",
+        ),
+        (lambda: fb.envs.community(EYE, EYE, LABELS, n_servers=4), "n_servers must be at most the 3 users, got 4"),
+        (
+            lambda: fb.envs.community(2 * EYE, EYE, LABELS, n_servers=1),
+            r"needs every mean <x, theta> in \[0, 1\]",
+        ),
+        (lambda: fb.envs.community(np.nan * EYE, EYE, LABELS, n_servers=1), "items must be finite, got nan"),
+    ],
+)
+def test_bad_input(make, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()

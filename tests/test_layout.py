@@ -1,0 +1,133 @@
+"""Runs that branch on data go one by one on a CPU; wherever they go, they are the same."""
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax import driver
+from fedbandit_jax.process import ArrivalProcess
+from fedbandit_jax.recording import RoundRecord
+
+ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
+BUDGET = fb.privacy.Budget(50.0, 0.1)
+ALGOS = {"open": fb.algos.fclub(upload=1.3, download=1.1), "cdp": fb.algos.fclub(BUDGET, trigger="count", upload=1.5)}
+
+
+def play(algos=ALGOS, **options):
+    settings = dict(horizon=70, key=jax.random.key(3), n_seeds=3, stride=1, progress=False) | options
+    return fb.sweep(ENV, algos, grid=dict(exploration_scale=[0.1, 1.0]), **settings)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return play()
+
+
+def equal(one, two, atol=0.0):
+    np.testing.assert_allclose(one.regret, two.regret, atol=atol)
+    for kind in ("communication", "counts", "gauges"):
+        for name, curve in getattr(one, kind).items():
+            np.testing.assert_allclose(getattr(two, kind)[name], curve, atol=atol)
+
+
+def test_what_is_recorded(whole):
+    assert whole.regret.shape == (4, 3, 70)
+    up, down = (whole.counts[name] for name in ("uploads", "downloads"))
+    np.testing.assert_array_equal(whole.communication["rounds"], up + down)
+    floats = 3 * 6 // 2 + 1
+    np.testing.assert_array_equal(whole.communication["floats"], (up + down) * floats)
+    assert (np.isnan(whole.gauges["clusters"]) == (np.arange(1, 71) < 16)).all()  # a step is 16 rounds
+    assert (np.diff(whole.gauges["clusters"][..., 15:], axis=-1)[..., np.arange(16, 70) % 16 != 0] == 0).all()
+    text = whole.summary()
+    assert "7 users on 2 servers, T = 70 rounds" in text
+    assert "Rand index on servers" in text
+
+
+def test_one_by_one_and_side_by_side_agree(whole, monkeypatch):
+    """Branches become selections under vmap; arithmetic is reassociated."""
+    monkeypatch.setattr(ArrivalProcess, "alone", False)
+    together = play({"cdp": ALGOS["cdp"]})
+    for label in together:
+        equal(together[label], whole[label], atol=1e-4)
+
+
+def test_a_seed_does_not_depend_on_the_others(whole):
+    np.testing.assert_array_equal(play(n_seeds=2).regret, whole.regret[:, :2])
+
+
+def test_interrupted_runs_continue(tmp_path, monkeypatch, whole):
+    monkeypatch.setattr(driver, "CHUNKS", 4)
+    add, calls = RoundRecord.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    one = {"open": ALGOS["open"]}
+    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(one, checkpoint=tmp_path / "run")
+    monkeypatch.setattr(RoundRecord, "add", add)
+    resumed = play(one, checkpoint=tmp_path / "run")
+    for label in resumed:
+        equal(resumed[label], whole[label])
+
+
+def test_results_keep_gauges(tmp_path, whole):
+    whole.save(tmp_path / "run")
+    loaded = fb.Result.load(tmp_path / "run")
+    equal(loaded, whole)
+    one = loaded["open(exploration_scale=1.0)"]
+    np.testing.assert_array_equal(one.gauges["Rand index"], whole.gauges["Rand index"][1])
+    assert "gauges_Rand index" in loaded.to_xarray()
+    linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(batch=7), horizon=70, key=jax.random.key(3), n_seeds=3, stride=1)
+    both = fb.concat([loaded, linear])
+    assert np.isnan(both["FedLinUCB"].gauges["clusters"]).all()
+
+
+def test_picture_of_a_gauge(whole):
+    figure = fb.plotting.gauge(whole, "Rand index", band="deviation")
+    (ax,) = figure.axes
+    assert [line.get_label().split(":")[0] for line in ax.lines] == list(whole.labels)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), whole.gauges["Rand index"][0].mean(0))
+    with pytest.raises(ValueError, match="name must be one of 'Rand index', .* got 'regret'"):
+        fb.plotting.gauge(whole, "regret")
+    with pytest.raises(ValueError, match="band must be 'error' or 'deviation', got 'wide'"):
+        fb.plotting.regret(whole, band="wide")
+
+
+@fb.pytree
+class Moving:
+    """An environment whose world moves on."""
+
+    inner: fb.envs.Clustered
+    spec = ENV.spec
+    n_clusters = 2
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def observe(self, key, world, t):
+        return self.inner.observe(key, world, t)[0], world._replace(thetas=world.thetas + 0.0)
+
+    def pull(self, key, world, offered, arms):
+        return self.inner.pull(key, world, offered, arms)
+
+    def clusters(self, world):
+        return world.cluster
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "words"),
+    [
+        (Moving(inner=ENV), fb.algos.club(), "env.observe must return the world as it is"),
+        (fb.envs.sphere(2, 3, 3), fb.algos.club(), "CLUB is for users who are told apart"),
+        (ENV, fb.algos.lin_ucb(confidence="released"), "confidence must be 'theory' where users are told apart"),
+    ],
+)
+def test_misfits_are_named(env, algo, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        fb.simulate(env, algo, horizon=5, key=jax.random.key(0), n_seeds=1)
