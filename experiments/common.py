@@ -148,8 +148,8 @@ class LiuOptions(Size):
         return {**super().run(*horizons), "n_seeds": self.pick(2, 10, 10), "stride": None}
 
     def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
-        """All methods of Figure 2, with the constants of the authors' code; CDP-FCLUB-DC as printed, and with
-        less noise: exact accounting, no shift at uploads, uploads by counts.
+        """All methods of Figure 2, with the authors' thresholds; CDP-FCLUB-DC with the noise and shifts of Algorithms
+        2, 3 and 5, and with less noise: exact accounting, no shift at uploads, uploads by counts.
         """
         algos = fb.algos
         wide: dict[str, Any] = dict(exploration_scale=scale)

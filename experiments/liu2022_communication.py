@@ -3,7 +3,7 @@
 python experiments/liu2022_communication.py [--smoke | --full]
 
 (a) FCLUB exchanges something every round, FCLUB-DC ever less: O(log T) for U = D = 1.01. With the noise and shifts of
-CDP-FCLUB-DC as printed nearly every round uploads until its shifts outweigh what they add. (b) Regret against
+CDP-FCLUB-DC nearly every round uploads until its shifts outweigh what they add. (b) Regret against
 communication for U = D from 1 to 10.
 """
 
@@ -26,8 +26,9 @@ def main(options: LiuOptions) -> None:
     for name, colour in zip(SHOWN, fb.plotting.COLOURS):
         curves = result[name].communication["rounds"]
         mean, spread = curves.mean(0), curves.std(0)
-        left.loglog(result.rounds, mean, color=colour, label=name)
-        left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, color=colour, alpha=0.2)
+        seen = mean > 0  # counted after steps of 256 rounds
+        left.loglog(result.rounds[seen], mean[seen], color=colour, label=name)
+        left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=colour, alpha=0.2)
         slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))
         print(f"{name}: {mean[-1]:,.0f} uploads and downloads; {slopes[0]:,.0f} in (T/16, T/4], {slopes[1]:,.0f} since")
     left.set(

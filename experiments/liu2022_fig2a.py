@@ -2,10 +2,10 @@
 
 python experiments/liu2022_fig2a.py [--clusters 2] [--smoke | --full]
 
-The order is the paper's but for privacy: with real noise (epsilon = 1, delta = 0.1) CDP-FCLUB-DC learns nothing in 10^5
-rounds, and all clusters look alike to the global server, whose 2 rho I outweighs what they have seen. In the authors'
-code noise never reaches a decision, so that their curve is FCLUB-DC's. The number of clusters of their figure is not
-known; from four on, FCLUB is still behind LinUCB at T = 10^5, see liu2022_parameters.py.
+The script prints which inequalities of the paper hold. Without privacy they do, but FCLUB and FCLUB-DC are equal within
+noise. With real noise (epsilon = 1, delta = 0.1) CDP-FCLUB-DC is worst of all: all clusters look alike to the global
+server, whose 2 rho I outweighs what they have seen. In the authors' code noise never reaches a decision, so that their
+curve is FCLUB-DC's. The number of clusters of their figure is not known; see liu2022_parameters.py for others.
 """
 
 import dataclasses

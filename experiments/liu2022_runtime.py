@@ -2,7 +2,7 @@
 
 python experiments/liu2022_runtime.py [--smoke | --full]
 
-Compilation is not counted; all seeds run together, each on a core of its own. bench/clustering.py measures more.
+Compilation is not counted; as many seeds run together as there are cores. bench/clustering.py measures more.
 """
 
 import time

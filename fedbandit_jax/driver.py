@@ -39,6 +39,7 @@ def run(
     clock = processes[0]
     play = (OneByOne if clock.alone and jax.default_backend() == "cpu" else SideBySide)(processes, keys)
     worlds, states = play.init()
+    fingerprint += type(play).__name__  # which states a checkpoint holds
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
     progress = _Progress(0, worlds, states, kind(at, len(processes), len(keys)))
     if checkpoint is not None and checkpoint.exists():

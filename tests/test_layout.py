@@ -131,3 +131,8 @@ class Moving:
 def test_misfits_are_named(env, algo, words):
     with pytest.raises((ValueError, TypeError), match=words):
         fb.simulate(env, algo, horizon=5, key=jax.random.key(0), n_seeds=1)
+
+
+def test_arrivals_are_counted_in_float32():
+    with pytest.raises(ValueError, match="horizon must be at most 16,777,216 arrivals, got 16,777,217"):
+        fb.simulate(ENV, ALGOS["open"], horizon=2**24 + 1, key=jax.random.key(0), n_seeds=1)

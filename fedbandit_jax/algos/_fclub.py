@@ -68,6 +68,17 @@ class State(NamedTuple):
     status: Array  # `Status` bits
 
 
+class _Place(NamedTuple):
+    """Where a user is served: rows of the tables."""
+
+    own: Held  # of her local cluster
+    common: Held  # of the global one
+    pending: Buffer
+    uploads: Array
+    sent: Array  # now?
+    failed: Array  # not positive definite?
+
+
 @struct.pytree
 class BoundFCLUB(ClusteringAlgorithm):
     """FCLUB for a known environment and horizon; private if std > 0."""
@@ -131,22 +142,36 @@ class BoundFCLUB(ClusteringAlgorithm):
         return _users.index(contexts, local.inverse[slot], local.theta[slot], beta)
 
     def serve(self, key: Array, t: Array, state: State, user: Array, x: Array, y: Array) -> tuple[State, Report]:
-        """Line 13, and Algorithms 3 and 4."""
+        """Line 13, and Algorithms 3 and 4. Branches return rows, which are written whatever they are: XLA:CPU copies a
+        table that a branch reads and writes.
+        """
         del t
         y = jnp.clip(jnp.nan_to_num(y), 0, 1) if self.private else y
         seat = self.seats.seat(user)
         slot, row = state.clusters.local[seat], _users.row(x, y)
-        image = jnp.matmul(state.local.inverse[slot], x, precision="highest")
-        buffer = Buffer(
-            sums=state.buffer.sums.at[slot].add(row),
-            count=state.buffer.count.at[slot].add(1),
-            trace=state.buffer.trace.at[slot].add(image @ x),
+        group = state.clusters.group[slot]
+        own, common = Held(*(x[slot] for x in state.local)), Held(*(x[group] for x in state.shared))
+        pending = Buffer(
+            sums=state.buffer.sums[slot] + row,
+            count=state.buffer.count[slot] + 1,
+            trace=state.buffer.trace[slot] + jnp.matmul(own.inverse, x, precision="highest") @ x,
         )
-        state = state._replace(sums=state.sums.at[seat].add(row), count=state.count.at[seat].add(1), buffer=buffer)
-        due = (state.uploads[slot] < self.max_uploads) & self._perhaps(state, slot)
-        args = state, (jnp.int32(0), jnp.int32(0))
-        state, (up, down) = control.when_any(due, lambda args: self._exchange(key, args[0], slot, due), args)
-        return state, self._report(up, down, state)
+        place = _Place(own, common, pending, state.uploads[slot], jnp.bool_(False), jnp.bool_(False))
+        due = (place.uploads < self.max_uploads) & self._perhaps(own, pending)
+        tree = self._tree(key, state.tree, slot)
+        place = control.when_any(due, lambda place: self._upload(tree, place, due), place)
+        shared = _put(state.shared, group, place.common)
+        state = state._replace(
+            sums=state.sums.at[seat].add(row),
+            count=state.count.at[seat].add(1),
+            local=_put(state.local, slot, place.own),
+            shared=shared,
+            buffer=_put(state.buffer, slot, place.pending),
+            uploads=state.uploads.at[slot].set(place.uploads),
+            status=state.status | jnp.where(place.failed, Status.NO_ESTIMATE, 0),
+        )
+        state, down = self._download(state, group, place.common, place.sent)
+        return state, self._report(place.sent.astype(jnp.int32), down, state)
 
     def partition(self, state: State) -> Partition:
         """Local clusters, and global ones."""
@@ -175,43 +200,30 @@ class BoundFCLUB(ClusteringAlgorithm):
         found = _users.estimate(sums, self._ridge(shift))
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
-    def _perhaps(self, state: State, slot: Array) -> Array:
+    def _perhaps(self, own: Held, pending: Buffer) -> Array:
         """Is an upload due? By determinants, it can only be if the trace reaches ln U."""
         if self.counts:
-            have = state.local.count[slot]
-            return (have + state.buffer.count[slot]) / jnp.maximum(have, 1) >= self.upload
-        return (state.buffer.trace[slot] >= self.upload) | (self.upload == 0)
+            return (own.count + pending.count) / jnp.maximum(own.count, 1) >= self.upload
+        return (pending.trace >= self.upload) | (self.upload == 0)
 
-    def _exchange(self, key: Array, state: State, slot: Array, due: Array) -> tuple[State, tuple[Array, Array]]:
-        """Algorithm 3, if it is due indeed, and then Algorithm 4. Where it is not, nothing is written."""
-        group = state.clusters.group[slot]
-        new, ok = zip(*(self._received(held, at, state.buffer, slot) for held, at in
-                        ((state.local, slot), (state.shared, group))))  # fmt: skip
-        local, shared = new
+    def _upload(self, tree: Array, place: _Place, due: Array) -> _Place:
+        """Algorithm 3, if it is due indeed; where it is not, nothing changes."""
+        (own, ok), (common, also) = (self._received(held, place.pending) for held in (place.own, place.common))
         if not self.counts:  # not a number: not positive definite, which is reported
-            grown = local.log_det - state.local.log_det[slot]
-            due &= ~(grown < self.upload) | (self.upload == 0)
-        sent = due & ok[0] & ok[1]
-        here, there = (jnp.where(sent, at, self.seats.n_seats) for at in (slot, group))
-        noise = jnp.zeros_like(local.sums)
+            due &= ~(own.log_det - place.own.log_det < self.upload) | (self.upload == 0)
+        sent = due & ok & also
+        noise = jnp.zeros_like(own.sums)
         if self.private:
-            tree = self._tree(key, state.tree, slot)
-            noise = self.std * prefix_noise.change(tree, state.uploads[slot] + 1, len(noise))
-        state = state._replace(
-            local=_put(state.local, here, local),
-            shared=_put(state.shared, there, shared),
-            buffer=_put(state.buffer, here, Buffer(noise, jnp.float32(0), self._trace(local.inverse, noise))),
-            uploads=state.uploads.at[here].add(1, mode="drop"),
-            status=state.status | jnp.where(due & ~sent, Status.NO_ESTIMATE, 0),
-        )
-        behind = self._behind(state, group, shared) & sent
-        state = self._download(state, group, behind)
-        return state, (sent.astype(jnp.int32), behind.sum().astype(jnp.int32))
+            noise = self.std * prefix_noise.change(tree, place.uploads + 1, len(noise))
+        pending = Buffer(noise, jnp.float32(0), self._trace(own.inverse, noise))
+        new = _Place(own, common, pending, place.uploads + 1, sent, due & ~sent)
+        kept = place._replace(failed=due & ~sent)
+        return jax.tree.map(lambda new, old: jnp.where(sent, new, old), new, kept)
 
-    def _received(self, held: Held, at: Array, buffer: Buffer, slot: Array) -> tuple[Held, Array]:
+    def _received(self, held: Held, pending: Buffer) -> tuple[Held, Array]:
         """Statistics with what a buffer holds."""
-        shift = held.shift[at] + (3.0 if self.shifts else 0.0)
-        return self._held(held.sums[at] + buffer.sums[slot], held.count[at] + buffer.count[slot], shift)
+        shift = held.shift + (3.0 if self.shifts else 0.0)
+        return self._held(held.sums + pending.sums, held.count + pending.count, shift)
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
         """tr(A^-1 dS), with the shift."""
@@ -220,28 +232,31 @@ class BoundFCLUB(ClusteringAlgorithm):
             trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
         return trace
 
-    def _behind(self, state: State, group: Array, shared: Held) -> Array:
-        """Which local clusters of a global one have something to download, and enough, (N,) bool."""
-        own = jnp.arange(self.seats.n_seats)
-        live = (state.clusters.local == own) & jnp.asarray(self.seats.taken).reshape(-1)
-        missing = live & (state.clusters.group == group) & (shared.count > state.local.count)
-        if self.counts:
-            return missing & (shared.count / jnp.maximum(state.local.count, 1) >= self.download)
-        return missing & ((shared.log_det - state.local.log_det >= self.download) | (self.download == 0))
+    def _download(self, state: State, group: Array, common: Held, sent: Array) -> tuple[State, Array]:
+        """Algorithm 4, after an upload: local clusters that are behind, one after the other, for they are few."""
+        own, n = jnp.arange(self.seats.n_seats), self.seats.n_seats
 
-    def _download(self, state: State, group: Array, behind: Array) -> State:
-        """One after the other: they are few."""
+        def find(nobody: Array) -> Array:
+            live = (state.clusters.local == own) & jnp.asarray(self.seats.taken).reshape(-1)
+            missing = live & (state.clusters.group == group) & (common.count > state.local.count)
+            if self.counts:
+                behind = common.count / jnp.maximum(state.local.count, 1) >= self.download
+            else:
+                behind = (common.log_det - state.local.log_det >= self.download) | (self.download == 0)
+            return nobody | (missing & behind & sent)
 
-        def one(carry: tuple[State, Array]) -> tuple[State, Array]:
-            state, behind = carry
-            slot = jnp.where(behind.any(), jnp.argmax(behind), self.seats.n_seats)
-            shared = Held(*(x[group] for x in state.shared))
+        def one(carry: tuple[Held, Array, Array]) -> tuple[Held, Array, Array]:
+            local, trace, behind = carry
+            slot = jnp.where(behind.any(), jnp.argmax(behind), n)
             pending = state.buffer.sums.at[slot].get(mode="fill", fill_value=0)
-            trace = state.buffer.trace.at[slot].set(self._trace(shared.inverse, pending), mode="drop")
-            state = state._replace(local=_put(state.local, slot, shared), buffer=state.buffer._replace(trace=trace))
-            return state, behind.at[slot].set(False, mode="drop")
+            trace = trace.at[slot].set(self._trace(common.inverse, pending), mode="drop")
+            return _put(local, slot, common), trace, behind.at[slot].set(False, mode="drop")
 
-        return lax.while_loop(lambda carry: control.in_any_lane(carry[1].any()), one, (state, behind))[0]
+        behind = control.when_any(sent, find, jnp.zeros(n, bool))
+        down = behind.sum().astype(jnp.int32)
+        start = state.local, state.buffer.trace, behind
+        local, trace, _ = lax.while_loop(lambda carry: control.in_any_lane(carry[2].any()), one, start)
+        return state._replace(local=local, buffer=state.buffer._replace(trace=trace)), down
 
     def _tree(self, key: Array, phase: Array, slot: Array) -> Array:
         """Key of the tree that a local cluster planted in a phase."""
@@ -256,7 +271,8 @@ class BoundFCLUB(ClusteringAlgorithm):
         sums = jnp.zeros_like(state.sums).at[local].add(state.sums)
         count = jnp.zeros_like(state.count).at[local].add(state.count)
         if self.private:
-            first = jax.vmap(lambda slot: prefix_noise.first(self._tree(key, s, slot), sums.shape[1]))(own)
+            d = sums.shape[1]
+            first = _each(live, lambda slot: prefix_noise.first(self._tree(key, s, slot), d), own)
             sums = sums + self.std * first
         held, ok = _each(live, self._held, sums, count, jnp.full(n, 2.0))
         group = self._join(held, live)
@@ -299,7 +315,7 @@ class BoundFCLUB(ClusteringAlgorithm):
 
         def near(i):
             close = _users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
-            return live & (server != server[i]) & close
+            return live[i] & live & (server != server[i]) & close
 
         def smallest(label):
             def see(j, seen):
@@ -320,7 +336,8 @@ class BoundFCLUB(ClusteringAlgorithm):
         noise = jnp.zeros_like(state.sums)
         if self.private:
             slots, d = jnp.arange(len(live)), noise.shape[1]
-            noise = self.std * jax.vmap(lambda i: prefix_noise.change(self._tree(key, s, i), jnp.int32(0), d))(slots)
+            change = lambda slot: prefix_noise.change(self._tree(key, s, slot), jnp.int32(0), d)  # noqa: E731
+            noise = self.std * _each(live, change, slots)
         return state._replace(
             clusters=clusters,
             local=local,

@@ -124,7 +124,7 @@ class FCLUB(Budgeted, _users.Recipe):
             accountant=noise.accountant,
             noise_std=noise.sigma,
             noise_whose="of a node of a local cluster's tree, sqrt 2 of it on the diagonal",
-            server_noise_std=noise.sigma * math.sqrt(2 * noise.nodes),
+            server_noise_std=noise.sigma * math.sqrt(2 * noise.nodes * (spec.n_users if leaks else spec.n_servers)),
             releases=sum(noise.leaves),
             releases_per_user=noise.releases_per_user,
             not_covered=(
@@ -132,8 +132,9 @@ class FCLUB(Budgeted, _users.Recipe):
                 *leaks,
                 "recommendations at the user's own server, to others of her cluster: that server is trusted",
                 "features longer than the environment declares",
+                "uploads that are put off as a matrix is not positive definite, which rho makes very unlikely",
                 "what only a simulator sees: regret curves, checkpoints",
-                "floating-point attacks: noise is pseudo-random, all arithmetic float32",
+                "floating-point attacks: noise is pseudo-random, all arithmetic and its rounding float32",
             ),
         )
 
@@ -206,7 +207,8 @@ def fclub(
         alpha_2: factor of the distance below which clusters merge, > 0; inf: always.
         max_uploads: most uploads of a tree, >= 1; noise is calibrated for so many. Default: as many as there can be.
         calibration: "tight", exact for all phases together; "theorem", Algorithm 5, for one tree.
-        spectral: rho from the law of the noise ("quantile") or by the paper's inequality ("theory").
+        spectral: rho from the law of the noise ("quantile"), or by the inequality behind equation 7 ("theory"), for
+            whole prefixes at all uploads of all clusters: at the paper's size four times (7), which is for one node.
         visits: rounds of one user that are protected together.
         regularization: lambda, added to every matrix where it is used.
         alpha: probability that a confidence set fails, in (0, 1).
@@ -233,7 +235,8 @@ def fclub(
 
     Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: a phase that renews nothing
     shows a sum with the noise of a new tree, and the tree in use goes on; as printed its noise would no longer add up
-    to that of one prefix. Definition 2's rho_max is that of the uploads so far, not of all there may be.
+    to that of one prefix. Definition 2's rho_min and rho_max are those of the uploads so far; Lemma 1 is not proved for
+    that, as the number of uploads depends on the data.
     """
     if budget is not None and not isinstance(budget, Budget):
         raise TypeError(f"budget must be a fb.privacy.Budget or None, got {budget!r}")
@@ -263,7 +266,8 @@ def homo(**parameters: Any) -> FCLUB:
 
     Reference: Liu et al. (2022), Section 5.
     """
-    return homo_dc(**{"upload": 1.0, "download": 1.0, "name": "Homo", **parameters})
+    name = "Homo" if parameters.get("budget") is None else "CDP-Homo"
+    return homo_dc(**{"upload": 1.0, "download": 1.0, "name": name, **parameters})
 
 
 def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:

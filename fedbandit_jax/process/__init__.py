@@ -1,6 +1,7 @@
 """From an environment and an algorithm to a process: the only thing the driver knows how to run."""
 
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ClusteringAlgorithm, Environment
+from fedbandit_jax.process.arrivals import MAX_ARRIVALS
 from fedbandit_jax.process.arrivals import ArrivalProcess as ArrivalProcess
 from fedbandit_jax.process.process import Process as Process
 from fedbandit_jax.process.rounds import RoundProcess as RoundProcess
@@ -20,6 +21,8 @@ def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
             raise TypeError(
                 f"env must have users who are told apart, such as fb.envs.clustered(...), got {type(env).__name__}"
             )
+        if horizon > MAX_ARRIVALS:
+            raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
         return ArrivalProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
         return RoundProcess(env=env, algo=algo, horizon=horizon)

@@ -13,6 +13,7 @@ from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Rep
 from fedbandit_jax.process._checks import check_environment, is_array, need, same
 
 BLOCK = 16, 256  # fewest and most rounds of a step
+MAX_ARRIVALS = 2**24  # float32 counts them
 
 
 @struct.pytree
@@ -20,7 +21,8 @@ class ArrivalProcess:
     """A step is a block of rounds. Who comes, what is offered and what every arm would pay is drawn for all of them at
     once, before the first is served: the loop over rounds is left with what depends on what was learned.
 
-    Three named streams per seed, as in `RoundProcess`: users, answers and the algorithm's own (privacy noise).
+    What is counted is counted when a step ends. Three named streams per seed, as in `RoundProcess`: users, answers and
+    the algorithm's own (privacy noise).
     """
 
     env: Users

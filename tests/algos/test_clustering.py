@@ -30,6 +30,7 @@ from sklearn.metrics import adjusted_rand_score
 import fedbandit_jax as fb
 from fedbandit_jax import layout
 from fedbandit_jax._core import metrics, random
+from fedbandit_jax.algos._fclub import Held
 from fedbandit_jax.process import ArrivalProcess, arrivals
 
 A = fb.algos
@@ -225,8 +226,7 @@ def test_a_long_run(key):
 @pytest.mark.parametrize(("block", "chunks"), [(256, 50), pytest.param(64, 2, marks=pytest.mark.slow)])
 def test_process(key, monkeypatch, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""
-    assert arrivals.BLOCK == 256
-    monkeypatch.setattr(arrivals, "BLOCK", block)
+    monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.driver.CHUNKS", chunks)
     layout._advance_one.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
@@ -529,3 +529,23 @@ def test_users_who_are_not_told_apart(key, make):
     words = r"is for users who are told apart, and the environment has none: fb\.envs\.clustered"
     with pytest.raises((ValueError, TypeError), match=words):
         fb.simulate(fb.envs.sphere(2, 3, 3), make(), horizon=10, key=key, n_seeds=1)
+
+
+def test_merging_is_the_same_side_by_side():
+    """Under vmap a run with few local clusters goes through as many turns as one with many: seats of none join none."""
+    bound = A.fclub(alpha_2=0.7).bind(population(16, 4), 1000)
+
+    def held(theta, live):
+        none = np.zeros(16, np.float32)
+        sums, square = np.zeros((16, 3, 4), np.float32), np.zeros((16, 3, 3), np.float32)
+        theta = np.where(live[:, None], theta, 0).astype(np.float32)
+        return Held(sums, np.where(live, 1e5, 0).astype(np.float32), none, square, theta, none), live
+
+    few, theta = np.isin(np.arange(16), [0, 4, 8, 12]), np.zeros((16, 3))
+    theta[[0, 4, 8, 12]] = [[0.715, 0, 0], [0, 0.1, 0], [0.702, 0, 0], [0, 0, 0.95]]
+    many = np.random.default_rng(0).normal(size=(16, 3)) * 0.3
+    runs = [held(theta, few), held(many, np.ones(16, bool))]
+    together = np.asarray(jax.jit(jax.vmap(bound._join))(*jax.tree.map(lambda *x: np.stack(x), *runs)))
+    for run, found in zip(runs, together):
+        np.testing.assert_array_equal(jax.jit(bound._join)(*run), found)
+    assert together[0][[0, 4, 8, 12]].tolist() == [0, 4, 0, 12]
