@@ -315,6 +315,7 @@ class BoundFCLUB(ClusteringAlgorithm):
 
         def near(i):
             close = _users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
+            close |= jnp.isinf(self.alpha_2)  # also where there is no estimate
             return live[i] & live & (server != server[i]) & close
 
         def smallest(label):

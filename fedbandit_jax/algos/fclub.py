@@ -46,12 +46,16 @@ class FCLUB(Budgeted, _users.Recipe):
     visits: int
 
     def leaves(self, horizon: int) -> tuple[int, ...]:
-        """Of the tree of every phase: one, and one for every upload there may be before the next phase."""
+        """Of the tree of every phase: one, and one for every upload there may be before the next phase. If all users
+        are taken to be alike nothing is ever renewed: the first tree goes on, later ones show their first leaf.
+        """
         n_phases = int(horizon + 1).bit_length() - 1
         rounds = (min(2**s, horizon - (2**s - 2)) for s in range(1, n_phases + 1))
         most = horizon if self.max_uploads is None else self.max_uploads
         if self.trigger == "count" and self.upload > 1:  # each multiplies the rounds known by U
             most = min(most, 2 + math.floor(math.log(horizon) / math.log(self.upload)))
+        if self.alpha_1 == self.alpha_2 == math.inf:
+            return (1 + min(most, horizon), *[1] * (n_phases - 1))
         return tuple(1 + min(most, count) for count in rounds)
 
     def noise(self, spec: Spec, horizon: int) -> Replanted | None:

@@ -11,6 +11,13 @@ from fedbandit_jax.audits._arms import sums_of_users as sums_of_users
 from fedbandit_jax.audits._case import Case as Case
 from fedbandit_jax.audits._case import load as load
 from fedbandit_jax.audits._case import run as run
+from fedbandit_jax.audits._clusters import ScriptedVisits as ScriptedVisits
+from fedbandit_jax.audits._clusters import clusters as clusters
+from fedbandit_jax.audits._clusters import labels as labels
+from fedbandit_jax.audits._clusters import shipped_clusters
+from fedbandit_jax.audits._clusters import transcript_of_visits as transcript_of_visits
+from fedbandit_jax.audits._clusters import uploads as uploads
+from fedbandit_jax.audits._clusters import visits as visits
 from fedbandit_jax.audits._linear import BUDGET as BUDGET
 from fedbandit_jax.audits._linear import N_SYNCS as N_SYNCS
 from fedbandit_jax.audits._linear import linear as linear
@@ -23,7 +30,12 @@ from fedbandit_jax.audits._schedules import scheduled as scheduled
 from fedbandit_jax.audits._schedules import shipped_schedules
 from fedbandit_jax.audits._schedules import timing as timing
 
-FAMILIES = {"linear": shipped_linear, "schedules": shipped_schedules, "arms": shipped_arms}
+FAMILIES = {
+    "linear": shipped_linear,
+    "schedules": shipped_schedules,
+    "arms": shipped_arms,
+    "clusters": shipped_clusters,
+}
 
 
 def shipped(*families: str) -> list[Case]:

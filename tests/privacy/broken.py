@@ -3,7 +3,7 @@
 `fedbandit audit --controls tests/privacy/broken.py` runs them beside the shipped ones.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax._core import wide
+from fedbandit_jax.algos._fclub import BoundFCLUB
 from fedbandit_jax.audits import (
     BUDGET,
     N_SYNCS,
@@ -18,6 +19,7 @@ from fedbandit_jax.audits import (
     above_threshold,
     arms,
     brink,
+    clusters,
     linear,
     scheduled,
     sums_of_users,
@@ -422,3 +424,87 @@ def broken_no_noise_in_sums():
             return jax.tree.map(jnp.zeros_like, super().total(key, k, shape))
 
     return damaged_sum("noise of sums never added", Nothing, messages=False)
+
+
+def damaged_clusters(name, change, *, horizon=6, **options):
+    """The honest case of federated clusters, run with `change(bound)` in place of the bound algorithm."""
+    algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count", **options)
+    return clusters(algo, horizon=horizon, name=name, change=change)
+
+
+def _turned(kind):
+    def change(bound):
+        return kind(**{field.name: getattr(bound, field.name) for field in fields(bound)})
+
+    return change
+
+
+@fb.pytree
+class Replayed(BoundFCLUB):
+    """Every phase plants the tree of the first."""
+
+    def _tree(self, key, phase, slot):
+        return super()._tree(key, jnp.ones_like(phase), slot)
+
+
+@fb.pytree
+class OneForAll(BoundFCLUB):
+    """All local clusters have the same tree."""
+
+    def _tree(self, key, phase, slot):
+        return super()._tree(key, phase, jnp.zeros_like(slot))
+
+
+@fb.pytree
+class BareUploads(BoundFCLUB):
+    """What is uploaded has no noise; what is shown when phases begin has."""
+
+    def begin(self, key, t, state):
+        new, report = super().begin(key, t, state)
+        return _bare(new, new.tree != state.tree), report
+
+    def serve(self, key, t, state, user, x, y):
+        new, report = super().serve(key, t, state, user, x, y)
+        return _bare(new, new.uploads > state.uploads), report
+
+
+def _bare(state, where):
+    """Nothing waits where something has just been sent: no noise either."""
+    keep = jnp.where(where, 0, 1)[..., None, None]
+    return state._replace(buffer=state.buffer._replace(sums=state.buffer.sums * keep))
+
+
+def broken_replayed_tree():
+    """A phase's tree reused in the next one: the difference of two releases has no noise."""
+    return damaged_clusters("tree of the first phase", _turned(Replayed))
+
+
+def broken_tree_of_all_clusters():
+    """One draw for all local clusters: what another one shows takes the noise off."""
+    return damaged_clusters("one tree for all clusters", _turned(OneForAll))
+
+
+def broken_uploads():
+    """Noise at the beginning of phases only."""
+    return damaged_clusters("bare uploads", _turned(BareUploads))
+
+
+def broken_one_tree():
+    """Noise calibrated for the largest tree, composition over phases forgotten."""
+
+    def change(bound):
+        return bound.replace(std=bound.std * np.float32((2 / 5) ** 0.5))  # of three trees of two leaves
+
+    return damaged_clusters("one phase's noise", change, horizon=14, max_uploads=1)
+
+
+def broken_cluster_variance():
+    """sqrt(sigma) for sigma."""
+    change = lambda bound: bound.replace(std=np.sqrt(bound.std))  # noqa: E731
+    return damaged_clusters("std for variance, clusters", change)
+
+
+def broken_cluster_bias():
+    """Noise on the features, and none on the rewards."""
+    change = lambda bound: bound.replace(std=bound.std * np.float32([1, 1, 0]))  # noqa: E731
+    return damaged_clusters("clusters without noise on x y", change)

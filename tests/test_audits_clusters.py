@@ -1,0 +1,117 @@
+"""What the global server sees of federated clusters: covered by noise if certified, and glaring otherwise."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax import audits
+from fedbandit_jax.audits._clusters import _flat
+from fedbandit_jax.process import ArrivalProcess
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+PRINTED = fb.algos.fclub(BUDGET, calibration="theorem")
+HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
+CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "privacy" / "broken.py")}
+
+
+@pytest.mark.parametrize("i", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
+def test_shipped_cases_pass(key, i):
+    """Trees that are planted anew show nearly all of the claim; those that go on, two thirds."""
+    case = audits.shipped("clusters")[i]
+    few = i == 0
+    audit = case.run(key, n_runs=4000 if few else 50_000)
+    assert audit.passed, audit
+    assert audit.epsilon_lower > (0.33 if few else 0.8 if i == 1 else 0.6), audit
+    if audit.sensitivity is not None:
+        assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=1e-5)
+
+
+def test_local_clusters_show_what_noise_does_not_hide(key):
+    audit = audits.labels(PRINTED, name="printed").run(key, n_runs=1000)
+    assert not audit.passed
+    assert audit.epsilon_lower > 4.5  # all that 500 runs can show: every one of them differs
+    assert not audit.same_control_flow
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha_1", [0.05, 0.25, 3.0])
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+def test_one_round_cuts_a_link_whatever_the_threshold(key, alpha_1, adjacency):
+    algo = PRINTED.replace(alpha_1=alpha_1, adjacency=adjacency)
+    assert audits.labels(algo, name="printed").run(key, n_runs=1000).epsilon_lower > 4
+
+
+def test_upload_times_show_what_noise_does_not_hide(key):
+    audit = audits.uploads(PRINTED, name="printed").run(key, n_runs=20_000)
+    assert not audit.passed
+    assert audit.epsilon_lower > 3 * audit.epsilon  # of the noise, at the same delta
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"shift": "once"}, {"adjacency": "add_remove"}])
+def test_upload_times_show_more_than_exact_noise_is_worth(key, options):
+    algo = fb.algos.fclub(BUDGET).replace(**options)
+    audit = audits.uploads(algo, name="printed").run(key, n_runs=40_000)
+    assert audit.epsilon_lower > 1.4 * audit.epsilon, audit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leak", [audits.labels, audits.uploads])
+def test_certified_runs_have_neither_leak(key, leak):
+    audit = leak(HOMO, name="certified").run(key, n_runs=20_000)
+    assert audit.passed
+    assert audit.same_control_flow
+    assert audit.epsilon_lower == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bare uploads", "one phase's noise"])
+def test_controls_are_caught(key, name):
+    """By what is seen: with equal keys all is in order, the noise is wrong. `test_audits` runs them all."""
+    audit = CONTROLS[name].run(key, n_runs=40_000)
+    assert not audit.passed
+    assert audit.epsilon_lower > 1.2, audit
+    assert audit.sensitivity_measured == pytest.approx(2.0, rel=1e-5)
+    assert audit.same_control_flow
+
+
+@pytest.mark.slow
+def test_transcripts_are_those_of_a_run(key):
+    """One item, one user: rounds are alike, and the clock of arrivals may draw them at once."""
+    env = audits.visits([[1.0, 0.0]], [1.0], [0], n_users=2, n_servers=2)
+    algo = HOMO.bind(env.spec, 3)
+    shown = jax.jit(audits.transcript_of_visits(algo, env, 3))(key, (env.contexts, env.answers))
+    process = ArrivalProcess(env=env, algo=algo, horizon=3)
+
+    def run(key):
+        world, state = process.init(key)
+        return process.step(key, world, state, jnp.int32(0))[1]
+
+    released, shared, _, _ = algo.view(jax.jit(run)(key))
+    np.testing.assert_allclose(shown.released[-1], _flat(released), rtol=1e-6)
+    total = shown.released[0].sum(0) + shown.messages.sum(0)  # one group, which is never renewed
+    np.testing.assert_allclose(total, _flat(shared).sum(0), rtol=1e-4, atol=1e-4)
+    assert shown.uploaded.tolist() == [False, True, True]  # a round is no more than none, in units of one round
+
+
+def test_only_certified_algorithms_have_a_case():
+    for options in ({"alpha_1": 1.5}, {"trigger": "determinant"}):
+        with pytest.raises(ValueError, match="algo must be certified for its claim to be audited, got none: "):
+            audits.clusters(HOMO.replace(**options))
+    with pytest.raises(TypeError, match="algo must have one fb.privacy.Budget, got None"):
+        audits.clusters(fb.algos.homo_dc())
+
+
+def test_scripted_visits_are_an_environment():
+    env = audits.visits(np.eye(2), [0.0, 1.0], [2, 1], n_users=3, n_servers=2)
+    offered, world = env.observe(jax.random.key(0), env.init(jax.random.key(0)), jnp.int32(1))
+    assert (offered.contexts.shape, offered.user.tolist()) == ((1, 1, 2), [1])
+    assert env.pull(jax.random.key(0), world, offered, jnp.array([0])).reward.tolist() == [1.0]
+    assert env.clusters(world).tolist() == [0] * 3
+    assert (env.n_clusters, env.spec.n_servers, env.spec.max_norm) == (1, 2, 1.0)
+    flat = _flat(jnp.array([[2.0, 1.0, 3.0], [1.0, 0.0, 4.0]]))  # in units of the noise
+    np.testing.assert_allclose(flat, [2**0.5, 1, 0, 3, 4], rtol=1e-6)
