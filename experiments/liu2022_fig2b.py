@@ -60,7 +60,7 @@ def main(options: Fig2b) -> None:
     env = fb.envs.community(**data.arguments(), n_servers=5)
     run = options.run(1_000, 100_000, 524_286)
     result = fb.sweep(env, options.methods(fb.privacy.Budget(1.0, 0.1)), **run)
-    title = f"Fig. 2(b): {data.title}\nL=5, m={options.clusters}"
+    title = f"Fig. 2(b): {data.title}\nL=5, m={options.clusters}".replace(" (", "\n(")
     liu_figure(f"liu2022_fig2b_{options.thetas}_{len(data.thetas)}", options, result, title)
 
 
