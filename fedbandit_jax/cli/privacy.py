@@ -102,7 +102,7 @@ def calibrate(
 
 
 def audit(
-    family: Literal["all", "linear", "schedules", "arms"] = "all",
+    family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all",
     only: tuple[str, ...] = (),
     runs: int = 100_000,
     confidence: float = 0.95,
@@ -121,6 +121,7 @@ def audit(
       fedbandit audit
       fedbandit audit --family arms
       fedbandit audit --family schedules    what is learned from when silos synchronise
+      fedbandit audit --family clusters     all phases of certified FCLUB together
       fedbandit audit --only blt secagg --runs 1000000
       fedbandit audit --controls tests/privacy/broken.py     mechanisms with known flaws must be caught
 
