@@ -12,6 +12,7 @@ import numpy as np
 import tyro
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import stats
 
 import fedbandit_jax as fb
 
@@ -176,8 +177,8 @@ def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) ->
     axes[0].set_ylim(0, 1.6 * result["LinUCB"].regret[:, -1].mean())
     axes[1].set(yscale="log", title="all of it, on a logarithmic scale", ylabel="")
     axes[1].set_ylim(bottom=max(1.0, float(result.regret[..., len(result.rounds) // 100].min())))
-    fb.plotting.gauge(result, "Rand index", band="deviation", ax=axes[2])
-    axes[2].set(ylim=(-0.05, 1.05), title="adjusted Rand index of the clusters found", ylabel="")
+    fb.plotting.gauge(result, "adjusted Rand index", band="deviation", ax=axes[2])
+    axes[2].set(title="adjusted Rand index of the clusters found", ylabel="")
     handles, labels = axes[0].get_legend_handles_labels()
     for ax in axes:
         ax.get_legend().remove()
@@ -188,7 +189,8 @@ def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) ->
     claims += [(one, other) for one in order[1:3] for other in order[3:6]] + [(other, "Homo") for other in order[3:6]]
     for better, worse in claims:
         mean, error = mean_error(result[worse].regret[:, -1] - result[better].regret[:, -1])
-        verdict = "holds" if mean > 2 * error else "reversed" if mean < -2 * error else "undecided"
+        half = stats.t.ppf(0.975, result.status.shape[-1] - 1) * error  # 95 % confidence
+        verdict = "holds" if mean > half else "reversed" if mean < -half else "undecided"
         print(f"  {better} < {worse}: {verdict}, by {mean:.0f} +- {error:.0f}")
     if not options.smoke:
         result.save(Path("results") / name)

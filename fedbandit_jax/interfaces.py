@@ -222,7 +222,7 @@ class ArmAlgorithm(Algorithm):
 class Partition(NamedTuple):
     """Which users an algorithm takes to be alike: equal labels in 0 ... n - 1."""
 
-    local: Array  # (n,) int32, on their servers
+    local: Array  # (n,) int32, on their servers: users of different servers are not compared
     shared: Array  # (n,) int32, over all servers
 
 
@@ -231,6 +231,7 @@ class ClusteringAlgorithm(Algorithm):
 
     Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. Keys are those of a whole
     stream: fold in t. On a CPU every seed runs on its own, so that a `lax.cond` on data costs nothing while false.
+    Rounds t and users are int32 scalars, users in 0 ... n - 1, rewards y float32 scalars.
     """
 
     def begin(self, key: Array, t: Array, state: Any) -> tuple[Any, Report]:
@@ -238,7 +239,7 @@ class ClusteringAlgorithm(Algorithm):
         del key, t
         return state, Report()
 
-    def index(self, state: Any, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: Any, user: Array, contexts: Array) -> Array:
         """Worth of every arm to this user, (K,), from its features (K, d): the first largest is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 

@@ -69,13 +69,16 @@ def regret(
     return _finish(result, ax)
 
 
-def gauge(result: Result, name: str, *, band: str = "error", ax: Axes | None = None) -> Figure:
-    """Mean over seeds of what stood at every recorded round, such as the "Rand index" of the clusters found.
+def gauge(
+    result: Result, name: str, *, band: str = "error", title: str | None = None, ax: Axes | None = None
+) -> Figure:
+    """Mean over seeds of what stood at every recorded round, such as the "adjusted Rand index" of the clusters found.
 
     Args:
         result: of algorithms with that gauge; others are left out.
         name: a key of `Result.gauges`.
         band: as in `regret`.
+        title: of the axes.
         ax: axes to draw on; default: a new figure.
 
     Returns:
@@ -88,7 +91,12 @@ def gauge(result: Result, name: str, *, band: str = "error", ax: Axes | None = N
     _curves(result, lambda one: one.gauges[name], band, ax)
     ax.set_xlabel("round $t$")
     ax.set_ylabel(name)
-    return _finish(result, ax)
+    if title is not None:
+        ax.set_title(title, fontsize="medium")
+    figure = _finish(result, ax)
+    if "Rand" in name:  # 1 is right, 0 is chance
+        ax.set_ylim(-0.05, 1.05)
+    return figure
 
 
 def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:

@@ -34,7 +34,7 @@ class Result:
         counts: what else an algorithm counts, cumulative, by name, shaped like `regret`; for successive elimination
             "eliminations" of arms, "decodings" of sums and "decoding failures".
         gauges: what stands at each recorded round, by name, shaped like `regret`, NaN where nothing does; for
-            clustering the adjusted "Rand index" of the clusters found, that "on servers" of what each server
+            clustering the "adjusted Rand index" of the clusters found, that "on servers" of what each server
             finds by itself, and the number of "clusters".
         status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
         certificates: label -> `Certificate`, in the order of the first axis.

@@ -477,7 +477,7 @@ def scan(bound, key, users, contexts, rewards, *, spec):
         t, user, x, y = row
         state, before = bound.begin(key, t, state)
         found = bound.partition(state)
-        arm = jnp.argmax(bound.index(state, user, x))
+        arm = jnp.argmax(bound.index(key, t, state, user, x))
         state, after = bound.serve(key, t, state, user, x[arm], y[arm])
         counts = {name: count + before.counts.get(name, 0) for name, count in after.counts.items()}
         return state, (arm, found, counts, jnp.asarray(before.status) | after.status)

@@ -196,9 +196,9 @@ def test_simulate_clustered(tmp_path, capsys):
     which = ["--algorithms", "CDP-Homo-DC", "LinUCB", "--trigger", "count", "--epsilon", "1", "100"]
     assert main(["simulate", "--family", "clustered", *small, *which, "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "Rand index", "certified", "uploads"):
+    for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "adjusted Rand index", "certified", "uploads"):
         assert words in text
-    files = ["clustered.json", "clustered.npz", "clustered.png", "clustered_rand_index.png"]
+    files = ["clustered.json", "clustered.npz", "clustered.png", "clustered_adjusted_rand_index.png"]
     assert sorted(p.name for p in tmp_path.iterdir()) == files
 
 
@@ -209,7 +209,9 @@ def test_simulate_clustered(tmp_path, capsys):
         ("--users 3 --servers 4", "n_servers must be at most the 3 users, got 4"),
         ("--upload 0.5", "upload must be >= 1, got 0.5"),
         ("--gap 0", "gap must be in [0.001, 1], got 0"),
-        ("--algorithms", "algorithms must name at least one"),
+        ("--algorithms", "algorithms must name at least one, each once, got none"),
+        ("--algorithms Homo CLUB Homo", "algorithms must name at least one, each once, got Homo CLUB Homo"),
+        ("--users 2000000", "n_users must be at most 1,000,000, got 2,000,000"),
         ("--movielens nowhere", "nowhere"),
     ],
 )

@@ -41,7 +41,7 @@ def test_what_is_recorded(whole):
     assert (np.diff(whole.gauges["clusters"][..., 15:], axis=-1)[..., np.arange(16, 70) % 16 != 0] == 0).all()
     text = whole.summary()
     assert "7 users on 2 servers, T = 70 rounds" in text
-    assert "Rand index on servers" in text
+    assert "adjusted Rand index on servers" in text
 
 
 def test_one_by_one_and_side_by_side_agree(whole, monkeypatch):
@@ -81,19 +81,19 @@ def test_results_keep_gauges(tmp_path, whole):
     loaded = fb.Result.load(tmp_path / "run")
     equal(loaded, whole)
     one = loaded["open(exploration_scale=1.0)"]
-    np.testing.assert_array_equal(one.gauges["Rand index"], whole.gauges["Rand index"][1])
-    assert "gauges_Rand index" in loaded.to_xarray()
+    np.testing.assert_array_equal(one.gauges["adjusted Rand index"], whole.gauges["adjusted Rand index"][1])
+    assert "gauges_adjusted Rand index" in loaded.to_xarray()
     linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(batch=7), horizon=70, key=jax.random.key(3), n_seeds=3, stride=1)
     both = fb.concat([loaded, linear])
     assert np.isnan(both["FedLinUCB"].gauges["clusters"]).all()
 
 
 def test_picture_of_a_gauge(whole):
-    figure = fb.plotting.gauge(whole, "Rand index", band="deviation")
+    figure = fb.plotting.gauge(whole, "adjusted Rand index", band="deviation")
     (ax,) = figure.axes
     assert [line.get_label().split(":")[0] for line in ax.lines] == list(whole.labels)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), whole.gauges["Rand index"][0].mean(0))
-    with pytest.raises(ValueError, match="name must be one of 'Rand index', .* got 'regret'"):
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), whole.gauges["adjusted Rand index"][0].mean(0))
+    with pytest.raises(ValueError, match="name must be one of 'adjusted Rand index', .* got 'regret'"):
         fb.plotting.gauge(whole, "regret")
     with pytest.raises(ValueError, match="band must be 'error' or 'deviation', got 'wide'"):
         fb.plotting.regret(whole, band="wide")

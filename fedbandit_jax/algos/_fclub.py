@@ -128,8 +128,9 @@ class BoundFCLUB(ClusteringAlgorithm):
         state, (up, down) = lax.cond(starts, detect, lambda args: args, (state, nothing))
         return state, self._report(up, down, state)
 
-    def index(self, state: State, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: State, user: Array, contexts: Array) -> Array:
         """Algorithm 1, line 12, by S^l, which lacks the buffer."""
+        del key, t
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
         if self.private:

@@ -24,8 +24,9 @@ class BoundUserLinUCB(ClusteringAlgorithm):
         del key
         return _users.nothing(self.seats.n_seats, spec.dim, self.regularization)
 
-    def index(self, state: Sums, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: Sums, user: Array, contexts: Array) -> Array:
         """By the user's own sums."""
+        del key, t
         seat = self.seats.seat(user)
         beta = self.width(state.counts[seat].astype(jnp.float32), self.regularization, self.regularization)
         return _users.index(contexts, state.inverse[seat], state.theta[seat], beta)

@@ -42,8 +42,9 @@ class BoundCLUB(ClusteringAlgorithm):
             label=jnp.where(taken, 0, jnp.arange(self.seats.per_server, dtype=jnp.int32)),
         )
 
-    def index(self, state: State, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: State, user: Array, contexts: Array) -> Array:
         """By the sums of all users of the component."""
+        del key, t
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
         members = state.label[server] == state.label[server, place]
@@ -120,7 +121,7 @@ def club(
         >>> env = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=4)
         >>> result = fb.simulate(env, fb.algos.club(), horizon=300, key=jax.random.key(0), n_seeds=2)
         >>> sorted(result.gauges)
-        ['Rand index', 'Rand index on servers', 'clusters']
+        ['adjusted Rand index', 'adjusted Rand index on servers', 'clusters']
 
     Reference: Gentile, Li & Zappella (2014), Figure 1; as a baseline Liu et al. (2022), Section 5. DEVIATION
     gentile2014: the graph is complete at first, not random, and the width is that of linear bandits, as of the others.

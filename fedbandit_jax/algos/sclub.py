@@ -64,8 +64,9 @@ class BoundSCLUB(ClusteringAlgorithm):
             ),
         )
 
-    def index(self, state: State, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: State, user: Array, contexts: Array) -> Array:
         """By the sums of all users of the cluster."""
+        del key, t
         server, place = self.seats.find(user)
         sets = state.sets
         slot = sets.label[server, place]

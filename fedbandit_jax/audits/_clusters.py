@@ -87,7 +87,7 @@ def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon
             offered, script = world.observe(key, script, t)
             assert offered.user is not None
             user, items = offered.user[0], offered.contexts[0]
-            arm = ridge.first_argmax(algo.index(state, user, items))
+            arm = ridge.first_argmax(algo.index(key, t, state, user, items))
             answer = world.pull(key, script, offered, arm[None])
             state, _ = algo.serve(syncs, t, state, user, items[arm], answer.reward[0])
             released, now, counts, labels = algo.view(state)

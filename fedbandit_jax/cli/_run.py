@@ -59,7 +59,7 @@ def run_and_save(
     written = [saved, saved.with_suffix(".json"), picture]
     if gauge:
         path = out / f"{name}_{gauge.lower().replace(' ', '_')}.png"
-        written.append(fb.plotting.save_png(fb.plotting.gauge(result, gauge), path))
+        written.append(fb.plotting.save_png(fb.plotting.gauge(result, gauge, title=title), path))
     print(f"\nwrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
 
 

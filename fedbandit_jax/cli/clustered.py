@@ -81,8 +81,8 @@ def simulate(
     check_budgets(epsilon, delta)
     horizon = validate.integer("horizon", horizon, at_least=1)
     validate.within("seed", seed, 0, 2**32 - 1)
-    if not algorithms:
-        raise ValueError("algorithms must name at least one algorithm, got none")
+    if not algorithms or len(set(algorithms)) < len(algorithms):
+        raise ValueError(f"algorithms must name at least one, each once, got {' '.join(algorithms) or 'none'}")
     if movielens is None:
         world = fb.envs.clustered(users, servers, clusters, n_arms=arms, dim=dim, gap=gap)
         title = f"n={users}, L={servers}, m={clusters}, K={arms}, d={dim}"
@@ -109,13 +109,13 @@ def simulate(
     sizes = (users, servers, clusters, arms, dim, gap, exploration_scale, horizon, seeds, seed)
     run_and_save(
         world,
-        [known[name] for name in dict.fromkeys(algorithms)],
+        [known[name] for name in algorithms],
         grid={"epsilon": epsilon} if private else {},
         request=repr((str(movielens), algorithms, epsilon, delta, delayed, shift, merge, sizes)),
         out=out,
         name="clustered",
         title=title,
-        gauge="Rand index",
+        gauge="adjusted Rand index",
         horizon=horizon,
         n_seeds=seeds,
         seed=seed,

@@ -13,6 +13,8 @@ from fedbandit_jax._core import random, validate
 from fedbandit_jax.envs._rewards import RewardLaw
 from fedbandit_jax.interfaces import Feedback, Round
 
+MAX_USERS = 10**6  # whose statistics fit a machine
+
 
 def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
     """Who comes, (1,) int32, of users with these cumulative probabilities."""
@@ -42,6 +44,8 @@ def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np
 def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
     """Checked: how many users, servers and clusters."""
     n = validate.integer("n_users", n_users, at_least=1)
+    if n > MAX_USERS:
+        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
     for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
         if validate.integer(name, count, at_least=1) > n:
             raise ValueError(f"{name} must be at most the {n} users, got {count}")

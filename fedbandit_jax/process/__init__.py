@@ -18,9 +18,8 @@ def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
     """
     if isinstance(algo, ClusteringAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
-            raise TypeError(
-                f"env must have users who are told apart, such as fb.envs.clustered(...), got {type(env).__name__}"
-            )
+            lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
+            raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
         if horizon > MAX_ARRIVALS:
             raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
         return ArrivalProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]

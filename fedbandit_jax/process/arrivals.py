@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax._core import metrics, random, ridge, struct
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Report, Round, Users
+from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Users
 from fedbandit_jax.process._checks import check_environment, is_array, need, same
 
 BLOCK = 16, 256  # fewest and most rounds of a step
@@ -21,8 +21,8 @@ class ArrivalProcess:
     """A step is a block of rounds. Who comes, what is offered and what every arm would pay is drawn for all of them at
     once, before the first is served: the loop over rounds is left with what depends on what was learned.
 
-    What is counted is counted when a step ends. Three named streams per seed, as in `RoundProcess`: users, answers and
-    the algorithm's own (privacy noise).
+    What is counted is counted when a step ends. Four named streams per seed, as in `RoundProcess`: users, answers,
+    choices and synchronisations (privacy noise).
     """
 
     env: Users
@@ -60,7 +60,7 @@ class ArrivalProcess:
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """One block."""
-        syncs = random.stream(key, "syncs")
+        syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
         first = k * self.block
         offered, feedback = self._draw(key, world, first + jnp.arange(self.block))
 
@@ -71,7 +71,7 @@ class ArrivalProcess:
             now, answers = jax.tree.map(lambda x: x[i], (offered, feedback))
             assert now.user is not None
             user, contexts = now.user[0], now.contexts[0]
-            index = self.algo.index(state, user, contexts)
+            index = self.algo.index(choices, t, state, user, contexts)
             if now.mask is not None:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
             arm = ridge.first_argmax(index)
@@ -104,13 +104,12 @@ class ArrivalProcess:
         return _add(before, after)
 
     def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
-        """How right the clusters are, and how many there are. On their servers: of what each server can tell."""
+        """How right the clusters are, and how many; on servers: in the mean of all servers, each by itself."""
         found, spec = self.algo.partition(state), self.env.spec
-        truth, m, n_servers = self.env.clusters(world), self.env.n_clusters, spec.n_servers
-        on_servers = truth * n_servers + jnp.arange(spec.n_users) % n_servers
+        truth, m = self.env.clusters(world), self.env.n_clusters
         return {
-            "Rand index": metrics.adjusted_rand(found.shared, truth, m),
-            "Rand index on servers": metrics.adjusted_rand(found.local, on_servers, m * n_servers),
+            "adjusted Rand index": metrics.adjusted_rand(found.shared, truth, m),
+            "adjusted Rand index on servers": metrics.mean_adjusted_rand(found.local, truth, m, spec.n_servers),
             "clusters": metrics.n_labels(found.shared),
         }
 
@@ -119,14 +118,20 @@ class ArrivalProcess:
         env, algo, spec = self.env, self.algo, self.env.spec
         k, d = spec.n_arms, spec.dim
         key, t = jax.random.key(0), jnp.int32(0)
-        world, offered = check_environment(env)
-        need("env.observe", is_array(offered.user, (1,), jnp.integer), "the user who came, (1,)", offered.user)
+        offer = jax.eval_shape(env.observe, key, jax.eval_shape(env.init, key), t)[0]
+        user = getattr(offer, "user", None)
+        need("env.observe", is_array(user, (1,), jnp.integer), "the user who came, integers of shape (1,)", user)
+        world, _ = check_environment(env)
+        truth = jax.eval_shape(env.clusters, world)
+        need(
+            "env.clusters", is_array(truth, (spec.n_users,), jnp.integer), f"integers of shape {(spec.n_users,)}", truth
+        )
         moved = jax.make_jaxpr(lambda world: env.observe(key, world, t)[1])(world).jaxpr
         need("env.observe", list(moved.outvars) == list(moved.invars), "the world as it is", "another")
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
         x, y = jax.ShapeDtypeStruct((d,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
-        index = jax.eval_shape(algo.index, state, t, jax.ShapeDtypeStruct((k, d), jnp.float32))
+        index = jax.eval_shape(algo.index, key, t, state, t, jax.ShapeDtypeStruct((k, d), jnp.float32))
         need(who + "index", is_array(index, (k,), jnp.floating), f"floats of shape {(k,)}", index)
         for name, call in (("begin", (t, state)), ("serve", (t, state, t, x, y))):
             made = jax.eval_shape(getattr(algo, name), key, *call)
@@ -134,6 +139,7 @@ class ArrivalProcess:
             need(who + name, fine, "(state, fb.Report)", made)
             same(who + name, "a state", state, made[0])
         found = jax.eval_shape(algo.partition, state)
+        need(who + "partition", isinstance(found, Partition), "fb.Partition(local, shared)", found)
         for name, labels in zip(("local", "shared"), found):
             fine = is_array(labels, (spec.n_users,), jnp.integer)
             need(who + "partition", fine, f"integer {name} labels of shape {(spec.n_users,)}", labels)
