@@ -37,8 +37,10 @@ def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: i
 
     def of_server(args):
         own, true, taken = args
-        first = jnp.argmax((own[:, None] == own[None]) & taken[None], axis=1)  # labels 0 ... places - 1
-        return _adjusted(jnp.where((own >= 0) & (own < n), first, places), true, n_classes, taken)
+        inside = (own >= 0) & (own < n)
+        where = jnp.where(inside, own, n)
+        first = jnp.full(n, places).at[where].min(jnp.arange(places), mode="drop")  # labels 0 ... places - 1
+        return _adjusted(jnp.where(inside, first[own], places), true, n_classes, taken)
 
     return lax.map(of_server, (own, true, taken)).mean()
 
