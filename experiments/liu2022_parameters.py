@@ -46,7 +46,8 @@ def main(options: LiuOptions) -> None:
     draw(axes[0], points, epsilons)
     axes[0].set(xscale="log", xlabel="$\\varepsilon$", ylabel=f"regret after {run['horizon']:,} rounds")
     shown = SHOWN[:: options.pick(4, 1, 1)]
-    for ax, (letter, (parameter, values)) in zip(axes[1:], VALUES.items()):
+    letters = list(VALUES.items())[:: options.pick(3, 1, 1)]
+    for ax, (letter, (parameter, values)) in zip(axes[1:], letters):
         values, points = values[: options.pick(1, 9, 9)], []
         for value in values:
             shape: dict[str, Any] = {parameter: value}

@@ -16,9 +16,10 @@ import fedbandit_jax as fb
 
 def main(options: LiuOptions) -> None:
     run = {**options.run(512, 20_480, 102_400), "progress": False}
-    users = options.pick((20, 40), (40, 200, 1_000), (40, 200, 1_000, 5_000))
+    users = options.pick((20,), (40, 200, 1_000), (40, 200, 1_000, 5_000))
+    methods = list(options.methods(fb.privacy.Budget(1.0, 0.1)).items())[:: options.pick(5, 1, 1)]
     figure, ax = plt.subplots(figsize=(7.0, 5.0), layout="constrained")
-    for (name, algo), colour in zip(options.methods(fb.privacy.Budget(1.0, 0.1)).items(), 2 * fb.plotting.COLOURS):
+    for (name, algo), colour in zip(methods, 2 * fb.plotting.COLOURS):
         speeds = []
         for n in users:
             env = fb.envs.clustered(n)

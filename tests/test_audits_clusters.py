@@ -45,6 +45,7 @@ def test_one_round_cuts_a_link_whatever_the_threshold(key, alpha_1, adjacency):
     assert audits.labels(algo, name="printed").run(key, n_runs=1000).epsilon_lower > 4
 
 
+@pytest.mark.slow
 def test_upload_times_show_what_noise_does_not_hide(key):
     audit = audits.uploads(PRINTED, name="printed").run(key, n_runs=20_000)
     assert not audit.passed

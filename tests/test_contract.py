@@ -113,8 +113,12 @@ PAIRS: list = [
 ]
 PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
-PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
-PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
+DEEP = {1, 3, 4}  # of which others have all parts
+PAIRS += [
+    pytest.param(ENVS["clustered"][0], algo, marks=[pytest.mark.slow] * (i in DEEP)) for i, algo in enumerate(USERS)
+]
+PAIRS += [pytest.param(ENVS["community"][0], algo, marks=pytest.mark.slow)
+          for algo in (ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0])]  # fmt: skip
 
 
 @pytest.mark.parametrize(("env", "algo"), PAIRS, ids=lambda x: getattr(x, "name", type(x).__name__))

@@ -44,6 +44,7 @@ def test_what_is_recorded(whole):
     assert "adjusted Rand index on servers" in text
 
 
+@pytest.mark.slow
 def test_one_by_one_and_side_by_side_agree(whole, monkeypatch):
     """Branches become selections under vmap; arithmetic is reassociated."""
     monkeypatch.setattr(ArrivalProcess, "alone", False)
