@@ -122,10 +122,10 @@ class BoundFCLUB(ClusteringAlgorithm):
     def begin(self, key: Array, t: Array, state: State) -> tuple[State, Report]:
         """Algorithm 2, when a phase begins."""
         s = 31 - lax.clz(t + 2)
-        nothing = jnp.int32(0), jnp.int32(0)
-        starts = _users.begins_phase(t)
-        detect = lambda args: self._detect(key, s, args[0])  # noqa: E731
-        state, (up, down) = lax.cond(starts, detect, lambda args: args, (state, nothing))
+        quiet = state, jnp.int32(0), jnp.int32(0)
+        state, up, down = lax.cond(
+            _users.begins_phase(t), lambda quiet: self._detect(key, s, quiet[0]), lambda quiet: quiet, quiet
+        )
         return state, self._report(up, down, state)
 
     def index(self, key: Array, t: Array, state: State, user: Array, contexts: Array) -> Array:
@@ -161,12 +161,11 @@ class BoundFCLUB(ClusteringAlgorithm):
         due = (place.uploads < self.max_uploads) & self._perhaps(own, pending)
         tree = self._tree(key, state.tree, slot)
         place = control.when_any(due, lambda place: self._upload(tree, place, due), place)
-        shared = _put(state.shared, group, place.common)
         state = state._replace(
             sums=state.sums.at[seat].add(row),
             count=state.count.at[seat].add(1),
             local=_put(state.local, slot, place.own),
-            shared=shared,
+            shared=_put(state.shared, group, place.common),
             buffer=_put(state.buffer, slot, place.pending),
             uploads=state.uploads.at[slot].set(place.uploads),
             status=state.status | jnp.where(place.failed, Status.NO_ESTIMATE, 0),
@@ -263,8 +262,8 @@ class BoundFCLUB(ClusteringAlgorithm):
         """Key of the tree that a local cluster planted in a phase."""
         return jax.random.fold_in(jax.random.fold_in(random.stream(key, "trees"), phase), slot)
 
-    def _detect(self, key: Array, s: Array, state: State) -> tuple[State, tuple[Array, Array]]:
-        """Algorithm 2."""
+    def _detect(self, key: Array, s: Array, state: State) -> tuple[State, Array, Array]:
+        """Algorithm 2, and how many upload and download."""
         n, own = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32)
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(state)
@@ -286,10 +285,9 @@ class BoundFCLUB(ClusteringAlgorithm):
             released=jnp.where(live[:, None, None], sums, 0),
             status=state.status | jnp.where((ok | ~live).all(), 0, Status.NO_ESTIMATE),
         )
-        renew = lambda state: self._renew(key, s, state, clusters, held, live)  # noqa: E731
-        state = control.cond_any(renewed, renew, state)
+        state = control.cond_any(renewed, lambda state: self._renew(key, s, state, clusters, held, live), state)
         up = live.sum().astype(jnp.int32)
-        return state, (up, jnp.where(renewed, up, 0))
+        return state, up, jnp.where(renewed, up, 0)
 
     def _split(self, state: State) -> tuple[Array, Array]:
         """Lines 2-3, server by server: links, and local clusters as seats (N,)."""
@@ -330,16 +328,18 @@ class BoundFCLUB(ClusteringAlgorithm):
 
     def _renew(self, key: Array, s: Array, state: State, clusters: Clusters, held: Held, live: Array) -> State:
         """Lines 8-19: every global cluster starts from what its local ones have just shown."""
-        group = clusters.group
-        add_up = lambda x: jnp.zeros_like(x).at[group].add(x * live.reshape(-1, *(1,) * (x.ndim - 1)))  # noqa: E731
-        heads = clusters.sharing > 0
+        group, heads = clusters.group, clusters.sharing > 0
+
+        def add_up(x: Array) -> Array:
+            return jnp.zeros_like(x).at[group].add(x * live.reshape(-1, *(1,) * (x.ndim - 1)))
+
         shared, ok = _each(heads, self._held, *map(add_up, (held.sums, held.count, held.shift)))
         local = Held(*(x[group] for x in shared))
         noise = jnp.zeros_like(state.sums)
         if self.private:
             slots, d = jnp.arange(len(live)), noise.shape[1]
-            change = lambda slot: prefix_noise.change(self._tree(key, s, slot), jnp.int32(0), d)  # noqa: E731
-            noise = self.std * _each(live, change, slots)
+            change = _each(live, lambda slot: prefix_noise.change(self._tree(key, s, slot), jnp.int32(0), d), slots)
+            noise = self.std * change
         return state._replace(
             clusters=clusters,
             local=local,
@@ -362,9 +362,8 @@ def _each(which: Array, function: Any, *arrays: Array) -> Any:
 
     def row(args):
         wanted, *rest = args
-        shapes = jax.eval_shape(function, *rest)
-        nothing = lambda *_: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
-        return lax.cond(wanted, function, nothing, *rest)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *rest))
+        return lax.cond(wanted, function, lambda *_: zeros, *rest)
 
     together = None if jax.default_backend() == "cpu" else len(which)
     return lax.map(row, (which, *arrays), batch_size=together)

@@ -93,7 +93,7 @@ class Width(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is known of every seat, or of every cluster, which has the seat of its smallest user."""
+    """What is known of the user at every seat."""
 
     sums: Array  # (N, d, d + 1) sum of [x x' | x y]
     counts: Array  # (N,) int32 rounds

@@ -60,8 +60,9 @@ class BoundCLUB(ClusteringAlgorithm):
         of = self.seats.at(users, server)
         links = state.linked[server, place]
         kept = links & ~_users.differ(of, place, self.alpha_edge)
-        cut = lambda graphs: self._cut(graphs[0], graphs[1], server, place, kept)  # noqa: E731
-        linked, label = control.when_any((kept != links).any(), cut, (state.linked, state.label))
+        linked, label = control.when_any(
+            (kept != links).any(), lambda old: self._cut(*old, server, place, kept), (state.linked, state.label)
+        )
         return State(users, linked, label), Report()
 
     def partition(self, state: State) -> Partition:

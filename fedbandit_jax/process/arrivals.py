@@ -92,7 +92,9 @@ class ArrivalProcess:
             offered, _ = self.env.observe(jax.random.fold_in(users, t), world, t)
             source = jax.random.fold_in(answers, t)
             pull = jax.vmap(lambda arm: self.env.pull(source, world, offered, arm[None]))
-            return offered, jax.tree.map(lambda x: x[:, 0], pull(jnp.arange(self.env.spec.n_arms)))
+            reward, regret = (x[:, 0] for x in pull(jnp.arange(self.env.spec.n_arms)))
+            exists = (offered.user[0] >= 0) & (offered.user[0] < self.env.spec.n_users)
+            return offered, Feedback(reward, jnp.where(exists, regret, jnp.nan))  # which gives the seed a status bit
 
         return jax.vmap(one)(rounds)
 

@@ -493,18 +493,20 @@ def broken_one_tree():
     """Noise calibrated for the largest tree, composition over phases forgotten."""
 
     def change(bound):
-        return bound.replace(std=bound.std * np.float32((2 / 5) ** 0.5))  # of three trees of two leaves
+        return bound.replace(std=bound.std * np.float32((1 / 3) ** 0.5))  # two leaves, and one in each later phase
 
     return damaged_clusters("one phase's noise", change, horizon=14, max_uploads=1)
 
 
 def broken_cluster_variance():
     """sqrt(sigma) for sigma."""
-    change = lambda bound: bound.replace(std=np.sqrt(bound.std))  # noqa: E731
-    return damaged_clusters("std for variance, clusters", change)
+    return damaged_clusters("std for variance, clusters", lambda bound: bound.replace(std=np.sqrt(bound.std)))
 
 
 def broken_cluster_bias():
     """Noise on the features, and none on the rewards."""
-    change = lambda bound: bound.replace(std=bound.std * np.float32([1, 1, 0]))  # noqa: E731
+
+    def change(bound):
+        return bound.replace(std=bound.std * np.float32([1, 1, 0]))
+
     return damaged_clusters("clusters without noise on x y", change)
