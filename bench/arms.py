@@ -27,8 +27,8 @@ from jax import lax
 from linear import Compilations
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random, wide
-from fedbandit_jax.privacy.mechanisms import MECHANISMS
+from fedbandit_jax.core import random, wide
+from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 
 EPSILONS = [0.1, 0.5, 1.0]
 ALGORITHM = fb.algos.successive_elimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from fedbandit_jax import data as data
     from fedbandit_jax import envs as envs
     from fedbandit_jax import networks as networks
-    from fedbandit_jax import plotting as plotting
     from fedbandit_jax import privacy as privacy
     from fedbandit_jax import schedules as schedules
-    from fedbandit_jax._core.struct import pytree as pytree
-    from fedbandit_jax._core.struct import static as static
+    from fedbandit_jax.core.struct import pytree as pytree
+    from fedbandit_jax.core.struct import static as static
+    from fedbandit_jax.engine.simulation import SimulationError as SimulationError
+    from fedbandit_jax.engine.simulation import simulate as simulate
+    from fedbandit_jax.engine.simulation import sweep as sweep
     from fedbandit_jax.interfaces import Algorithm as Algorithm
     from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
     from fedbandit_jax.interfaces import Arms as Arms
@@ -37,23 +39,22 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Spec as Spec
     from fedbandit_jax.interfaces import Status as Status
     from fedbandit_jax.interfaces import Users as Users
-    from fedbandit_jax.results import Result as Result
-    from fedbandit_jax.results import concat as concat
-    from fedbandit_jax.simulation import SimulationError as SimulationError
-    from fedbandit_jax.simulation import simulate as simulate
-    from fedbandit_jax.simulation import sweep as sweep
+    from fedbandit_jax.report import plotting as plotting
+    from fedbandit_jax.report.results import Result as Result
+    from fedbandit_jax.report.results import concat as concat
 
 __version__ = "0.1.0"
 
-_MODULES = ("algos", "audits", "data", "envs", "networks", "plotting", "privacy", "schedules")
+_MODULES = {name: name for name in ("algos", "audits", "data", "envs", "networks", "privacy", "schedules")}
+_MODULES["plotting"] = "report.plotting"
 _HOME = {
-    "_core.struct": ("pytree", "static"),
+    "core.struct": ("pytree", "static"),
     "interfaces": (
         *("Algorithm", "ArmAlgorithm", "Arms", "ClusteringAlgorithm", "Environment", "Feedback", "Partition", "Plan"),
         *("Report", "Round", "Spec", "Status", "Users"),
     ),
-    "results": ("Result", "concat"),
-    "simulation": ("SimulationError", "simulate", "sweep"),
+    "report.results": ("Result", "concat"),
+    "engine.simulation": ("SimulationError", "simulate", "sweep"),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -61,7 +62,7 @@ __all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"fedbandit_jax.{name}")
+        return import_module(f"fedbandit_jax.{_MODULES[name]}")
     if name in _NAMES:
         return getattr(import_module(f"fedbandit_jax.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'fedbandit_jax' has no attribute {name!r}")

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from jax import Array
 
-from fedbandit_jax._core import validate
-from fedbandit_jax._core.wide import Wide
 from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.wide import Wide
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

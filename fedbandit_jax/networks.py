@@ -14,7 +14,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 STRATEGIES = ("largest_first", "smallest_last", "connected_sequential_bfs")
 SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # a minute for 1000 agents

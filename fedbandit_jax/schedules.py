@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax._core import struct, validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.noise import discrete_laplace
 

@@ -9,8 +9,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
-from fedbandit_jax.process import UserProcess
-from fedbandit_jax.recording import StretchRecord
+from fedbandit_jax.engine.process import UserProcess
+from fedbandit_jax.engine.recording import StretchRecord
 
 P = 0.1
 PRIVATE = tuple(name for name in ELIMINATION if name != "SE")

@@ -7,8 +7,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.privacy.calibration import TRUST
 from fedbandit_jax.privacy.releases import RELEASES
+from fedbandit_jax.privacy.trust.calibration import TRUST
 
 BROKEN = Path(__file__).parent / "privacy" / "broken.py"
 SHIPPED = {case.name: case for case in audits.shipped()}

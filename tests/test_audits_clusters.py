@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.audits._clusters import _flat
-from fedbandit_jax.process import ArrivalProcess
+from fedbandit_jax.engine.process import ArrivalProcess
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 PRINTED = fb.algos.fclub(BUDGET, calibration="theorem")

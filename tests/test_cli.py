@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import audits, recording
+from fedbandit_jax import audits
 from fedbandit_jax.cli import main
+from fedbandit_jax.engine import recording
 
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import layout
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.engine import layout
+from fedbandit_jax.engine.process import RoundProcess
 
 
 def test_seeds_are_grouped_without_remainder():

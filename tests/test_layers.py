@@ -9,17 +9,16 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fedbandit_jax"
 LAYERS = [  # top to bottom
+    {"__main__"},
     {"cli"},
-    {"plotting"},
-    {"simulation", "audits"},
-    {"driver", "results"},
-    {"layout", "provenance", "recording"},
-    {"process"},
+    {"audits"},
+    {"engine"},
+    {"report"},
     {"algos", "envs"},
     {"data", "interfaces", "networks", "schedules"},
     {"privacy"},
     {"certificate"},
-    {"_core"},
+    {"core"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -64,7 +63,7 @@ def test_siblings_do_not_import_each_other(group):
 def test_plotting_and_results_need_no_jax():
     code = (
         "import sys; sys.modules['jax'] = None\n"
-        "import fedbandit_jax.results, fedbandit_jax.plotting, fedbandit_jax.certificate\n"
+        "import fedbandit_jax.report.results, fedbandit_jax.report.plotting, fedbandit_jax.certificate\n"
         "import fedbandit_jax as fb; fb.Result"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

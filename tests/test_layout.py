@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
-from fedbandit_jax.process import ArrivalProcess
-from fedbandit_jax.recording import RoundRecord
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.process import ArrivalProcess
+from fedbandit_jax.engine.recording import RoundRecord
 
 ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
 BUDGET = fb.privacy.Budget(50.0, 0.1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import layout
+from fedbandit_jax.engine import layout
 
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
 

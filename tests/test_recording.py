@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from fedbandit_jax.engine.recording import StretchRecord
 from fedbandit_jax.interfaces import Metrics, Report, Status
-from fedbandit_jax.recording import StretchRecord
 
 STEPS, SEEDS, CONFIGS, P, T = 6, 3, 2, 4, 100
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import results as results_module
+from fedbandit_jax.report import results as results_module
 
 ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -51,7 +51,7 @@ def test_loads_without_jax(result, tmp_path):
     result.save(tmp_path / "run")
     code = (
         "import sys; sys.modules['jax'] = None\n"
-        "from fedbandit_jax.results import Result\n"
+        "from fedbandit_jax.report.results import Result\n"
         f"r = Result.load({str(tmp_path / 'run')!r}); print(r.summary()); print(r['private'].certificate)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.schedules import Schedule, Setting
 
 S = fb.schedules

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
-from fedbandit_jax.process import RoundProcess
-from fedbandit_jax.recording import RoundRecord
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.recording import RoundRecord
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")

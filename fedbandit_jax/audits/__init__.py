@@ -29,6 +29,8 @@ from fedbandit_jax.audits._schedules import brink as brink
 from fedbandit_jax.audits._schedules import scheduled as scheduled
 from fedbandit_jax.audits._schedules import shipped_schedules
 from fedbandit_jax.audits._schedules import timing as timing
+from fedbandit_jax.audits.black_box import audit as audit
+from fedbandit_jax.report.audit import Audit as Audit
 
 FAMILIES = {
     "linear": shipped_linear,

@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax._core import struct, wide
 from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination, successive_elimination
-from fedbandit_jax.algos._elimination import BoundElimination
+from fedbandit_jax.algos.arms._elimination import BoundElimination
 from fedbandit_jax.audits._case import Case
+from fedbandit_jax.core import struct, wide
+from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg
-from fedbandit_jax.privacy.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noise import discrete_laplace
-from fedbandit_jax.privacy.ring import RingSum
-from fedbandit_jax.process import UserProcess
 
 N_ARMS = 2
 EPSILON, DELTA = 1.0, 1e-2

@@ -11,13 +11,14 @@ from typing import Any
 from jax import Array
 from tqdm import tqdm
 
-from fedbandit_jax._core import random
-from fedbandit_jax.privacy.audit import Audit, audit
+from fedbandit_jax.audits.black_box import audit
+from fedbandit_jax.core import random
+from fedbandit_jax.report.audit import Audit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A mechanism, two neighbours and a claim: the arguments of `fb.privacy.audit`."""
+    """A mechanism, two neighbours and a claim: the arguments of `fb.audits.audit`."""
 
     name: str
     mechanism: Callable[[Array, Any], Any]
@@ -31,7 +32,7 @@ class Case:
     measure: Callable[[Any, Any], Any] | None = None
 
     def run(self, key: Array, **options: Any) -> Audit:
-        """Audit it; options are those of `fb.privacy.audit`."""
+        """Audit it; options are those of `fb.audits.audit`."""
         return audit(
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
         )
@@ -59,6 +60,6 @@ def load(path: Path) -> list[Case]:
 
 
 def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
-    """Audit all cases, each with a key of its own name; options are those of `fb.privacy.audit`."""
+    """Audit all cases, each with a key of its own name; options are those of `fb.audits.audit`."""
     bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
     return [case.run(random.stream(key, case.name), **options) for case in bar]

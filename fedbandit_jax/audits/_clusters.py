@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax._core import random, ridge, struct
 from fedbandit_jax.algos import FCLUB, fclub, homo_dc
-from fedbandit_jax.algos._fclub import BoundFCLUB
+from fedbandit_jax.algos.clusters._fclub import BoundFCLUB
 from fedbandit_jax.audits._case import Case
+from fedbandit_jax.core import random, ridge, struct
 from fedbandit_jax.envs.script import Script
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Round, Spec
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.encoding import pack
-from fedbandit_jax.privacy.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import pack
+from fedbandit_jax.privacy.trust.protocols import matrix_weights
 
 BUDGET = Budget(1.0, 0.1)
 DELTA = 1e-3  # of upload times: one round decides about them in fewer than a tenth of the runs

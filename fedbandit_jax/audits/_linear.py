@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax._core import validate
 from fedbandit_jax.algos import FedLinUCB, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
+from fedbandit_jax.core import validate
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.envs import Script, script
 from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.encoding import pack
-from fedbandit_jax.privacy.protocols import matrix_weights
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.privacy.statistic import pack
+from fedbandit_jax.privacy.trust.protocols import matrix_weights
 
 N_SYNCS = 8
 BUDGET = Budget(1.0, 1e-5)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.algos import FedLinUCB, FedUCB, fed_ucb, private_fed_lin_ucb
-from fedbandit_jax.algos._scheduled import BoundScheduled
+from fedbandit_jax.algos.linear._scheduled import BoundScheduled
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import neighbours, transcript
 from fedbandit_jax.envs import Script, script

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import tyro
 
-from fedbandit_jax._core import validate
 from fedbandit_jax.cli import arms, clustered, fed_ucb, linear
 from fedbandit_jax.cli.files import data, show
 from fedbandit_jax.cli.privacy import audit, calibrate
+from fedbandit_jax.core import validate
 
 # of `simulate`, each with options of its own
 FAMILIES = {

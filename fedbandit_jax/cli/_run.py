@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbandit_jax.results import Result
+from fedbandit_jax.report.results import Result
 
 if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Algorithm, Environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from fedbandit_jax._core import validate
-from fedbandit_jax._core.files import check_writable
 from fedbandit_jax.cli._run import run_and_save
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import check_writable
 
 Name = Literal[
     "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from fedbandit_jax._core import validate
-from fedbandit_jax._core.files import check_writable
 from fedbandit_jax.cli._run import check_budgets, run_and_save
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import check_writable
 
 Graph = Literal["complete", "ring", "line", "star", "grid", "erdos_renyi", "hierarchical"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 
 from fedbandit_jax.cli._run import report
-from fedbandit_jax.results import Result
+from fedbandit_jax.report.results import Result
 
 
 def show(result: tyro.conf.Positional[Path]) -> None:
@@ -18,7 +18,7 @@ def show(result: tyro.conf.Positional[Path]) -> None:
     Args:
         result: an .npz or .json file written by `simulate` or `Result.save`.
     """
-    from fedbandit_jax import plotting
+    from fedbandit_jax.report import plotting
 
     loaded = Result.load(result)
     report(loaded)

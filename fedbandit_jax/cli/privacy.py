@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from fedbandit_jax._core import validate
-from fedbandit_jax._core.files import check_writable
 from fedbandit_jax.cli._run import check_budgets
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import check_writable
 
 
 def calibrate(
@@ -50,8 +50,8 @@ def calibrate(
     """
     from fedbandit_jax.privacy import Budget, epsilon_of
     from fedbandit_jax.privacy import calibrate as find
-    from fedbandit_jax.privacy.calibration import METHODS, TRUST, check
     from fedbandit_jax.privacy.releases import make
+    from fedbandit_jax.privacy.trust.calibration import METHODS, TRUST, check
 
     check_budgets(epsilon, delta)
     batch = validate.integer("batch", batch, at_least=1)
@@ -136,8 +136,9 @@ def audit(
     """
     import jax
 
-    from fedbandit_jax import audits, plotting
-    from fedbandit_jax.privacy.audit import table
+    from fedbandit_jax import audits
+    from fedbandit_jax.report import plotting
+    from fedbandit_jax.report.audit import table
 
     check_writable("out", out)
     validate.integer("runs", runs, at_least=1000)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.data._sklearn import require
 from fedbandit_jax.data.lasso import lasso
 from fedbandit_jax.data.table import Table

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 CHUNK = 65536  # rows whose float64 copy is held at a time
 

@@ -15,7 +15,7 @@ from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.data.community import Community
 
 FILES = ("ratings.csv", "ratings.dat", "u.data")

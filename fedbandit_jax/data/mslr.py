@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbandit_jax._core import validate
-from fedbandit_jax._core.files import write_atomic
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.data._sklearn import require
 from fedbandit_jax.data.lasso import lasso
 from fedbandit_jax.data.table import Table

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax._core import random, validate
+from fedbandit_jax.core import random, validate
 from fedbandit_jax.envs._rewards import RewardLaw
 from fedbandit_jax.interfaces import Feedback, Round
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax._core import random, struct, validate
+from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback
 
 LAWS = ("gaussian", "bernoulli", "clipped_gaussian")

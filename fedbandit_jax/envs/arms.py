@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.stats import norm
 
-from fedbandit_jax._core import random, struct, validate
+from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # ranges of random means

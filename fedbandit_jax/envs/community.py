@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax._core import random, struct, validate
+from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import answer, arrive, cumulative, population
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec

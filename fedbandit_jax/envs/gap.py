@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax._core import random, ridge, struct, validate
+from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 

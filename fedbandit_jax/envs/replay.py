@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax._core import ridge, struct, validate
+from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax._core import struct, validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 

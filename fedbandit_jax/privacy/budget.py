@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 
 # sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise

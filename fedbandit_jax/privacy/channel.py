@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax._core import struct
-from fedbandit_jax.privacy.encoding import pack, pack_users, packed_size, unpack
-from fedbandit_jax.privacy.protocols import Protocol
+from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.statistic import pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.trust.protocols import Protocol
 
 MAX_BITS = 10**9  # of message-level vector sums, one byte each
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax._core import wide
-from fedbandit_jax._core.random import bits
+from fedbandit_jax.core import wide
+from fedbandit_jax.core.random import bits
 
 NORMAL_LIMIT = 1e6  # variance above which a centred binomial is drawn as a rounded Gaussian
 _DEBYE = 64.0  # variance from which a Skellam law is known well enough by its asymptotic expansion

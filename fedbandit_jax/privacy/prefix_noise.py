@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax._core import control
-from fedbandit_jax.privacy.encoding import packed_size, unpack
-from fedbandit_jax.privacy.protocols import matrix_weights
+from fedbandit_jax.core import control
+from fedbandit_jax.privacy.statistic import packed_size, unpack
+from fedbandit_jax.privacy.trust.protocols import matrix_weights
 
 
 def first(key: Array, dim: int) -> Array:

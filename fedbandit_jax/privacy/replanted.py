@@ -17,10 +17,10 @@ import math
 
 import numpy as np
 
-from fedbandit_jax._core import validate
-from fedbandit_jax.privacy._calibrators import GAUSSIAN, noise_std
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.trust._calibrators import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
 

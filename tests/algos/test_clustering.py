@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
-from fedbandit_jax import layout
-from fedbandit_jax._core import metrics, random
-from fedbandit_jax.algos._fclub import Held
-from fedbandit_jax.process import ArrivalProcess, arrivals
+from fedbandit_jax.algos.clusters._fclub import Held
+from fedbandit_jax.core import metrics, random
+from fedbandit_jax.engine import layout
+from fedbandit_jax.engine.process import ArrivalProcess, arrivals
 
 A = fb.algos
 T, INF, STARTS = 300, math.inf, [2**s - 2 for s in range(1, 9)]
@@ -227,7 +227,7 @@ def test_a_long_run(key):
 def test_process(key, monkeypatch, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
-    monkeypatch.setattr("fedbandit_jax.driver.CHUNKS", chunks)
+    monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     layout._advance_one.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
     algo = A.fclub(

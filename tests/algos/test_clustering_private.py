@@ -12,8 +12,8 @@ from scipy import stats
 from test_clustering import LARGE, SMALL, STARTS, A, T, eventful, fclub_trace, same, same_clusters
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.encoding import pack
-from fedbandit_jax.privacy.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import pack
+from fedbandit_jax.privacy.trust.protocols import matrix_weights
 
 INF, ALPHA = math.inf, 1e-4
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import _confidence
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.algos.linear import _confidence
+from fedbandit_jax.engine.process import RoundProcess
 
 D, S, STD = 6, 20, 30.0
 

@@ -12,7 +12,7 @@ import pytest
 from elimination import ARMS, BLOCK, HORIZON, RINGS, P, algorithm, lemma_2, play
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random, wide
+from fedbandit_jax.core import random, wide
 from fedbandit_jax.privacy import noise
 from fedbandit_jax.privacy.accounting.relaxed import relaxed_secagg
 

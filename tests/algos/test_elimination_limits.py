@@ -10,7 +10,7 @@ from elimination import ARMS, HORIZON, SOME, algorithm, lemma_2, play
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import wide
+from fedbandit_jax.core import wide
 
 
 @pytest.mark.parametrize("radius", ["theory", "exact"])

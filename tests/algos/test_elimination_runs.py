@@ -6,10 +6,10 @@ import pytest
 from elimination import ARMS, HORIZON, PRIVATE, algorithm, play
 
 import fedbandit_jax as fb
-from fedbandit_jax import driver
 from fedbandit_jax.algos import ELIMINATION
-from fedbandit_jax.process import UserProcess
-from fedbandit_jax.recording import StretchRecord
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.process import UserProcess
+from fedbandit_jax.engine.recording import StretchRecord
 
 FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
 

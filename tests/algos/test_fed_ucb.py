@@ -8,11 +8,11 @@ import oracles
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random
-from fedbandit_jax.algos import _tracked
-from fedbandit_jax.privacy.encoding import unpack
+from fedbandit_jax.algos.linear import _tracked
+from fedbandit_jax.core import random
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.privacy.noise import discrete_laplace
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.privacy.statistic import unpack
 
 S = fb.schedules
 LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data matter
@@ -123,10 +123,10 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
     """Every 7 rounds, in the middle of epochs, with and without c > 0."""
     for name in ("FedUCB", "Private-FedUCB, dp20"):
         _, regret, rounds, state = run(script, ALGOS[name], 60, key)
-        monkeypatch.setattr("fedbandit_jax.algos._scheduled.REFRESH", 7)
+        monkeypatch.setattr("fedbandit_jax.algos.linear._scheduled.REFRESH", 7)
         play.clear_cache()
         _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
-        monkeypatch.setattr("fedbandit_jax.algos._scheduled.REFRESH", _tracked.REFRESH)
+        monkeypatch.setattr("fedbandit_jax.algos.linear._scheduled.REFRESH", _tracked.REFRESH)
         play.clear_cache()
         assert rounds == rounds_again
         np.testing.assert_allclose(regret, again, atol=2e-5)

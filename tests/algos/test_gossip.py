@@ -10,9 +10,9 @@ import pytest
 from gossip_oracle import gossip_fed_ucb
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random
-from fedbandit_jax.privacy.encoding import unpack
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.core import random
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.privacy.statistic import unpack
 
 S = fb.schedules
 LITTLE = fb.privacy.Budget(2000.0, 0.1)
@@ -140,7 +140,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
     for trigger in ("zc24", "dp20"):
         algo = fb.algos.gossip_fed_ucb(nx.path_graph(M), 2, LITTLE, schedule=S.logdet(12.0, trigger))
         _, regret, _, synced, _ = run(script, algo, key)
-        monkeypatch.setattr("fedbandit_jax.algos._gossip.REFRESH", 3)
+        monkeypatch.setattr("fedbandit_jax.algos.linear._gossip.REFRESH", 3)
         play.clear_cache()
         _, again, _, synced_again, _ = run(script, algo, key)
         monkeypatch.undo()

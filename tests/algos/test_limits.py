@@ -9,7 +9,7 @@ import pytest
 from conftest import silent
 
 import fedbandit_jax as fb
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.engine.process import RoundProcess
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 

@@ -6,10 +6,10 @@ import oracles
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random
-from fedbandit_jax._core.ridge import with_spectrum
-from fedbandit_jax.privacy.encoding import unpack
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.core import random
+from fedbandit_jax.core.ridge import with_spectrum
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.privacy.statistic import unpack
 
 BUDGET = fb.privacy.Budget(20.0, 0.1)  # little enough noise that V stays definite with a small lambda
 

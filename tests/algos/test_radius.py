@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedbandit_jax.algos import _radius
+from fedbandit_jax.algos.arms import _radius
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
 
 SCALE = 10.0

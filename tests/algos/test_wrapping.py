@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.mechanisms import Polya
+from fedbandit_jax.privacy.integers.mechanisms import Polya
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

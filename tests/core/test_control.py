@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedbandit_jax._core.control import cond_any, largest, once
+from fedbandit_jax.core.control import cond_any, largest, once
 
 
 def plain(x):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit_jax._core import graph
+from fedbandit_jax.core import graph
 
 N = 40
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from fedbandit_jax._core import metrics
+from fedbandit_jax.core import metrics
 
 N, M = 24, 6
 rand = jax.jit(metrics.adjusted_rand, static_argnums=2)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedbandit_jax._core import random
+from fedbandit_jax.core import random
 
 N = 400_000
 ALPHA = 1e-4  # chance that a correct generator fails a law test, over seeds; the seed is fixed

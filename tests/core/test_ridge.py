@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax._core import ridge
+from fedbandit_jax.core import ridge
 
 M, K = 5, 6
 

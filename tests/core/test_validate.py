@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 NAN, INF = float("nan"), float("inf")
 

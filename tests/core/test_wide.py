@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax._core import wide
+from fedbandit_jax.core import wide
 
 _EDGES = [0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**60, 2**62, 2**63 - 1]
 _RANDOM = np.random.default_rng(0).integers(-(2**63), 2**63, 12) >> np.arange(0, 60, 5)

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import random
+from fedbandit_jax.core import random
 
 
 @jax.jit

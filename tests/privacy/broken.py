@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import wide
-from fedbandit_jax.algos._fclub import BoundFCLUB
+from fedbandit_jax.algos.clusters._fclub import BoundFCLUB
 from fedbandit_jax.audits import (
     BUDGET,
     N_SYNCS,
@@ -26,10 +25,11 @@ from fedbandit_jax.audits import (
     timing,
     transcript,
 )
+from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.channel import Aggregated
+from fedbandit_jax.privacy.integers.ring import PolyaNoise, SkellamNoise
 from fedbandit_jax.privacy.noise import polya
-from fedbandit_jax.privacy.protocols import SiloLocal, VectorSum
-from fedbandit_jax.privacy.ring import PolyaNoise, SkellamNoise
+from fedbandit_jax.privacy.trust.protocols import SiloLocal, VectorSum
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 

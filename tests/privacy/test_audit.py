@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax import plotting
+from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.audit import Audit, audit, table
+from fedbandit_jax.report import plotting
+from fedbandit_jax.report.audit import Audit, table
 
 
 def gaussian(key, data):

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import Budget, _calibrators, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
-from fedbandit_jax.privacy.calibration import METHODS, TRUST, Answer, Trust, check
-from fedbandit_jax.privacy.protocols import Central
 from fedbandit_jax.privacy.releases import RELEASES, make
+from fedbandit_jax.privacy.trust import _calibrators
+from fedbandit_jax.privacy.trust.calibration import METHODS, TRUST, Answer, Trust, check
+from fedbandit_jax.privacy.trust.protocols import Central
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
 ALLOWED = []

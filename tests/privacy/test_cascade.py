@@ -7,10 +7,10 @@ import pytest
 from conftest import silent
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.privacy.budget import MATRIX_SENSITIVITY_SQ
-from fedbandit_jax.privacy.encoding import unpack
-from fedbandit_jax.privacy.protocols import SiloLocalMatrix
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.privacy.statistic import unpack
+from fedbandit_jax.privacy.trust.protocols import SiloLocalMatrix
 
 B, K, D = 25, 100, 10
 JOINT = np.sqrt(4.5)

@@ -8,9 +8,9 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.channel import Aggregated, Messages, Rounded
-from fedbandit_jax.privacy.encoding import pack, pack_users, packed_size, unpack
-from fedbandit_jax.privacy.protocols import SecAgg, Shuffled, SiloLocal, VectorSum
 from fedbandit_jax.privacy.releases import RELEASES, make
+from fedbandit_jax.privacy.statistic import pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.trust.protocols import SecAgg, Shuffled, SiloLocal, VectorSum
 
 M, B, D, S = 3, 2, 2, 5
 SPEC = fb.Spec(n_agents=M, n_arms=2, dim=D, max_norm=1.0, rewards_in_unit=True)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import wide
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.privacy.mechanisms import (
+from fedbandit_jax.core import wide
+from fedbandit_jax.privacy.integers.mechanisms import (
     MECHANISMS,
     DiscreteGaussian,
     LocalLaplace,

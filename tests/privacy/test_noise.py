@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedbandit_jax._core import wide
+from fedbandit_jax.core import wide
 from fedbandit_jax.privacy import noise
 
 N = 100_000

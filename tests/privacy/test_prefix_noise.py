@@ -6,8 +6,8 @@ import numpy as np
 from scipy import stats
 
 from fedbandit_jax.privacy import RELEASES, prefix_noise
-from fedbandit_jax.privacy.encoding import pack
-from fedbandit_jax.privacy.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import pack
+from fedbandit_jax.privacy.trust.protocols import matrix_weights
 
 ALPHA = 1e-4  # a right law must have a p-value above this, a wrong one below 1e-6
 D, LEAVES, KEYS = 2, 16, 2000

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax._core import wide
-from fedbandit_jax.privacy import ring
-from fedbandit_jax.privacy.mechanisms import MECHANISMS
+from fedbandit_jax.core import wide
+from fedbandit_jax.privacy.integers import ring
+from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 
 ALPHA = 1e-4
 

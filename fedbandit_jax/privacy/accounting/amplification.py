@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 
 Curve = Callable[[float], float]  # alpha > 1 -> Renyi divergence of order alpha

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from scipy.special import expit
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve
 from fedbandit_jax.privacy.accounting.quantised import discrete_gaussian_xi
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_expit, log_ndtr
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 EPSILON_RANGE = (1e-9, 1e6)  # where float64 is known to give at least nine digits
 _MU_RANGE = (1e-12, 1e4)

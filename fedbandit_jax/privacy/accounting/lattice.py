@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log1p, logsumexp
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 _STEP = 0.2  # of the inversion integral, in units of 1 / sqrt(K'')
 _FEW = 64  # sums of so many discrete Laplace variables are treated as mixtures

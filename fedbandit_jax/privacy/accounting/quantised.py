@@ -36,7 +36,7 @@ import math
 import numpy as np
 from scipy.special import log_ndtr
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 

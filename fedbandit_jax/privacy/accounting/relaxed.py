@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 
 class RelaxedSecAgg(NamedTuple):

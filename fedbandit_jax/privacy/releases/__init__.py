@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.releases._release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import Blt as Blt
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 
 MAX_MATERIALISED = 10_000
 

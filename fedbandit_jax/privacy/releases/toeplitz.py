@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from jax import Array
 
-from fedbandit_jax._core import validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.releases import _blt
 from fedbandit_jax.privacy.releases._release import Release
 

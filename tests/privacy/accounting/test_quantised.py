@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.quantised import (
-    binomial_epsilon,
-    discrete_gaussian_epsilon,
-    discrete_gaussian_xi,
-)
+from fedbandit_jax.privacy.accounting.quantised import binomial_epsilon, discrete_gaussian_epsilon, discrete_gaussian_xi
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 

@@ -11,9 +11,9 @@ from scipy import stats
 from test_matrices import decoder
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.encoding import packed_size, unpack
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.privacy.releases import RELEASES, make
-from fedbandit_jax.process import RoundProcess
+from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
 N = 100_000

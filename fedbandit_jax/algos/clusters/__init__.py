@@ -1,0 +1,1 @@
+"""Users who come again, in clusters, on many servers."""

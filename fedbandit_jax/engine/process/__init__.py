@@ -1,0 +1,34 @@
+"""From an environment and an algorithm to a process: the only thing the driver knows how to run."""
+
+from fedbandit_jax.engine.process.arrivals import MAX_ARRIVALS
+from fedbandit_jax.engine.process.arrivals import ArrivalProcess as ArrivalProcess
+from fedbandit_jax.engine.process.process import Process as Process
+from fedbandit_jax.engine.process.rounds import RoundProcess as RoundProcess
+from fedbandit_jax.engine.process.users import MAX_USERS
+from fedbandit_jax.engine.process.users import UserProcess as UserProcess
+from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ClusteringAlgorithm, Environment
+
+
+def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
+    """The process of an environment and a bound algorithm.
+
+    Raises:
+        TypeError: a multi-armed algorithm and an environment that is none, a clustering one and users who are all new.
+        ValueError: several agents, or more users than can be counted.
+    """
+    if isinstance(algo, ClusteringAlgorithm):
+        if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
+            lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
+            raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
+        if horizon > MAX_ARRIVALS:
+            raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
+        return ArrivalProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]
+    if not isinstance(algo, ArmAlgorithm):
+        return RoundProcess(env=env, algo=algo, horizon=horizon)
+    if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
+        raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
+    if env.spec.n_agents != 1:
+        raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
+    if horizon > MAX_USERS:
+        raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
+    return UserProcess(env=env, algo=algo, horizon=horizon)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,108 @@
+"""A clock of rounds: every agent serves a user in each, and every B rounds they synchronise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.core import random, struct
+from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report
+
+
+@struct.pytree
+class RoundProcess:
+    """A step is a batch: B rounds in a scan, then one synchronisation.
+
+    Four named streams per seed: the environment's draws, the rewards, the algorithm's own, and the synchronisation's
+    (privacy noise). Two algorithms under one key therefore see the same users and the same reward noise.
+    """
+
+    env: Environment
+    algo: Algorithm
+    horizon: int = struct.static()
+
+    @property
+    def n_steps(self) -> int:
+        """ceil(T / B)."""
+        return -(-self.horizon // self.algo.batch)
+
+    def rounds_at(self, k: int) -> range:
+        """Batch k; the last one may be cut short by the horizon."""
+        return range(k * self.algo.batch, min((k + 1) * self.algo.batch, self.horizon))
+
+    def init(self, key: Array) -> tuple[Any, Any]:
+        """A world and a fresh learner."""
+        world = self.env.init(random.stream(key, "world"))
+        return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
+
+    @property
+    def alone(self) -> bool:
+        """Runs go well side by side."""
+        return False
+
+    @property
+    def workspace(self) -> int:
+        """Nothing beside the state that would be kept from round to round."""
+        return 0
+
+    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
+        """One batch."""
+        users, answers, choices, syncs = (random.stream(key, name) for name in ("users", "answers", "choices", "syncs"))
+        env, algo = self.env, self.algo
+
+        def offer(world, t):
+            return env.observe(jax.random.fold_in(users, t), world, t)
+
+        def play(carry, t):
+            world, local = carry
+            offered, world = offer(world, t)
+            arms = algo.act(jax.random.fold_in(choices, t), t, local, offered)
+            feedback = env.pull(jax.random.fold_in(answers, t), world, offered, arms)
+            local, record = algo.learn(t, local, offered, arms, feedback.reward)
+            return (world, local), (record, feedback.regret.sum())
+
+        first = k * algo.batch
+        local = algo.download(state, offer(world, first)[0])
+        rounds = first + jnp.arange(algo.batch)
+        (world, local), (records, regret) = lax.scan(play, (world, local), rounds)
+        state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
+        return world, state, Metrics(regret, jax.tree.map(_counter, report))
+
+    def check(self, label: str) -> None:
+        """Do environment and algorithm keep to the shapes of `interfaces`?"""
+        check(self, label)
+
+
+def _counter(x: Any) -> Array:
+    """int32, or float32 for counts that would not fit."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)
+
+
+def check(process: RoundProcess, label: str) -> None:
+    """Traces every method once, compiles nothing.
+
+    Raises:
+        TypeError: naming the method, what it must return and what it returned.
+    """
+    env, algo, spec = process.env, process.algo, process.env.spec
+    m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
+    _, offered = check_environment(env)
+    arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
+    who = f"{label}'s "
+    state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+    local = jax.eval_shape(algo.download, state, offered)
+    chosen = jax.eval_shape(algo.act, key, t, local, offered)
+    need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
+    learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
+    need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
+    same(who + "learn", "a local state", local, learned[0])
+    records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
+    synced = jax.eval_shape(algo.sync, key, t, state, local, records)
+    need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
+         "(state, fb.Report)", synced)  # fmt: skip
+    same(who + "sync", "a state", state, synced[0])

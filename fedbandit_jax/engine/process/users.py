@@ -1,0 +1,147 @@
+"""A clock of users: in a batch every active arm is pulled by as many users, drawn in blocks of fixed size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.core import control, random, struct, wide
+from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report
+
+BLOCK = 2**12  # users of one key
+TOGETHER = 16  # blocks drawn at once fit a CPU's cache, and fill the vector units of its cores
+MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them
+
+
+@struct.pytree
+class UserProcess:
+    """A step is a batch of users; how many, and so which, depends on the arms still active.
+
+    Four named streams per seed, as in `RoundProcess`: the world, users' rewards, what users draw themselves (rounding,
+    their share of the noise), and what is drawn once per batch. User i of an arm and a batch is the same whatever
+    the algorithm.
+    """
+
+    env: Arms
+    algo: ArmAlgorithm
+    horizon: int = struct.static()
+    block: int = struct.static(default=BLOCK)  # even; draws depend on it
+
+    @property
+    def n_steps(self) -> int:
+        """Batches."""
+        return self.algo.n_batches
+
+    @property
+    def together(self) -> int:
+        """Blocks drawn at once; draws do not depend on it."""
+        return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
+
+    @property
+    def alone(self) -> bool:
+        """Runs go well side by side."""
+        return False
+
+    @property
+    def workspace(self) -> int:
+        """Rewards and coins of these blocks."""
+        return 8 * self.block * self.together
+
+    def rounds_at(self, k: int) -> None:
+        """Depends on how many arms are left."""
+        del k
+
+    def init(self, key: Array) -> tuple[Any, Any]:
+        """A world; no user yet and a fresh learner."""
+        world = self.env.init(random.stream(key, "world"))
+        return world, (jnp.int32(0), self.algo.init(random.stream(key, "learner"), self.env.spec))
+
+    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
+        """One batch; if the horizon cuts it short, nothing is collected."""
+        users, choices, syncs = (jax.random.fold_in(random.stream(key, s), k) for s in ("users", "choices", "syncs"))
+        played, learner = state
+        plan = self.algo.plan(learner, k)
+        n_active = jnp.maximum(plan.active.sum(), 1)
+        rest = self.horizon - played
+        whole = plan.users <= rest // n_active
+        asked = whole & plan.asked
+        sums = self._collect(users, choices, world, plan, asked, k)
+        concluded, report = self.algo.conclude(syncs, k, learner, sums)
+        learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
+        report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
+        means = self.env.means(world)
+        gaps = means.max() - means
+        if self.algo.round_robin:
+            regret = jnp.where(plan.active, gaps, 0).sum(keepdims=True) / n_active
+            rounds = jnp.where(whole, plan.users * n_active, rest)[None]
+        else:
+            rank = jnp.cumsum(plan.active) - 1
+            served = jnp.minimum(rest // plan.users, n_active)  # arms whose users all come: no product that overflows
+            some = jnp.where(rank == served, rest - served * plan.users, 0)
+            regret, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
+        return world, (played + rounds.sum(), learner), Metrics(regret, report, rounds)
+
+    def _collect(self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array) -> wide.Wide:
+        """Sums over the users of every arm (K,); 0 for arms that are not pulled.
+
+        The blocks of all arms form one queue, so that a small batch costs one turn of the loop and not K.
+        """
+        arms = jnp.arange(self.env.spec.n_arms)
+        n = jnp.where(asked & plan.active, plan.users, 0)
+        blocks = control.largest((n + self.block - 1) // self.block)
+        ends = jnp.cumsum(blocks)
+        sources, own = (jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in (users, choices))
+
+        def of_block(i):
+            arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # behind the queue: nobody is inside
+            block = i - (ends - blocks)[arm]
+            source = jax.random.fold_in(sources[arm], block)
+            rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k)
+            first = block * self.block + jnp.arange(self.block // 2)
+            inside = first < n[arm], first + self.block // 2 < n[arm]
+            return arm, self.algo.collect(jax.random.fold_in(own[arm], block), k, rewards, inside)
+
+        def add_blocks(carry):
+            i, total = carry
+            pulled, collected = jax.vmap(of_block)(i + jnp.arange(self.together))
+            by_arm = wide.where(arms[:, None] == pulled, collected, wide.of(0))
+            return i + self.together, wide.add(total, wide.add_up(by_arm))
+
+        nothing = wide.Wide(jnp.zeros(len(arms), jnp.uint32), jnp.zeros(len(arms), jnp.uint32))
+        return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, (jnp.int32(0), nothing))[1]
+
+    def check(self, label: str) -> None:
+        """Shapes of everything that passes between environment and algorithm."""
+        env, algo, spec = self.env, self.algo, self.env.spec
+        key, k, arm = jax.random.key(0), jnp.int32(0), jnp.int32(0)
+        arms, half = (spec.n_arms,), (self.block // 2,)
+        words = jax.eval_shape(lambda: wide.Wide(jnp.zeros(arms, jnp.uint32), jnp.zeros(arms, jnp.uint32)))
+
+        def need(method: str, what: str, got: Any, *wanted: tuple[tuple[int, ...], Any]) -> None:
+            leaves = jax.tree.leaves(got)
+            fine = len(leaves) == len(wanted) and all(
+                leaf.shape == shape and jnp.issubdtype(leaf.dtype, kind) for leaf, (shape, kind) in zip(leaves, wanted)
+            )
+            if not fine:
+                raise TypeError(f"{method} must return {what}, got {got}")
+
+        world = jax.eval_shape(env.init, key)
+        need("env.means", f"floats of shape {arms}", jax.eval_shape(env.means, world), (arms, jnp.floating))
+        rewards = jax.eval_shape(lambda key, world: env.answers(key, world, arm, self.block), key, world)
+        need("env.answers", f"two float arrays of shape {half}", rewards, (half, jnp.floating), (half, jnp.floating))
+        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        plan = jax.eval_shape(algo.plan, state, k)
+        need(f"{label}'s plan", "fb.Plan(active (K,) bool, users int32, asked bool)", plan,
+             (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_))  # fmt: skip
+        inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
+        need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, k, rewards, inside),
+             ((), jnp.uint32), ((), jnp.uint32))  # fmt: skip
+        after = jax.eval_shape(algo.conclude, key, k, state, words)
+        same = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (state, after[0] if isinstance(after, tuple) else after))
+        if same[0] != same[1] or not isinstance(after[1], Report):
+            raise TypeError(
+                f"{label}'s conclude must return (a state of unchanged structure {same[0]}, fb.Report), got {after}"
+            )

@@ -1,0 +1,312 @@
+"""`simulate` and `sweep`: environment + algorithm + horizon + seeds -> Result. All checks happen before compiling."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from tqdm import tqdm
+
+from fedbandit_jax.core import random, validate
+from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import process as clocks
+from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.provenance import describe, fingerprint, provenance
+from fedbandit_jax.engine.recording import Curves
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status
+from fedbandit_jax.report.results import Result
+
+RECORDS, LOG_RECORDS = 10_000, 400  # of a curve, at most, unless asked for
+_CHECKED: set[Any] = set()  # signatures of the processes whose shapes were checked: tracing takes a while
+
+
+class SimulationError(RuntimeError):
+    """Some seeds of a run must not be trusted. Nothing is lost: `.result` holds everything computed."""
+
+    def __init__(self, message: str, result: Result):
+        super().__init__(message)
+        self.result = result
+
+
+def simulate(
+    env: Environment,
+    algo: Algorithm,
+    *,
+    horizon: int,
+    key: Array,
+    n_seeds: int,
+    stride: int | Literal["log"] | None = None,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    throw: bool = True,
+) -> Result:
+    """Run one algorithm for `horizon` rounds under `n_seeds` seeds.
+
+    Args:
+        env: environment, for instance `fb.envs.sphere(...)`.
+        algo: algorithm, for instance `fb.algos.fed_lin_ucb()`.
+        horizon: T, rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are played and
+            counted, and no synchronisation follows them.
+        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever n_seeds is, and two
+            algorithms under one key see the same users and the same reward noise. The same versions, device and
+            shapes give the same bits.
+        n_seeds: independent repetitions, run together.
+        stride: record the curves every `stride` rounds, which must divide the horizon, or "log", at a few hundred
+            rounds 1..T evenly spaced on a logarithmic axis; default: every round, and beyond 10,000 at most so many.
+        progress: show a progress bar on stderr; default: only on a terminal.
+        checkpoint: path of the file `checkpoint`.0, which is written every few seconds and when the run stops for any
+            reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
+        throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
+
+    Returns:
+        `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value, before anything is compiled.
+        SimulationError: see `throw`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+        >>> result = fb.simulate(env, algo, horizon=100, key=jax.random.key(0), n_seeds=3)
+        >>> result.regret.shape, result.certificate.claim
+        ((3, 100), 'certified')
+    """
+    if not isinstance(algo, Algorithm):
+        raise TypeError(f"algo must be an fb.Algorithm, got {algo!r}")
+    run = _run(
+        env,
+        {algo.name: algo},
+        horizon=horizon,
+        key=key,
+        n_seeds=n_seeds,
+        stride=stride,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    return _raise_if_bad(run[algo.name], throw)
+
+
+def sweep(
+    env: Environment,
+    algos: Mapping[str, Algorithm] | Sequence[Algorithm],
+    *,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    horizon: int,
+    key: Array,
+    n_seeds: int,
+    stride: int | Literal["log"] | None = None,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    throw: bool = True,
+) -> Result:
+    """Run several algorithms, each over a grid of parameters, on the same users and reward noise.
+
+    Configurations that differ only in numbers are stacked and run in one compiled program that draws the users once;
+    the rest are compiled separately.
+
+    Args:
+        env: environment.
+        algos: label -> algorithm, or algorithms with distinct names.
+        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter
+            is run once (see `algo.parameters()`).
+        horizon, key, n_seeds, stride, progress, checkpoint, throw: as in `simulate`. There is one checkpoint file for
+            each compiled program: `checkpoint`.0, `checkpoint`.1, ...
+
+    Returns:
+        `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one.
+
+    Raises:
+        ValueError, TypeError, SimulationError: as in `simulate`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))]
+        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=50, key=jax.random.key(0), n_seeds=2)
+        >>> result.labels
+        ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
+    """
+    if isinstance(algos, Algorithm):
+        raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
+    if not isinstance(algos, Mapping):
+        names = [getattr(algo, "name", repr(algo)) for algo in algos]
+        if len(set(names)) < len(names):
+            raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
+        algos = dict(zip(names, algos))
+    if not algos:
+        raise ValueError("algos must name at least one algorithm, got none")
+    for label, algo in algos.items():
+        if not isinstance(algo, Algorithm):
+            raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
+        if not isinstance(label, str):
+            raise TypeError(f"algos must have strings for labels, got {label!r}")
+    values = _grid_values(algos, grid or {})
+    labelled: dict[str, Algorithm] = {}
+    for label, algo in algos.items():
+        for name, variant in _expand(label, algo, values):
+            if name in labelled:
+                raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
+            labelled[name] = variant
+    run = _run(
+        env,
+        labelled,
+        horizon=horizon,
+        key=key,
+        n_seeds=n_seeds,
+        stride=stride,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    return _raise_if_bad(run, throw)
+
+
+def _grid_values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """Checked values of every parameter, as Python objects."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid must map parameters to values, got {grid!r}")
+    checked = {}
+    for name, values in grid.items():
+        if not any(name in algo.parameters() for algo in algos.values()):
+            raise ValueError(f"grid names {name!r}, which no algorithm here has")
+        listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
+        listed = [value.item() if hasattr(value, "item") else value for value in listed]
+        if not listed:
+            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
+        if any(a == b for a, b in itertools.combinations(listed, 2)):
+            raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
+        checked[name] = listed
+    return checked
+
+
+def _expand(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Algorithm]]:
+    """All combinations of the parameters that this algorithm has, labelled by those with several values."""
+    mine = {name: values for name, values in grid.items() if name in algo.parameters()}
+    for values in itertools.product(*mine.values()):
+        point = dict(zip(mine, values))
+        varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
+        yield (f"{label}({varied})" if varied else label), (algo.replace(**point) if point else algo)
+
+
+def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> Result:
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
+    at = _recorded(horizon, stride)
+    random.check_key("key", key)
+    if not isinstance(getattr(env, "spec", None), Spec):
+        raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {env!r}")
+    if checkpoint is not None:
+        if Path(checkpoint).is_dir():
+            raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
+        check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
+    processes = {label: _process(env, label, algo, horizon) for label, algo in algos.items()}
+    config = {
+        "environment": {**describe(env), "spec": describe(env.spec)},  # which may be an attribute of its class
+        "algorithms": {label: describe(algo) for label, algo in algos.items()},
+        "horizon": horizon,
+        "n_seeds": n_seeds,
+        "stride": stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+    }
+    certificates = {label: algo.certificate(env.spec, horizon) for label, algo in algos.items()}
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_seeds))
+
+    groups: dict[Any, list[str]] = {}
+    for label, process in processes.items():
+        groups.setdefault(driver.signature(process), []).append(label)
+    mark = "" if checkpoint is None else fingerprint(config, processes.values())
+    started = time.monotonic()
+    by_label: dict[str, Curves] = {}
+    bar = tqdm(
+        total=len(algos) * n_seeds * horizon,
+        unit=" rounds",
+        unit_scale=True,
+        desc="simulate",
+        disable=None if progress is None else not progress,
+    )
+    with bar:
+        for i, labels in enumerate(groups.values()):
+            curves = driver.run(
+                [processes[label] for label in labels],
+                keys,
+                at=at,
+                bar=bar,
+                checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
+                fingerprint=mark,
+            )
+            by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
+
+    absent = {}  # who counts nothing has 0, who gauges nothing NaN
+    for kind, value in (("counts", 0), ("gauges", math.nan)):
+        names = (name for curves in by_label.values() for name in getattr(curves, kind))
+        absent[kind] = {name: np.full((n_seeds, len(at)), value) for name in names}
+    uniform = (
+        curves._replace(**{kind: {**nothing, **getattr(curves, kind)} for kind, nothing in absent.items()})
+        for curves in map(by_label.__getitem__, algos)
+    )
+    stacked = jax.tree.map(lambda *curves: np.stack(curves), *uniform)
+    return Result(
+        rounds=at,
+        regret=stacked.regret,
+        communication=stacked.communication,
+        counts=stacked.counts,
+        gauges=stacked.gauges,
+        status=stacked.status,
+        certificates=certificates,
+        config=config,
+        provenance={**provenance(), "seconds": round(time.monotonic() - started, 3)},
+    )
+
+
+def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
+    """Rounds whose curves are recorded."""
+    if stride == "log":
+        return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
+    if stride is None:
+        thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
+        return np.append(thinned, horizon)
+    stride = validate.integer("stride", stride, at_least=1)
+    if horizon % stride:
+        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    return np.arange(stride, horizon + 1, stride)
+
+
+def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Process:
+    bound = algo.bind(env.spec, horizon)
+    if not isinstance(bound, Algorithm):
+        raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
+    validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
+    for name, value in (("env", env), (f"algorithm {label!r}", bound)):
+        if not all(
+            hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)
+        ):
+            raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
+    made = clocks.process(env, bound, horizon)
+    signature = driver.signature(made)
+    if signature not in _CHECKED:
+        made.check(label)
+        _CHECKED.add(signature)
+    return made
+
+
+def _raise_if_bad(result: Result, throw: bool) -> Result:
+    if not (throw and result.status.any()):
+        return result
+    where = [f"{label}: seeds {', '.join(map(str, np.flatnonzero(result[label].status)))}" for label in result
+             if result[label].status.any()]  # fmt: skip
+    flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
+    raise SimulationError(
+        f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. The exception's .result "
+        "holds all curves; throw=False returns them.",
+        result,
+    )

@@ -1,0 +1,1 @@
+"""Private sums of integers: users' rewards in a ring."""

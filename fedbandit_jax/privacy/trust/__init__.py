@@ -1,0 +1,1 @@
+"""Trust models: who adds the noise, how much, and what it proves."""

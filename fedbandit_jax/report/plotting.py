@@ -1,0 +1,217 @@
+"""Results -> figures. Imports results only, never jax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+
+matplotlib.use("Agg", force=False)
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.report.results import Result
+
+if TYPE_CHECKING:  # the module needs jax, its `Audit` does not
+    from fedbandit_jax.report.audit import Audit
+
+# Okabe & Ito (2008): told apart by readers with any colour vision.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+CLAIMS = {
+    "certified": ("-", "certified"),
+    "as_printed": ("--", "weaker than stated"),
+    "none": (":", "no privacy claim"),
+}
+
+
+def regret(
+    result: Result,
+    *,
+    time_average: bool = True,
+    band: str = "error",
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Mean over seeds of the group regret of every algorithm, with a band around it.
+
+    Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed`, dotted if `none`;
+    algorithms that do not claim privacy are solid.
+
+    Args:
+        result: from `fb.simulate`, `fb.sweep` or `Result.load`.
+        time_average: Reg(t) / t, as in the papers' figures; False for cumulative regret.
+        band: of one standard "error" of the mean, or of one standard "deviation" over seeds.
+        title: of the axes; default: the environment and the number of seeds.
+        ax: axes to draw on; default: a new figure.
+
+    Returns:
+        The figure.
+    """
+    if ax is None:
+        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
+    _curves(result, lambda one: one.time_average if time_average else one.regret, band, ax)
+    spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
+    whose = _whose(result)
+    ax.set_xlabel("round $t$")
+    ax.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
+    if title is None:
+        who = f"n={spec['n_users']}, L={spec['n_servers']}" if spec.get("n_users") else f"M={spec['n_agents']}"
+        title = f"{result.config['environment']['type']}: {who}, K={spec['n_arms']}, d={spec['dim']}"
+    of = {"error": "1 s.e.", "deviation": "1 standard deviation"}[band]
+    ax.set_title(f"{title}\nmean of {n_seeds} seeds ± {of}" if n_seeds > 1 else title, fontsize="medium")
+    return _finish(result, ax)
+
+
+def gauge(
+    result: Result, name: str, *, band: str = "error", title: str | None = None, ax: Axes | None = None
+) -> Figure:
+    """Mean over seeds of what stood at every recorded round, such as the "adjusted Rand index" of the clusters found.
+
+    Args:
+        result: of algorithms with that gauge; others are left out.
+        name: a key of `Result.gauges`.
+        band: as in `regret`.
+        title: of the axes.
+        ax: axes to draw on; default: a new figure.
+
+    Returns:
+        The figure.
+    """
+    if name not in result.gauges:
+        raise ValueError(f"name must be one of {', '.join(map(repr, result.gauges)) or 'none'}, got {name!r}")
+    if ax is None:
+        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
+    _curves(result, lambda one: one.gauges[name], band, ax)
+    ax.set_xlabel("round $t$")
+    ax.set_ylabel(name)
+    if title is not None:
+        ax.set_title(title, fontsize="medium")
+    figure = _finish(result, ax)
+    if "Rand" in name:  # 1 is right, 0 is chance
+        ax.set_ylim(-0.05, 1.05)
+    return figure
+
+
+def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
+    """Mean of (n_seeds, n_records) curves of every algorithm, and a band."""
+    if band not in ("error", "deviation"):
+        raise ValueError(f"band must be 'error' or 'deviation', got {band!r}")
+    for i, label in enumerate(result.labels):
+        one = result[label]
+        curves = curves_of(one)
+        mean = curves.mean(0)
+        style, claim = CLAIMS[one.certificate.claim]
+        if one.certificate.epsilon is None:  # not meant to be private
+            style, claim = "-", ""
+        elif one.certificate.notion != Certificate.notion:
+            claim += f", {one.certificate.notion}"
+        colour = COLOURS[i % len(COLOURS)]
+        marker = ("", "o", "s", "^", "v")[i // len(COLOURS) % 5]  # tells curves of one colour apart
+        name = f"{label}: {claim}" if claim else label
+        ax.plot(one.rounds, mean, style, color=colour, marker=marker, markevery=0.1, label=name)
+        if len(curves) > 1:
+            width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
+            ax.fill_between(one.rounds, mean - width, mean + width, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(result: Result, ax: Axes) -> Figure:
+    """Limits, grid and legend."""
+    if result.config.get("stride") == "log":
+        ax.set_xscale("log")
+    ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.3)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, over no curve
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def against_epsilon(result: Result, *, title: str, ax: Axes, proved: bool = False) -> None:
+    """Final group regret of every algorithm against the epsilon asked for, mean and one standard error over seeds.
+
+    Labels NAME(epsilon=...) of a sweep are one line; algorithms that are not private are horizontal. Solid, dashed and
+    dotted lines are as in `regret`.
+
+    Args:
+        result: from `fb.sweep` with a grid over epsilon.
+        title: of the axes.
+        ax: axes to draw on.
+        proved: against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
+    """
+    which = "epsilon_exact" if proved else "epsilon"
+    families: dict[str, list[Result]] = {}
+    for label in result:
+        families.setdefault(label.split("(epsilon=")[0], []).append(result[label])
+    for (name, members), colour in zip(families.items(), COLOURS * len(families)):
+        finals = np.stack([one.regret[:, -1] for one in members])
+        mean, error = finals.mean(1), finals.std(1, ddof=1) / np.sqrt(finals.shape[1]) if finals.shape[1] > 1 else None
+        if members[0].certificate.epsilon is None:
+            ax.axhline(mean[0], color=colour, label=name)
+            continue
+        style, claim = CLAIMS[members[0].certificate.claim]
+        epsilons = [getattr(one.certificate, which) or math.nan for one in members]
+        ax.errorbar(epsilons, mean, error, fmt=f"o{style}", markersize=4, color=colour, label=f"{name}: {claim}")
+    private = [one for one in result.certificates.values() if one.epsilon is not None]
+    asked = sorted({float(f"{getattr(one, which):.3g}") for one in private})
+    ax.set(xscale="log", yscale="log", xlabel=f"$\\varepsilon$ {'proved' if proved else 'asked for'}")
+    ax.set_xticks(asked, [f"{epsilon:g}" for epsilon in asked])
+    ax.set_xticks([], minor=True)
+    ax.set_title(title, fontsize="medium")
+    ax.set_ylabel(f"{_whose(result)} after {result.rounds[-1]:,} rounds")
+    ax.grid(alpha=0.3, which="both")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
+
+
+def audits(audits: Sequence[Audit]) -> Figure:
+    """What the auditor saw of each mechanism: its statistic on both neighbours, and the threshold between them.
+
+    The more the two histograms overlap, the less the view says about the data.
+
+    Args:
+        audits: from `privacy.audit.audit`, one panel each.
+
+    Returns:
+        The figure.
+    """
+    if not audits:
+        raise ValueError("audits must hold at least one audit, got none")
+    columns = min(len(audits), 4)
+    rows = -(-len(audits) // columns)
+    size = (max(3.2 * columns, 4.2), 2.6 * rows + 0.4)
+    figure, grid = plt.subplots(rows, columns, squeeze=False, figsize=size, layout="constrained")
+    for ax in grid.flat[len(audits) :]:
+        ax.remove()
+    for ax, audit in zip(grid.flat, audits):
+        for counts, label, colour in zip(audit.counts, ("data", "neighbour"), COLOURS[1:]):
+            ax.stairs(counts / counts.sum(), audit.edges, color=colour, fill=True, alpha=0.2)
+            ax.stairs(counts / counts.sum(), audit.edges, color=colour, label=label)
+        ax.axvline(audit.threshold, color=COLOURS[0], linestyle="--", linewidth=1, label="threshold")
+        verdict = "pass" if audit.passed else "FAIL"
+        title = f"{audit.name}\nclaim ε = {audit.epsilon:g}, shown ≥ {audit.epsilon_lower:.3g}, {verdict}"
+        ax.set_title(title, fontsize="small", fontweight="normal" if audit.passed else "bold")
+        ax.set_yticks([])
+        ax.set_xlabel("statistic (noise std)", fontsize="small")
+        ax.tick_params(labelsize="small")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    return figure
+
+
+def _whose(result: Result) -> str:
+    return "group regret" if result.config["environment"]["spec"]["n_agents"] > 1 else "regret"
+
+
+def save_png(figure: Figure, path: str | Path) -> Path:
+    """Write a PNG, complete or not at all; returns its path."""
+    path = Path(path)
+    write_atomic(path, lambda file: figure.savefig(file, format="png", dpi=120, metadata={"Software": None}))
+    plt.close(figure)
+    return path

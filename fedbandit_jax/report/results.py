@@ -1,0 +1,301 @@
+"""Results: labelled curves with the configuration, certificates and provenance that make them mean something.
+
+No JAX here: `Result.load` works where JAX is not installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core.files import write_atomic
+
+FORMAT = 1
+_COUNTERS = ("communication", "counts", "gauges")  # attributes that map names to curves
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """What a simulation measured.
+
+    Attributes:
+        rounds: (n_records,) rounds 1..T at which the curves are recorded.
+        regret: cumulative group pseudo-regret in reward units, summed over agents: (n_seeds, n_records) from
+            `fb.simulate`, (n_algorithms, n_seeds, n_records) from `fb.sweep`.
+        communication: cumulative "rounds", "floats" and "bits" (up + down, all agents), shaped like `regret`.
+        counts: what else an algorithm counts, cumulative, by name, shaped like `regret`; for successive elimination
+            "eliminations" of arms, "decodings" of sums and "decoding failures".
+        gauges: what stands at each recorded round, by name, shaped like `regret`, NaN where nothing does; for
+            clustering the "adjusted Rand index" of the clusters found, that "on servers" of what each server
+            finds by itself, and the number of "clusters".
+        status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
+        certificates: label -> `Certificate`, in the order of the first axis.
+        config: environment, algorithms, horizon, key: what to run again.
+        provenance: versions, git commit, device, dtype, seconds.
+    """
+
+    rounds: np.ndarray
+    regret: np.ndarray
+    communication: Mapping[str, np.ndarray]
+    status: np.ndarray
+    certificates: Mapping[str, Certificate]
+    config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    counts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    gauges: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the algorithms."""
+        return tuple(self.certificates)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate of a result with one algorithm."""
+        if len(self.certificates) != 1:
+            raise ValueError(
+                f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
+            )
+        return next(iter(self.certificates.values()))
+
+    @property
+    def time_average(self) -> np.ndarray:
+        """Reg(t) / t, group regret per round as in the papers' figures."""
+        return self.regret / self.rounds
+
+    def __getitem__(self, label: str) -> Result:
+        """One algorithm of a sweep."""
+        if label not in self.certificates:
+            raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
+        if self.regret.ndim == 2:
+            return self
+        i = self.labels.index(label)
+        return dataclasses.replace(
+            self,
+            regret=self.regret[i],
+            **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in _COUNTERS},
+            status=self.status[i],
+            certificates={label: self.certificates[label]},
+            config={**self.config, "algorithms": {label: self.config["algorithms"][label]}},
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
+
+    def summary(self) -> str:
+        """A table of final regret, communication and claims, and differences paired by seed against the first row."""
+        one = [self[label] for label in self.labels]
+        spec = self.config["environment"]["spec"]
+        agents = spec["n_agents"]
+        horizon, seeds = int(self.rounds[-1]), self.status.shape[-1]
+        rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
+        for label, result in zip(self.labels, one):
+            mean, error = _mean_error(result.regret[:, -1])
+            certificate = result.certificate
+            rows.append(
+                (
+                    label + ("" if (result.status == 0).all() else " (!)"),
+                    f"{mean:.1f}",
+                    _one_digit(error),
+                    f"{mean / (agents * horizon):.5f}",
+                    f"{result.communication['rounds'][:, -1].mean():g}",
+                    f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
+                    certificate.claim,
+                    "-" if certificate.epsilon_exact is None else f"{certificate.epsilon_exact:.4g}",
+                    "-" if certificate.epsilon_exact is None else f"{certificate.delta:g}",
+                )
+            )
+        who = f"{agents} agent{'s' * (agents > 1)}"
+        if spec.get("n_users"):
+            who = f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
+        text = [f"{who}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
+        if self.counts:
+            wraps = any(result.certificate.wrap_probability is not None for result in one)
+            rows = [("counted, mean", *self.counts, *(["allowed per decoding"] if wraps else []))]
+            for label, result in zip(self.labels, one):
+                counts = (f"{curve[:, -1].mean():g}" for curve in result.counts.values())
+                bound = result.certificate.wrap_probability
+                rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
+            text += ["", _table(rows)]
+        if self.gauges:
+            rows = [("at T, mean", *self.gauges)]
+            for label, result in zip(self.labels, one):
+                stood = (curve[:, -1].mean() for curve in result.gauges.values())
+                rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
+            text += ["", _table(rows)]
+        if len(one) > 1:
+            rows = [(f"minus {self.labels[0]}, seed by seed", "mean", "s.e.", "95 % interval")]
+            for label, result in zip(self.labels[1:], one[1:]):
+                mean, error = _mean_error(result.regret[:, -1] - one[0].regret[:, -1])
+                half = _t_quantile(seeds) * error
+                interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
+                rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
+            text += ["", "Final regret, paired (all saw the same users and reward noise):", _table(rows)]
+        failed = np.argwhere(self.status != 0)
+        if len(failed):
+            text += [
+                "",
+                f"(!) {len(failed)} runs have status bits set (see fb.Status); do not trust their regret.",
+            ]
+        return "\n".join(text)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `path`.npz (curves) and `path`.json (everything else); returns the path of the npz file.
+
+        Missing folders are made. Each file is complete or absent, whatever happens.
+        """
+        stem = _stem(path)
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, Any] = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
+        for kind in _COUNTERS:
+            arrays |= {f"{kind}_{name}": curve for name, curve in getattr(self, kind).items()}
+        head = {
+            "format": FORMAT,
+            "config": self.config,
+            "certificates": {label: c.to_json() for label, c in self.certificates.items()},
+            "provenance": self.provenance,
+        }
+        text = json.dumps(_plain(head), indent=1, allow_nan=False)
+        write_atomic(stem.with_name(stem.name + ".npz"), lambda file: np.savez_compressed(file, **arrays))
+        write_atomic(stem.with_name(stem.name + ".json"), lambda file: file.write(text.encode()))
+        return stem.with_name(stem.name + ".npz")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: one of the two files is missing or damaged.
+        """
+        stem = _stem(path)
+        try:
+            head = json.loads(stem.with_name(stem.name + ".json").read_text())
+            if head["format"] != FORMAT:
+                raise ValueError(f"format {head['format']!r}, this version reads {FORMAT}")
+            with np.load(stem.with_name(stem.name + ".npz"), allow_pickle=False) as file:
+                arrays = dict(file)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}") from error
+        counters = {kind: {k.removeprefix(f"{kind}_"): v for k, v in arrays.items() if k.startswith(f"{kind}_")}
+                    for kind in _COUNTERS}  # fmt: skip
+        return cls(
+            rounds=arrays["rounds"],
+            regret=arrays["regret"],
+            **counters,
+            status=arrays["status"],
+            certificates={k: Certificate.from_json(_special(c)) for k, c in head["certificates"].items()},
+            config=head["config"],
+            provenance=head["provenance"],
+        )
+
+    def to_xarray(self):
+        """An `xarray.Dataset` with dimensions (algorithm,) seed, round. Needs the extra `xarray`."""
+        import xarray
+
+        dims = ("algorithm", "seed", "round")[-self.regret.ndim :]
+        data = {"regret": (dims, self.regret), "status": (dims[:-1], self.status)}
+        for kind in _COUNTERS:
+            data |= {f"{kind}_{name}": (dims, curve) for name, curve in getattr(self, kind).items()}
+        coords: dict[str, Any] = {"round": self.rounds, "seed": np.arange(self.status.shape[-1])}
+        if self.regret.ndim == 3:
+            coords["algorithm"] = list(self.labels)
+        return xarray.Dataset(data, coords, attrs={"config": json.dumps(_plain(self.config))})
+
+
+def concat(results: Sequence[Result]) -> Result:
+    """Results of the same environment, horizon and key as one, so that they are compared seed by seed.
+
+    Raises:
+        ValueError: they differ in environment, horizon, key, seeds or recorded rounds, or share a label.
+    """
+    if not results:
+        raise ValueError("results must hold at least one result, got none")
+    first = results[0]
+    for name in ("environment", "horizon", "key", "n_seeds", "stride"):
+        values = [result.config[name] for result in results]
+        if any(value != values[0] for value in values[1:]):
+            raise ValueError(f"results to concat must share {name}, got {values}")
+    labels = [label for result in results for label in result.labels]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"labels must be unique, got {labels}")
+
+    def stack(get):
+        parts = [np.asarray(get(result)) for result in results]
+        return np.concatenate([p if r.regret.ndim == 3 else p[None] for p, r in zip(parts, results)])
+
+    def either(kind, absent):
+        names = dict.fromkeys(name for result in results for name in getattr(result, kind))
+        return {name: stack(lambda r, n=name: getattr(r, kind).get(n, absent(r))) for name in names}
+
+    return Result(
+        rounds=first.rounds,
+        regret=stack(lambda r: r.regret),
+        communication={name: stack(lambda r, n=name: r.communication[n]) for name in first.communication},
+        counts=either("counts", lambda result: np.zeros_like(result.regret, np.int64)),
+        gauges=either("gauges", lambda result: np.full_like(result.regret, math.nan)),
+        status=stack(lambda r: r.status),
+        certificates={label: c for result in results for label, c in result.certificates.items()},
+        config={
+            **first.config,
+            "algorithms": {k: v for r in results for k, v in r.config["algorithms"].items()},
+        },
+        provenance=first.provenance,
+    )
+
+
+def _mean_error(values: np.ndarray) -> tuple[float, float]:
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), float(error)
+
+
+def _t_quantile(n: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
+
+
+def _one_digit(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
+    )
+
+
+def _stem(path: str | Path) -> Path:
+    path = Path(path)
+    return path.with_suffix("") if path.suffix in (".npz", ".json") else path
+
+
+def _plain(value: Any) -> Any:
+    """JSON without infinities or NaN: they are written as strings."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (float, np.floating)) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _special(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: float(v) if v in ("inf", "-inf", "nan") else v for k, v in fields.items()}
