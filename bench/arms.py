@@ -31,7 +31,7 @@ from fedbandit_jax.core import random, wide
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 
 EPSILONS = [0.1, 0.5, 1.0]
-ALGORITHM = fb.algos.successive_elimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
+ALGORITHM = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
 BLOCK = 2**16
 MAX_Z = 4.0
 TARGETS = {"ns per user": 1.5, "noise, largest n / smallest": 2.0, "big job, seconds": 60.0}
@@ -179,8 +179,8 @@ def speed(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _noise(n_arms: int, sampler: Any, k: Any, seed: Any) -> Any:
-    return lax.map(lambda key: sampler.total(key, k, (n_arms,)), jax.random.split(jax.random.key(seed), 1000))
+def _noise(n_arms: int, sampler: Any, k: Any, n: Any, seed: Any) -> Any:
+    return lax.map(lambda key: sampler.total(key, k, n, (n_arms,)), jax.random.split(jax.random.key(seed), 1000))
 
 
 def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
@@ -188,7 +188,7 @@ def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
     rows = []
     for pair, made in MECHANISMS.items():
         sampler = made(0.5, 10.0, 0.1, 2 * plan.users[-1]).noise(plan.users)
-        runs = {n: partial(_noise, 10, sampler, k) for k, n in enumerate(plan.users)}
+        runs = {n: partial(_noise, 10, sampler, k, np.int32(n)) for k, n in enumerate(plan.users)}
         found = {f"n={n:,}": float(s[0]) * 1e5 for n, s, _, _ in medians(runs, plan.turns, compilations)}
         rows.append({"mechanism": ", ".join(pair), **found})
     return rows

@@ -9,7 +9,7 @@ as speeds.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
     def algo(self):
         """The same algorithm from the library."""
-        return fb.algos.fed_lin_ucb(batch=self.batch)
+        return fb.algos.fed_lin_ucb(schedule=self.batch)
 
 
 def problem(
@@ -51,9 +51,9 @@ def problem(
 ) -> Problem:
     """A problem of `horizon` rounds whose regulariser and widths are the library's own."""
     unset = Problem(n_agents, n_arms, dim, batch, fixed, noise_std, 0.0, np.zeros(0))
-    bound = unset.algo().bind(unset.env().spec, horizon)
-    beta = np.asarray(bound.width(jnp.arange(horizon)), np.float32)
-    return unset._replace(regularization=float(bound.regularization), beta=beta)
+    policy: Any = unset.algo().bind(unset.env().spec, horizon).policy
+    beta = np.asarray(policy.width(jnp.arange(horizon)), np.float32)
+    return unset._replace(regularization=float(policy.regularization), beta=beta)
 
 
 def numpy_loop(p: Problem, seed: int) -> np.ndarray:

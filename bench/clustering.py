@@ -69,12 +69,12 @@ SMOKE = Plan(2, 2, 4, 3, (Size(8, 512, 2, 256, 2),))
 def algorithms() -> dict[str, fb.Algorithm]:
     """What is timed, by name."""
     made = (
-        fb.algos.lin_ucb(),
-        fb.algos.club(),
-        fb.algos.sclub(),
-        fb.algos.fclub(upload=1.0, download=1.0),
-        fb.algos.fclub(),
-        fb.algos.fclub(BUDGET),
+        fb.algos.LinUCB(),
+        fb.algos.CLUB(),
+        fb.algos.SCLUB(),
+        fb.algos.FCLUB(upload=1.0, download=1.0),
+        fb.algos.FCLUB(),
+        fb.algos.FCLUB(BUDGET),
         fb.algos.homo_dc(),
     )
     return {algo.name: algo for algo in made}

@@ -285,7 +285,7 @@ class FCLUB(LinUCB):
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         super().__init__(spec, bound, rng)
-        self.rng, self.std, self.rho = rng, float(bound.std), float(bound.rho)
+        self.rng, self.std, self.rho = rng, 0.0 if bound.noise is None else float(bound.noise.std), float(bound.rho)
         self.shift = UPLOADED if bound.shifts else 0
         self.links, self.local = complete(self.n, self.n_servers), {}
         self.partition: Any = None

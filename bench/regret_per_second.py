@@ -47,11 +47,12 @@ SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, n_seeds=2, n_records=20,
 
 def algorithms() -> dict[str, fb.Algorithm]:
     """Label -> algorithm."""
+    theorem = fb.privacy.Mechanism(BUDGET, calibration="theorem")
     return {
-        "lin_ucb": fb.algos.lin_ucb(),
+        "lin_ucb": fb.algos.LinUCB(),
         "fed_lin_ucb": fb.algos.fed_lin_ucb(),
-        "private_fed_lin_ucb, tight": fb.algos.private_fed_lin_ucb(BUDGET, calibration="tight"),
-        "private_fed_lin_ucb, theorem": fb.algos.private_fed_lin_ucb(BUDGET, calibration="theorem"),
+        "private_fed_lin_ucb, tight": fb.algos.private_fed_lin_ucb(BUDGET),
+        "private_fed_lin_ucb, theorem": fb.algos.private_fed_lin_ucb(theorem),
     }
 
 

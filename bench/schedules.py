@@ -1,9 +1,9 @@
 """What it costs to decide in every round whether to synchronise: adaptive schedules against a fixed batch.
 
 All play the same game at the reference size, 24 seeds in one program; each adaptive schedule synchronises in other
-rounds in every seed. The fixed batch is chosen so that it synchronises as often, on average. A lazy fixed batch shares
-one estimate between agents; an adaptive schedule needs every agent's own determinant, so it is compared with agents
-who learn inside the batch, and the lazy private one with both.
+rounds in every seed. The fixed batch is chosen so that it synchronises as often, on average. Lazy agents, who
+act on released statistics only, share one estimate; an adaptive schedule needs every agent's own determinant, so it is
+compared with agents who learn inside the batch, and the lazy private one with both.
 
 Compilation is timed apart. The schedules take turns, so that drift of the machine hits all of them; numbers are medians
 over the turns of processor time, which other jobs change less than wall-clock, and of wall-clock.
@@ -45,18 +45,18 @@ SMOKE = Plan(8, 10, 4, 60, 10.0, 2)
 
 def algorithms(plan: Plan) -> dict[str, fb.Algorithm]:
     """What is timed, by name; fixed batches are added once it is known how often the others synchronise."""
-    logdet = fb.schedules.logdet(plan.threshold)
+    logdet = fb.schedules.LogDet(plan.threshold)
+    tested = fb.schedules.PrivateLogDet(plan.threshold, max_syncs=64)
     ring = fb.networks.make("ring", plan.n_agents)
+    small = fb.algos.LogDetUCB(regularization=1 / plan.n_agents)
     return {
-        "adaptive (logdet, zc24)": fb.algos.fed_lin_ucb(batch=logdet),
-        "FedUCB": fb.algos.fed_ucb(schedule=logdet, regularization=1 / plan.n_agents),
-        "FedUCB, every round": fb.algos.fed_ucb(schedule=fb.schedules.every(1)),
-        "private FedUCB, dp20": fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.logdet(plan.threshold, "dp20")),
-        "private_logdet, lazy": fb.algos.private_fed_lin_ucb(
-            BUDGET, batch=fb.schedules.private_logdet(plan.threshold, max_syncs=64)
-        ),
-        "geometric, lazy": fb.algos.private_fed_lin_ucb(BUDGET, batch=fb.schedules.geometric(1.3)),
-        "gossip on a ring, gamma = 2": fb.algos.gossip_fed_ucb(ring, 2, schedule=logdet),
+        "adaptive (logdet, zc24)": fb.algos.fed_lin_ucb(schedule=logdet),
+        "FedUCB": fb.algos.fed_ucb(schedule=logdet, exploration=small),
+        "FedUCB, every round": fb.algos.fed_ucb(schedule=1),
+        "private FedUCB, dp20": fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.LogDet(plan.threshold, "dp20")),
+        "private_logdet, lazy": fb.algos.private_fed_lin_ucb(BUDGET, schedule=tested),
+        "geometric, lazy": fb.algos.private_fed_lin_ucb(BUDGET, schedule=fb.schedules.Geometric(1.3)),
+        "gossip on a ring, gamma = 2": fb.algos.GossipFedUCB(graph=ring, gamma=2, schedule=logdet),
     }
 
 
@@ -93,8 +93,8 @@ def main(
     first = {name: seconds(name, 0) for name in algos}
     batch = max(1, round(plan.horizon / max(1.0, float(syncs["adaptive (logdet, zc24)"].mean()))))
     fixed = {
-        "fixed batch": fb.algos.fed_lin_ucb(batch=batch),
-        "fixed batch, lazy": fb.algos.private_fed_lin_ucb(BUDGET, batch=batch),
+        "fixed batch": fb.algos.fed_lin_ucb(schedule=batch),
+        "fixed batch, lazy": fb.algos.private_fed_lin_ucb(BUDGET, schedule=batch),
     }
     algos |= fixed
     first |= {name: seconds(name, 0) for name in fixed}

@@ -3,13 +3,14 @@
 python experiments/beyond.py [--smoke | --full]
 
 Left: regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024), with the same
-confidence constants (alpha, R, S) throughout. Right: what each ingredient contributes at epsilon = 1.
+confidence constants (alpha, R, S) throughout. Right: what each ingredient contributes at epsilon = 1. Lazy agents act
+on released statistics only.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size
+from common import Size, mean_error, save
 from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
@@ -19,39 +20,37 @@ BEST = dict(release="blt", regularizer="project", confidence="known_noise")
 
 
 def private(name: str, **parameters) -> fb.Algorithm:
-    return fb.algos.private_fed_lin_ucb(BUDGET, name=name, **parameters)
+    return fb.algos.private_fed_lin_ucb(BUDGET, name=name).replace(**parameters)
 
 
 ACROSS = [
     fb.algos.fed_lin_ucb(name="not private"),
-    private("tree, Thm 5.1, as printed", calibration="theorem", lazy=False),
+    private("tree, Thm 5.1, as printed", calibration="theorem", learns_in_batch=True),
     private("tree, exact noise, lazy"),
     private("BLT, exact noise, lazy", release="blt"),
     private("BLT, projected, known noise", **BEST),
     private("secure aggregation, the same", trust="secagg", **BEST),
 ]
 STEPS = [
-    private("tree, Theorem 5.1, as printed", calibration="theorem", lazy=False),
+    private("tree, Theorem 5.1, as printed", calibration="theorem", learns_in_batch=True),
     private("lazy agents: certified", calibration="theorem"),
     private("exact accounting"),
     private("Honaker's estimate", release="honaker"),
     private("BLT in place of the tree", release="blt"),
     private("width from the known noise", release="blt", confidence="known_noise"),
     private("projected Gram matrix", **BEST),
-    private("B = 50", batch=50, **BEST),
+    private("B = 50", schedule=50, **BEST),
     private("secure aggregation, B = 25", trust="secagg", **BEST),
-    private("secure aggregation, B = 10", trust="secagg", batch=10, **BEST),
-    fb.algos.fed_lin_ucb(name="not private, lazy", lazy=True),
+    private("secure aggregation, B = 10", trust="secagg", schedule=10, **BEST),
+    fb.algos.fed_lin_ucb(name="not private, lazy", learns_in_batch=False),
     fb.algos.fed_lin_ucb(name="not private"),
 ]
 
 
 def bars(result: fb.Result, ax: Axes) -> None:
     """Final regret of every step, and what it costs over no privacy relative to the first."""
-    finals = np.stack([result[label].regret[:, -1] for label in result])
-    mean, error = finals.mean(1), finals.std(1, ddof=1) / np.sqrt(finals.shape[1])
-    sound = [result[label].certificate.claim == "certified" for label in result]
-    colours = [fb.plotting.COLOURS[3] if ok else "#999999" for ok in sound]
+    mean, error = mean_error(np.stack([result[label].regret[:, -1] for label in result], axis=1))
+    colours = ["#009E73" if one.claim == "certified" else "#999999" for one in result.certificates.values()]
     ax.barh(result.labels, mean, xerr=error, color=colours)
     for i, value in enumerate(mean):
         share = (value - mean[-1]) / (mean[0] - mean[-1])
@@ -73,10 +72,8 @@ def main(options: Size) -> None:
         print(f"\n{result.summary()}")
         if not options.smoke:
             result.save(f"results/beyond_{name}")
-    for label in ("projected Gram matrix", "secure aggregation, B = 25"):
-        print(f"\nCertificate of {label}\n{steps[label].certificate}")
-    options.folder.mkdir(parents=True, exist_ok=True)
-    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / 'beyond.png')}")
+    print(f"\nCertificate of the projected Gram matrix\n{steps['projected Gram matrix'].certificate}")
+    save("beyond", options, figure)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ NAMES = ("Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE")
 
 def private(name: str, epsilon: float, radius: str) -> fb.Algorithm:
     mechanism, trust = fb.algos.ELIMINATION[name]
-    return fb.algos.successive_elimination(
+    return fb.algos.SuccessiveElimination(
         epsilon=epsilon, mechanism=mechanism, trust=trust, radius=radius, delta=DELTA, name=f"{name}, {radius} radius"
     )
 
@@ -38,20 +38,18 @@ def main(options: Size) -> None:
     env, horizon = fb.envs.arms(10, instance="easy"), options.pick(20_000, 10**6, 10**6)
     run = {**options.run(horizon, horizon, horizon), "n_seeds": options.pick(2, 20, 20), "stride": horizon}
     plain = [
-        fb.algos.successive_elimination(radius=radius, name=f"SE, {radius} radius") for radius in ("theory", "exact")
+        fb.algos.SuccessiveElimination(radius=radius, name=f"SE, {radius} radius") for radius in ("theory", "exact")
     ]
     printed = [private(name, 1.0, radius) for radius in ("theory", "exact") for name in NAMES]
     across = fb.sweep(env, [*plain, *printed], grid={"epsilon": EPSILONS}, **run)
-    equal = {
-        f"{name}(epsilon={epsilon})": of_equal_privacy(name, epsilon, env, horizon)
-        for name in NAMES
-        for epsilon in EPSILONS
-    }
+    lines = {f"{name}(epsilon={epsilon})": (name, epsilon) for name in NAMES for epsilon in EPSILONS}
+    equal = {label: of_equal_privacy(*point, env, horizon) for label, point in lines.items()}
     fair = fb.sweep(env, {"SE": plain[1], **equal}, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 6.4), layout="constrained", sharey=True)
     fb.plotting.against_epsilon(across, title="The paper's epsilon: a different promise in every curve", ax=left)
     title = f"Equal privacy: (ε, {DELTA:g})-DP, exact radius"
-    fb.plotting.against_epsilon(fair, title=title, ax=right, proved=True)
+    of = {label: name for label, (name, _) in lines.items()}
+    fb.plotting.against_epsilon(fair, title=title, ax=right, proved=True, lines=of)
     for name, result in (("across", across), ("equal", fair)):
         print(f"\n{result.summary()}")
         if not options.smoke:

@@ -2,7 +2,7 @@
 
 python experiments/beyond_schedules.py [--smoke | --full]
 
-All but FedUCB have the best sound ingredients (BLT noise for S releases, projection, known noise, lazy agents). Growing
+All but FedUCB have the best sound ingredients (BLT noise for S releases, projection, known noise). Growing
 batches, fixed in advance, win: the regret of the best fixed batch or less, with a tenth to a third as many
 synchronisations. The private trigger, a sparse vector test, ties with the one that leaks at equal S and noise, and with
 the best fixed batch: being private costs adaptivity nothing, but adaptivity gains nothing, and needs S capped and D
@@ -13,31 +13,28 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, mean_error, save
+from common import Size, at, mean_error, save
 
 import fedbandit_jax as fb
 
 EPSILONS, S = (1.0, 0.2), fb.schedules
 GROWTH, THRESHOLDS = (1.1, 1.2, 1.5, 2.0, 4.0), (10.0, 30.0, 100.0, 300.0, 1000.0)
-FAMILIES = {
-    "fixed batch, B = 5 ... 500": [5, 10, 25, 50, 100, 200, 500],
-    "growing by 1.1 ... 4 from 10": [S.geometric(growth, first=10) for growth in GROWTH],
-    "growing by 1.1 ... 4 from 50": [S.geometric(growth, first=50) for growth in GROWTH],
-    "sparse vector, 0.1 ε, S = 64": [S.private_logdet(d, share=0.1, max_syncs=64) for d in THRESHOLDS],
-    "sparse vector, 0.02 ε, S = 64": [S.private_logdet(d, share=0.02, max_syncs=64) for d in THRESHOLDS],
-    "sparse vector, 0.1 ε, S = T": [S.private_logdet(d, share=0.1) for d in THRESHOLDS],
-    "raw log det, S = 64": [S.logdet(d, max_syncs=64) for d in (3.0, *THRESHOLDS[:4])],
-    "FedUCB, raw log det": [S.logdet("M log T"), S.logdet("M^1.5"), S.logdet(10.0), S.every(1)],
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+SHARP = fb.algos.private_fed_lin_ucb(
+    fb.privacy.Mechanism(BUDGET, release="blt"),
+    exploration=fb.algos.UCB(regularizer="project", confidence="known_noise"),
+)
+FED_UCB = fb.algos.fed_ucb(BUDGET)
+FAMILIES: dict[str, tuple[fb.algos.Federated, list[fb.schedules.Schedule]]] = {
+    "fixed batch, B = 5 ... 500": (SHARP, [S.Every(batch) for batch in (5, 10, 25, 50, 100, 200, 500)]),
+    "growing by 1.1 ... 4 from 10": (SHARP, [S.Geometric(growth, first=10) for growth in GROWTH]),
+    "growing by 1.1 ... 4 from 50": (SHARP, [S.Geometric(growth, first=50) for growth in GROWTH]),
+    "sparse vector, 0.1 ε, S = 64": (SHARP, [S.PrivateLogDet(d, share=0.1, max_syncs=64) for d in THRESHOLDS]),
+    "sparse vector, 0.02 ε, S = 64": (SHARP, [S.PrivateLogDet(d, share=0.02, max_syncs=64) for d in THRESHOLDS]),
+    "sparse vector, 0.1 ε, S = T": (SHARP, [S.PrivateLogDet(d, share=0.1) for d in THRESHOLDS]),
+    "raw log det, S = 64": (SHARP, [S.LogDet(d, max_syncs=64) for d in (3.0, *THRESHOLDS[:4])]),
+    "FedUCB, raw log det": (FED_UCB, [S.LogDet("M log T"), S.LogDet("M^1.5"), S.LogDet(10.0), S.Every(1)]),
 }
-
-
-def algorithm(epsilon: float, family: str, schedule: int | fb.schedules.Schedule) -> fb.Algorithm:
-    budget, name = fb.privacy.Budget(epsilon, 0.1), f"ε = {epsilon:g}, {family}: {schedule}"
-    if isinstance(schedule, fb.schedules.Schedule) and family.startswith("FedUCB"):
-        return fb.algos.fed_ucb(budget, schedule=schedule, name=name)
-    return fb.algos.private_fed_lin_ucb(
-        budget, batch=schedule, name=name, release="blt", regularizer="project", confidence="known_noise"
-    )
 
 
 def compare(title: str, families: dict[str, list[fb.Result]]) -> None:
@@ -55,11 +52,14 @@ def compare(title: str, families: dict[str, list[fb.Result]]) -> None:
 def main(options: Size) -> None:
     env = fb.envs.sphere(n_agents=50, n_arms=20, dim=10, rewards="bernoulli")
     run = {**options.run(100, 4_000, 10_000), "n_seeds": options.pick(4, 24, 50)}
-    members = {f: FAMILIES[f][: options.pick(1, 99, 99)] for f in list(FAMILIES)[:: options.pick(2, 1, 1)]}
-    result = fb.sweep(env, [algorithm(e, f, s) for e in EPSILONS for f in members for s in members[f]], **run)
+    members, few = {}, options.pick(1, 99, 99)
+    for family, (algo, schedules) in list(FAMILIES.items())[:: options.pick(2, 1, 1)]:
+        members[family] = {f"{family}: {one}": algo.replace(schedule=one) for one in schedules[:few]}
+    algos = {label: algo for ones in members.values() for label, algo in ones.items()}
+    result = fb.sweep(env, algos, grid={"epsilon": EPSILONS}, **run)
     figure, axes = plt.subplots(1, 2, figsize=(13.0, 6.6), layout="constrained", sharey=True)
     for epsilon, ax in zip(EPSILONS, axes):
-        families = {f: [result[algorithm(epsilon, f, s).name] for s in members[f]] for f in members}
+        families = {family: [at(result, label, epsilon=epsilon) for label in ones] for family, ones in members.items()}
         compare(f"ε = {epsilon:g}, δ = 0.1", families)
         for (family, ones), colour in zip(families.items(), fb.plotting.COLOURS):
             x = [max(one.communication["rounds"][:, -1].mean(), 0.5) for one in ones]

@@ -83,7 +83,7 @@ class ArmsOptions(Size):
             mechanism, trust = fb.algos.ELIMINATION[name]
             own: dict[str, Any] = dict(radius="theory" if name == "DP-SE" else self.radius)
             own |= dict(epsilon=None if name == "SE" else epsilon)
-            algos.append(fb.algos.successive_elimination(mechanism=mechanism, trust=trust, **own))
+            algos.append(fb.algos.SuccessiveElimination(mechanism=mechanism, trust=trust, **own))
         horizon = {"easy": 10**6, "hard": 10**7}[instance]
         return fb.sweep(
             fb.envs.arms(10, instance=instance),
@@ -102,9 +102,9 @@ class Options(Size):
     """Size and version of a figure.
 
     Args:
-        version: ours is sound and tight: lazy agents, exact noise, rewards in [0, 1]. released is the authors' code:
-            its noise, its constants, agents that learn inside the batch, Gaussian rewards; its certificate says
-            what epsilon that noise really gives.
+        version: ours is sound and tight: agents that act on released statistics only, exact noise, rewards in [0, 1].
+            released is the authors' code: its noise, its constants, agents that learn inside the batch, Gaussian
+            rewards; its certificate says what epsilon that noise really gives.
     """
 
     version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
@@ -117,18 +117,36 @@ class Options(Size):
     @property
     def rewards(self) -> str:
         """Bounded rewards for certified runs, the paper's Gaussian ones otherwise."""
-        return "bernoulli" if self.version == "ours" else "gaussian"
+        return "gaussian" if self.released else "bernoulli"
 
-    def fed_lin_ucb(self, **parameters: Any) -> fb.Algorithm:
+    @property
+    def released(self) -> bool:
+        """Is it the authors' version?"""
+        return self.version == "released"
+
+    def ucb(self, **parameters: Any) -> fb.algos.UCB:
+        """The confidence width of this version."""
+        return fb.algos.UCB(confidence="released" if self.released else "theory", **parameters)
+
+    def fed_lin_ucb(self, **exploration: Any) -> fb.Algorithm:
         """FedLinUCB in this version."""
-        confidence = "theory" if self.version == "ours" else "released"
-        return fb.algos.fed_lin_ucb(confidence=confidence, **parameters)
+        return fb.algos.fed_lin_ucb(exploration=self.ucb(**exploration))
 
-    def private_fed_lin_ucb(self, budget: Any, *, name: str = "LDP-FedLinUCB", **parameters: Any) -> fb.Algorithm:
+    def private_fed_lin_ucb(
+        self,
+        budget: fb.privacy.Budget,
+        name: str = "LDP-FedLinUCB",
+        *,
+        release: str = "tree",
+        trust: str = "silo_local",
+        **exploration: Any,
+    ) -> fb.Algorithm:
         """Private-FedLinUCB in this version, under the paper's name for its trust model."""
-        if self.version == "released":
-            parameters |= dict(calibration="released", confidence="released", lazy=False, clip_rewards=False)
-        return fb.algos.private_fed_lin_ucb(budget, name=name, **parameters)
+        noise = "released" if self.released else "tight"
+        privacy = fb.privacy.Mechanism(budget, release, trust, calibration=noise, clip_rewards=not self.released)
+        return fb.algos.private_fed_lin_ucb(
+            privacy, exploration=self.ucb(**exploration), learns_in_batch=self.released, name=name
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,13 +175,13 @@ class LiuOptions(Size):
         printed: dict[str, Any] = dict(calibration="theorem", spectral="theory")
         less: dict[str, Any] = dict(shift="once", trigger="count", upload=1.1, download=1.1)
         return {
-            "FCLUB": algos.fclub(upload=1, download=1, **wide),
-            "FCLUB-DC": algos.fclub(**wide),
-            "CDP-FCLUB-DC": algos.fclub(budget, **printed, **wide),
-            "CDP-FCLUB-DC, less noise": algos.fclub(budget, **less, **wide),
-            "CLUB": algos.club(**wide),
-            "SCLUB": algos.sclub(**wide),
-            "LinUCB": algos.lin_ucb(**wide),
+            "FCLUB": algos.FCLUB(upload=1, download=1, **wide),
+            "FCLUB-DC": algos.FCLUB(**wide),
+            "CDP-FCLUB-DC": algos.FCLUB(budget, **printed, **wide),
+            "CDP-FCLUB-DC, less noise": algos.FCLUB(budget, **less, **wide),
+            "CLUB": algos.CLUB(**wide),
+            "SCLUB": algos.SCLUB(**wide),
+            "LinUCB": algos.LinUCB().replace(**wide),
             "Homo": algos.homo(**wide),
             "Homo-DC": algos.homo_dc(**wide),
         }
@@ -177,7 +195,7 @@ def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) ->
     axes[0].set_ylim(0, 1.6 * result["LinUCB"].regret[:, -1].mean())
     axes[1].set(yscale="log", title="all of it, on a logarithmic scale", ylabel="")
     axes[1].set_ylim(bottom=max(1.0, float(result.regret[..., len(result.rounds) // 100].min())))
-    fb.plotting.gauge(result, "adjusted Rand index", band="deviation", ax=axes[2])
+    fb.plotting.gauge(result, "adjusted Rand index", band="deviation", limits=(-0.05, 1.05), ax=axes[2])
     axes[2].set(title="adjusted Rand index of the clusters found", ylabel="")
     handles, labels = axes[0].get_legend_handles_labels()
     for ax in axes:
@@ -216,7 +234,7 @@ class RealOptions(Options):
     @property
     def real_rewards(self) -> str:
         """As `rewards`, but means of MSLR can be negative."""
-        return "clipped_gaussian" if self.mslr and self.version == "ours" else self.rewards
+        return "clipped_gaussian" if self.mslr and not self.released else self.rewards
 
 
 def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Result]) -> None:
@@ -232,6 +250,12 @@ def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Resul
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{suffix}.png')}")
+
+
+def at(result: fb.Result, algorithm: str, **point: Any) -> fb.Result:
+    """One algorithm of a sweep at one point of its grid."""
+    (label,) = (label for label, where in result.coordinates.items() if where == {"algorithm": algorithm, **point})
+    return result[label]
 
 
 def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

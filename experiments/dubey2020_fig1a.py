@@ -9,7 +9,7 @@ last number of `options.run`). Right, a tenth of that width: agents learn in tim
 
 import matplotlib.pyplot as plt
 import tyro
-from common import DubeyOptions, mean_error, per_agent, save
+from common import DubeyOptions, at, mean_error, per_agent, save
 
 import fedbandit_jax as fb
 
@@ -27,11 +27,11 @@ def main(options: DubeyOptions) -> None:
         result = fb.sweep(fb.envs.gap(n_agents=m, n_arms=25, dim=10), algos, grid=grid, **run)
         print(f"\nM = {m}\n{result.summary()}", flush=True)
         for scale, ax in zip(SCALES, axes):
-            private = [result[f"private(epsilon={epsilon}, exploration_scale={scale})"] for epsilon in EPSILONS]
+            private = [at(result, "private", epsilon=epsilon, exploration_scale=scale) for epsilon in EPSILONS]
             mean, error = zip(*(mean_error(per_agent(one)[:, -1]) for one in private))
             label = f"M = {m}: private, claim {private[0].certificate.claim}"
             ax.errorbar(EPSILONS, mean, error, fmt="o:", markersize=4, color=colour, label=label)
-            plain = per_agent(result[f"plain(exploration_scale={scale})"])[:, -1].mean()
+            plain = per_agent(at(result, "plain", exploration_scale=scale))[:, -1].mean()
             ax.axhline(plain, color=colour, linestyle="--", linewidth=1, label=f"M = {m}: not private")
     for (_, title), ax in zip(SCALES.items(), axes):
         ax.set(title=f"d = 10, {title}, {run['n_seeds']} seeds", xscale="log", yscale="log")

@@ -9,15 +9,15 @@ communication is less regret with privacy, too. D of Theorem 1 is so large that 
 
 import matplotlib.pyplot as plt
 import tyro
-from common import DubeyOptions, curve, save
+from common import DubeyOptions, at, curve, save
 
 import fedbandit_jax as fb
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 SCHEDULES = {
-    "M log T": fb.schedules.logdet("M log T"),
-    "M^1.5": fb.schedules.logdet("M^1.5"),
-    "M T": fb.schedules.every(1),
+    "M log T": fb.schedules.LogDet("M log T"),
+    "M^1.5": fb.schedules.LogDet("M^1.5"),
+    "M T": fb.schedules.Every(1),
 }
 SCALES = {1.0: "width as printed", 0.1: "a tenth of the width"}
 
@@ -32,7 +32,7 @@ def main(options: DubeyOptions) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(12.0, 5.2), layout="constrained", sharey=True)
     for (scale, title), ax in zip(SCALES.items(), axes):
         for algo, colour in zip(algos, fb.plotting.COLOURS[1:4] * 2):
-            one = result[f"{algo}(exploration_scale={scale})"]
+            one = at(result, algo, exploration_scale=scale)
             private = one.certificate.epsilon is not None
             label = f"{algo}: {one.communication['rounds'][:, -1].mean():,g} syncs"
             label += f", claim {one.certificate.claim}" if private else ""

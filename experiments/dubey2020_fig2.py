@@ -21,13 +21,13 @@ M, K, D = 10, 25, 10
 def main(options: DubeyOptions) -> None:
     run = options.run(100, 50_000, 1_000_000)
     envs, horizon = [fb.envs.gap(n_agents=M, n_arms=K, dim=D, gap=gap) for gap in GAPS], run["horizon"]
-    algos: dict[str, fb.Algorithm] = {}
+    algos: dict[str, fb.algos.Federated] = {}
     for epsilon in EPSILONS:
         algo = fb.algos.fed_ucb(fb.privacy.Budget(epsilon, 0.1))
-        low = algo.bounds(algo.calibrate(envs[0].spec, horizon), horizon, D, M).rho_min
+        low, _ = algo.bind(envs[0].spec, horizon).policy.rho  # pyright: ignore[reportAttributeAccessIssue]
         algos[f"ε = {epsilon:g}, $\\rho_{{\\min}}$ = {low:.0f}, claim none"] = algo
     algos["not private"] = fb.algos.fed_ucb()
-    algos["not private, synchronised every round"] = fb.algos.fed_ucb(schedule=fb.schedules.every(1))
+    algos["not private, synchronised every round"] = fb.algos.fed_ucb(schedule=fb.schedules.Every(1))
     results = [fb.sweep(env, algos, **run) for env in envs[:: options.pick(3, 1, 1)]]
     gaps = GAPS[:: options.pick(3, 1, 1)]
     for gap, result in zip(gaps, results):
@@ -35,7 +35,7 @@ def main(options: DubeyOptions) -> None:
     figure, ax = plt.subplots(figsize=(7.0, 5.6), layout="constrained")
     for label, colour in zip(algos, fb.plotting.COLOURS):
         mean, error = zip(*(mean_error(per_agent(result[label])[:, -1]) for result in results))
-        style = "o--" if label.startswith("not") else "o:"
+        style = "o--" if algos[label].privacy is None else "o:"
         ax.errorbar(gaps, mean, error, fmt=style, markersize=4, color=colour, label=label)
     ax.plot(gaps, [(K - 1) / K * (gap + 0.1) * horizon for gap in gaps], color="#999999", label="an arm at random")
     ax.set(title=f"M = {M}, K = {K}, d = {D}, {run['n_seeds']} seeds", xlabel="gap $\\Delta$", yscale="log")

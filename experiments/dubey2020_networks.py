@@ -14,25 +14,21 @@ import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import tyro
-from common import Size
+from common import Size, mean_error, save
 from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
-M = 16
-GAMMAS = (1, 2, 3, 4)
-SCHEDULE = fb.schedules.logdet(20.0)
-COMMON: dict[str, Any] = dict(schedule=SCHEDULE, regularization=1 / M)
+M, GAMMAS = 16, (1, 2, 3, 4)
+COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), exploration=fb.algos.LogDetUCB(regularization=1 / M))
 
 
 def draw(name: str, ax: Axes, gamma: int) -> None:
     """A graph, coloured by clique."""
     graph = fb.networks.make(name, M)
     network = fb.networks.network(graph, min(gamma, max(1, nx.diameter(graph))))
-    if name in ("line", "ring", "grid", "hierarchical"):
-        layout = nx.kamada_kawai_layout(graph)
-    else:
-        layout = nx.circular_layout(graph)
+    sparse = name in ("line", "ring", "grid", "hierarchical")
+    layout = nx.kamada_kawai_layout(graph) if sparse else nx.circular_layout(graph)
     colours = plt.get_cmap("tab20")(network.clique % 20)
     nx.draw_networkx(graph, layout, ax=ax, node_color=colours, node_size=70, with_labels=False, edge_color="#999999")
     ax.set_title(f"{name}, cliques at γ=2: {network.n_cliques}", fontsize="small")
@@ -41,10 +37,9 @@ def draw(name: str, ax: Axes, gamma: int) -> None:
 
 def curve(ax: Axes, name: str, gammas: list[int], values: dict[str, np.ndarray], i: int) -> None:
     """Mean and standard error over seeds, by gamma; the i-th of several, set apart."""
-    finals = np.stack([values[f"{name}, γ={gamma}"] for gamma in gammas])
-    error = finals.std(1, ddof=1) / finals.shape[1] ** 0.5
+    mean, error = mean_error(np.stack([values[f"{name}, γ={gamma}"] for gamma in gammas], axis=1))
     style, colour = "os^vDPX"[i] + ("-", "--")[i % 2], fb.plotting.COLOURS[i]
-    ax.errorbar(np.array(gammas) + 0.03 * (i - 3), finals.mean(1), error, fmt=style, color=colour, label=name)
+    ax.errorbar(np.array(gammas) + 0.03 * (i - 3), mean, error, fmt=style, color=colour, label=name)
 
 
 def main(options: Size) -> None:
@@ -52,12 +47,12 @@ def main(options: Size) -> None:
     chosen: dict[str, list[int]] = {}
     algos: dict[str, fb.Algorithm] = {
         "controller": fb.algos.fed_ucb(**COMMON),
-        "nobody talks": fb.algos.gossip_fed_ucb(nx.empty_graph(M), **COMMON),
+        "nobody talks": fb.algos.GossipFedUCB(graph=nx.empty_graph(M), **COMMON),
     }
     for name in options.pick(("star",), tuple(fb.networks.GRAPHS), tuple(fb.networks.GRAPHS)):
         graph = fb.networks.make(name, M)
         chosen[name] = [gamma for gamma in GAMMAS if gamma <= nx.diameter(graph)]
-        algos |= {f"{name}, γ={gamma}": fb.algos.gossip_fed_ucb(graph, gamma, **COMMON) for gamma in chosen[name]}
+        algos |= {f"{name}, γ={g}": fb.algos.GossipFedUCB(graph=graph, gamma=g, **COMMON) for g in chosen[name]}
     result = fb.sweep(env, algos, **options.run(48, 3_000, 24_000))
     regret = {label: result[label].regret[:, -1] for label in result}
     hops = {label: result[label].counts["hops"][:, -1] for label in result}
@@ -78,8 +73,7 @@ def main(options: Size) -> None:
     print(result.summary())
     if not options.smoke:
         result.save("results/dubey2020_networks")
-    options.folder.mkdir(parents=True, exist_ok=True)
-    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / 'dubey2020_networks.png')}")
+    save("dubey2020_networks", options, figure)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,16 @@ PRIVATE = [(epsilon, trigger) for epsilon in (1, 10) for trigger in ("zc24", "dp
 SETTINGS = {"not private": (None, "zc24"), **{f"ε = {e}, {t}": (fb.privacy.Budget(e, 0.1), t) for e, t in PRIVATE}}
 
 
-def bounds(algo: fb.algos.FedUCB, trigger: str, horizon: int) -> tuple[float, float]:
+def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float, float]:
     """Proposition 1, and ours, which holds with noise: n <= T / 2D (c + sqrt(c^2 + 4 d L D / T)).
 
     Noise may take back some of log det S (Zhou & Chowdhury 2024, Appendix B.3), but between M rho_min and M rho_max no
     more than c = d ln(rho_max / rho_min), and what the printed trigger adds makes that c = d ln(2 rho_max / rho_min -
     1). So the n epochs have D n^2 / T <= sum D / Dt <= d L + n c, L = ln(rho_max / rho_min + T / (d rho_min)).
     """
-    m, d = ENV.spec.n_agents, ENV.spec.dim
-    low, high, _ = algo.bounds(algo.calibrate(ENV.spec, horizon), horizon, d, m)
-    schedule = algo.schedule.bind(fb.schedules.Setting(m, d, horizon, low, high))
-    per_round = float(schedule.threshold) / horizon  # pyright: ignore[reportAttributeAccessIssue]
+    bound, d = algo.bind(ENV.spec, horizon), ENV.spec.dim
+    low, high = bound.policy.rho  # pyright: ignore[reportAttributeAccessIssue]
+    per_round = float(bound.schedule.threshold) / horizon  # pyright: ignore[reportAttributeAccessIssue]
     total = d * np.log(high / low + horizon / (d * low))
     c = d * np.log(high / low if trigger == "zc24" else 2 * high / low - 1)
     ours = (c + np.sqrt(c * c + 4 * total * per_round)) / per_round / 2
@@ -51,7 +50,7 @@ def fits(t: np.ndarray, n: np.ndarray) -> str:
 def measure(horizon: int, options: DubeyOptions) -> np.ndarray:
     """(threshold, setting, what): synchronisations in T rounds, and both bounds."""
     kinds = [(d, *setting) for d in THRESHOLDS for setting in SETTINGS.values()]
-    algos = [fb.algos.fed_ucb(budget, schedule=fb.schedules.logdet(d, trigger)) for d, budget, trigger in kinds]
+    algos = [fb.algos.fed_ucb(budget, schedule=fb.schedules.LogDet(d, trigger)) for d, budget, trigger in kinds]
     run = options.run(horizon, horizon, horizon, seeds=(1, 2, 10))
     result = fb.sweep(ENV, {str(i): algo for i, algo in enumerate(algos)}, **run)
     syncs = result.communication["rounds"][..., -1].mean(1)

@@ -22,9 +22,9 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 
 BUDGET, DELTA = fb.privacy.Budget(1.0, 0.1), 1e-3  # one round decides about uploads in less than 0.1 of the runs
 ALGOS = {
-    "CDP-FCLUB-DC, exact noise": fb.algos.fclub(BUDGET),
-    "CDP-FCLUB-DC, noise as printed": fb.algos.fclub(BUDGET, calibration="theorem"),
-    "certified": fb.algos.fclub(BUDGET, alpha_1=math.inf, trigger="count"),
+    "CDP-FCLUB-DC, exact noise": fb.algos.FCLUB(BUDGET),
+    "CDP-FCLUB-DC, noise as printed": fb.algos.FCLUB(BUDGET, calibration="theorem"),
+    "certified": fb.algos.FCLUB(BUDGET, alpha_1=math.inf, trigger="count"),
 }
 
 

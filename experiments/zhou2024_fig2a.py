@@ -21,10 +21,10 @@ def main(options: Options) -> None:
     algos = [
         options.fed_lin_ucb(),
         options.private_fed_lin_ucb(budget),
-        options.private_fed_lin_ucb(budget, name="SDP-FedLinUCB", trust="shuffle_amplified"),
+        options.private_fed_lin_ucb(budget, "SDP-FedLinUCB", trust="shuffle_amplified"),
     ]
-    if options.version == "ours":
-        algos.append(options.private_fed_lin_ucb(budget, name="SecAgg-FedLinUCB", trust="secagg", release="blt"))
+    if not options.released:
+        algos.append(options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt"))
     result = fb.sweep(env, algos, grid={"epsilon": [1e-4, 1e-3]}, **options.run(200, 10_000, 10_000))
     finish("zhou2024_fig2a", options, {f"Fig. 2(a), δ={DELTA:g}": result})
 

@@ -15,7 +15,7 @@ def main(options: Options) -> None:
     algos = [
         options.fed_lin_ucb(),
         options.private_fed_lin_ucb(budget),
-        options.private_fed_lin_ucb(budget, name="SDP-FedLinUCB (vector sum)", trust="shuffle_vector_sum"),
+        options.private_fed_lin_ucb(budget, "SDP-FedLinUCB (vector sum)", trust="shuffle_vector_sum"),
     ]
     result = fb.sweep(env, algos, **options.run(200, 10_000, 10_000))
     finish("zhou2024_fig2b", options, {"Fig. 2(b), ε=0.2, δ=0.1": result})

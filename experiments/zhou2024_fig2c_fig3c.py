@@ -15,8 +15,8 @@ import fedbandit_jax as fb
 
 
 def main(options: RealOptions) -> None:
-    parameters: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
-    private = options.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), **parameters)
+    exploration: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
+    private = options.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), **exploration)
     panels = {}
     for figure, features, components in (("Fig. 2(c)", "title", 5), ("Fig. 3(c)", "body", 7)):
         table = options.table(features, components)
@@ -24,7 +24,7 @@ def main(options: RealOptions) -> None:
         name = f"{figure}{'' if options.mslr else ' stand-in'}: {table.title}, d={env.spec.dim}, δ=0.1"
         panels[name] = fb.sweep(
             env,
-            [options.fed_lin_ucb(**parameters), private],
+            [options.fed_lin_ucb(**exploration), private],
             grid={"epsilon": [0.2, 1, 5]},
             **options.run(100, 5_000, 25_000),
         )

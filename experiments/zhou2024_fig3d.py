@@ -16,16 +16,16 @@ import fedbandit_jax as fb
 def main(options: RealOptions) -> None:
     table = options.table("body", components=7)
     env = fb.envs.replay(**table.replay_arguments(), n_agents=100, rewards=options.real_rewards)
-    parameters: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
+    exploration: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
     budget = fb.privacy.Budget(1e-4, 1e-4)
     algos = [
-        options.fed_lin_ucb(**parameters),
-        options.private_fed_lin_ucb(budget, **parameters),
-        options.private_fed_lin_ucb(budget, name="SDP-FedLinUCB", trust="shuffle_amplified", **parameters),
+        options.fed_lin_ucb(**exploration),
+        options.private_fed_lin_ucb(budget, **exploration),
+        options.private_fed_lin_ucb(budget, "SDP-FedLinUCB", trust="shuffle_amplified", **exploration),
     ]
-    if options.version == "ours":
-        parameters |= dict(trust="secagg", release="blt")
-        algos.append(options.private_fed_lin_ucb(budget, name="SecAgg-FedLinUCB", **parameters))
+    if not options.released:
+        secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **exploration)
+        algos.append(secagg)
     result = fb.sweep(env, algos, **options.run(100, 5_000, 25_000))
     title = f"Fig. 3(d){'' if options.mslr else ' stand-in'}: {table.title}, ε=δ=1e-4"
     finish("zhou2024_fig3d", options, {title: result})

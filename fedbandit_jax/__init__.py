@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedbandit_jax import audits as audits
     from fedbandit_jax import data as data
     from fedbandit_jax import envs as envs
+    from fedbandit_jax import linalg as linalg
     from fedbandit_jax import networks as networks
     from fedbandit_jax import privacy as privacy
     from fedbandit_jax import schedules as schedules
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import ClusteringAlgorithm as ClusteringAlgorithm
     from fedbandit_jax.interfaces import Environment as Environment
     from fedbandit_jax.interfaces import Feedback as Feedback
+    from fedbandit_jax.interfaces import Law as Law
     from fedbandit_jax.interfaces import Partition as Partition
     from fedbandit_jax.interfaces import Plan as Plan
+    from fedbandit_jax.interfaces import Policy as Policy
+    from fedbandit_jax.interfaces import Recipe as Recipe
+    from fedbandit_jax.interfaces import Released as Released
     from fedbandit_jax.interfaces import Report as Report
     from fedbandit_jax.interfaces import Round as Round
     from fedbandit_jax.interfaces import Spec as Spec
@@ -45,13 +50,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {name: name for name in ("algos", "audits", "data", "envs", "networks", "privacy", "schedules")}
+_MODULES = {name: name for name in ("algos", "audits", "data", "envs", "linalg", "networks", "privacy", "schedules")}
 _MODULES["plotting"] = "report.plotting"
 _HOME = {
     "core.struct": ("pytree", "static"),
     "interfaces": (
         *("Algorithm", "ArmAlgorithm", "Arms", "ClusteringAlgorithm", "Environment", "Feedback", "Partition", "Plan"),
-        *("Report", "Round", "Spec", "Status", "Users"),
+        *("Law", "Policy", "Recipe", "Released", "Report", "Round", "Spec", "Status", "Users"),
     ),
     "report.results": ("Result", "concat"),
     "engine.simulation": ("SimulationError", "simulate", "sweep"),

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 FORMULAS = {"Renyi DP": "divergence of about alpha epsilon^2 / 2", "zCDP": "rho of about epsilon^2 / 2"}
 PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states
 Claim = Literal["certified", "as_printed", "none"]
+CLAIMS = ("none", "as_printed", "certified")  # from the weakest to the strongest
+
+
+class Raw(NamedTuple):
+    """The door to raw data: one way in which a run reads its users' data beside the mechanism, or lets others see it.
+
+    Everything that does so names its doors in the property `raw` of the bound algorithm, by which the same code also
+    decides what is handed through; `Certificate.through` says what is left of the claim.
+    """
+
+    claim: Claim  # the strongest that is left
+    why: str  # a clause that says what is read, and why the stronger claim fails
+    seen: str  # what an adversary may learn through this door
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +85,24 @@ class Certificate:
     bits_per_user: tuple[float, float] | None = None
     wrap_probability: float | None = None
     not_covered: tuple[str, ...] = ()
+
+    def through(self, doors: Sequence[Raw]) -> Certificate:
+        """This certificate, if raw data are read through these doors as well.
+
+        A door that leaves "none" makes `epsilon_exact` infinite: what the noise alone would give stays in the reason.
+        """
+        if not doors or self.claim == "none" and self.epsilon is None:
+            return self
+        claim = min((self.claim, *(door.claim for door in doors)), key=CLAIMS.index)
+        voided = [door for door in doors if door.claim == "none"]
+        noise_alone = f"; for what passes the mechanism: {self.reason}" if self.reason else ""
+        return dataclasses.replace(
+            self,
+            claim=claim,
+            reason="; ".join(door.why for door in voided or doors) + noise_alone,
+            epsilon_exact=math.inf if voided and self.epsilon is not None else self.epsilon_exact,
+            not_covered=(*(door.seen for door in doors), *self.not_covered),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable dictionary."""

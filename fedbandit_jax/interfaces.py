@@ -7,16 +7,19 @@ the multi-armed family a round is one user, and N is the number of users who are
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.status import Status as Status
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,18 +53,13 @@ class Round(NamedTuple):
 
 
 class Feedback(NamedTuple):
-    """What playing returns. Algorithms are given `reward` only; `regret` is for the record."""
+    """What playing returns. Algorithms are given `reward` only; `gap` is for the record.
+
+    The regret of a run is the sum of all gaps: over agents, and over the rounds so far.
+    """
 
     reward: Array  # (M,)
-    regret: Array  # (M,) pseudo-regret: best mean - mean of the arm played
-
-
-class Status(enum.IntFlag):
-    """Why a seed must not be trusted; bits are combined."""
-
-    OK = 0
-    NO_ESTIMATE = 1  # V was not positive definite, or the statistics not finite: agents kept the previous estimate
-    NOT_FINITE = 2  # a regret was NaN or infinite
+    gap: Array  # (M,) best mean offered - mean of the arm played
 
 
 class Report(NamedTuple):
@@ -77,7 +75,7 @@ class Report(NamedTuple):
 class Metrics(NamedTuple):
     """What one step of a process adds to the record."""
 
-    regret: Array  # (P,) group pseudo-regret of each round, or of each round of P stretches of rounds
+    gap: Array  # (P,) sum over agents of the gaps of each round, or of each round of P stretches of rounds
     report: Report
     rounds: Array | None = None  # (P,) how many rounds each stretch has; None = these are rounds
     gauges: Mapping[str, Array] = {}  # what stands after the step: `Result.gauges`
@@ -100,7 +98,7 @@ class Environment(Protocol):
         ...
 
     def pull(self, key: Array, world: Any, offered: Round, arms: Array) -> Feedback:
-        """Rewards and regrets of the arms played, (M,) int32."""
+        """Rewards and gaps of the arms played, (M,) int32."""
         ...
 
 
@@ -138,18 +136,33 @@ class Algorithm:
     A run is S batches of `batch` rounds. In each, agents start from `download`, `act` and `learn` locally, and
     `sync` ends the batch with all that the server and the agents exchange. The defaults suit an algorithm that
     never communicates. Numbers are pytree leaves, so changing them does not compile again.
+
+    An algorithm of one's own is given raw rewards, so that nothing is claimed of its privacy. Whoever wants a
+    certificate writes a `Policy`, which is given released statistics only, and runs it with `fb.algos.Federated`.
     """
 
     name: str = "algorithm"
     batch: int = 1
 
     def parameters(self) -> tuple[str, ...]:
-        """Names that `replace` takes."""
-        return tuple(field.name for field in dataclasses.fields(self)) if dataclasses.is_dataclass(self) else ()
+        """Names that `replace` takes, the names of nested parts included."""
+        return tuple(_paths(self)) if dataclasses.is_dataclass(self) else ()
 
-    def replace(self, **changes: Any) -> Algorithm:
-        """The same algorithm with other parameters."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+    def replace(self, **changes: Any) -> Any:
+        """The same algorithm with other parameters, wherever among its parts they are. What is new is validated.
+
+        Raises:
+            TypeError: a name that no part has.
+            ValueError: a name that several parts have.
+        """
+        paths = _paths(self)
+        unknown = sorted(set(changes) - set(paths))
+        if unknown:
+            raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(paths)}")
+        changed: Any = self
+        for name in sorted(changes, key=lambda name: len(paths[name])):  # the whole before its parts
+            changed = _replaced(changed, paths[name], changes[name])
+        return changed
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         """Host-side set-up once the environment and T are known: calibrate noise, check norms."""
@@ -157,9 +170,8 @@ class Algorithm:
         return self
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
-        """What the run proves about privacy. Computed on the host."""
-        del spec, horizon
-        return no_privacy("the algorithm adds no noise")
+        """What a run proves about privacy: read from what `bind` makes, which is what runs."""
+        return certify(self.bind(spec, horizon))
 
     def init(self, key: Array, spec: Spec) -> Any:
         """State before round 0."""
@@ -186,6 +198,127 @@ class Algorithm:
     def view(self, state: Any) -> Any:
         """All that the last synchronisation showed to those whom the trust model does not trust; audits look at it."""
         raise NotImplementedError(f"{type(self).__name__}.view")
+
+    def guarantee(self) -> Certificate:
+        """What this bound algorithm proves, read from its own parts; `certify` asks sealed classes only."""
+        return no_privacy("the algorithm adds no noise")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe(Algorithm):
+    """An algorithm that is not yet bound: a frozen dataclass of parameters, which it validates itself.
+
+    Parts may be recipes too, and `replace` reaches into them. A subclass validates in `__post_init__` and defines
+    `bind`, which returns a bound algorithm, a pytree. Nothing about privacy is computed here: `certificate` reads it
+    from what `bind` returns.
+    """
+
+
+def certify(bound: Algorithm) -> Certificate:
+    """What a bound algorithm proves. Only the package's own sealed loops can prove anything.
+
+    It is read from the leaves and static fields of the pytree, which are all that a compiled program is given.
+    """
+    if struct.is_sealed(bound):
+        return jax.tree.map(np.asarray, bound).guarantee()
+    return no_privacy(
+        f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is "
+        "given released statistics only, to have it certified"
+    )
+
+
+def _paths(value: Any, prefix: tuple[str, ...] = ()) -> dict[str, tuple[str, ...]]:
+    """Parameters by name, with the way to them through nested dataclasses; a name in two parts names neither."""
+    found: dict[str, tuple[str, ...]] = {}
+    twice: set[str] = set()
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        inner = {field.name: (*prefix, field.name)} if field.name != "name" or not prefix else {}
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            inner |= _paths(part, (*prefix, field.name))
+        twice |= set(found) & set(inner)
+        found |= inner
+    return {name: path for name, path in found.items() if name not in twice}
+
+
+def _replaced(value: Any, path: tuple[str, ...], new: Any) -> Any:
+    """A copy with one parameter changed."""
+    first, *rest = path
+    return dataclasses.replace(value, **{first: _replaced(getattr(value, first), tuple(rest), new) if rest else new})
+
+
+class Released(NamedTuple):
+    """What a policy learns at a synchronisation. Anybody may see it, so that whatever a policy does is certified."""
+
+    gram: Array  # (d, d) sum of x x' over all users so far, and noise
+    bias: Array  # (d,) sum of x y over all users so far, and noise
+    count: Array  # float32: users in these sums
+    std: Array  # float32: standard deviation of the noise on `bias` and on the diagonal of `gram`
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.bias.shape[-1]
+
+
+class Law(NamedTuple):
+    """What is known before the first round of the statistics that a policy will be given. On the host."""
+
+    n_agents: int  # M
+    dim: int  # d
+    stds: np.ndarray  # (S,) standard deviation of the noise of every release, as in `Released`
+    mechanism: Any = None  # the bound mechanism, whose numbers are public
+
+
+class Policy:
+    """How to act on released statistics. Subclass it, decorate with `@fb.pytree`, define `update` and `index`.
+
+    A policy is given what was released and what the present user is offered, and nothing else: by post-processing it
+    is as private as the mechanism, whatever it does. `fb.algos.Federated` runs it under any schedule, release and trust
+    model; `fb.algos.Thompson` is an example.
+    """
+
+    keeps_matrix: bool = False
+    """Does a belief have `gram`, `posterior` and `log_det`, which adaptive schedules and learning in a batch need?"""
+
+    def bind(self, law: Law) -> Policy:
+        """Host-side set-up once the law of the noise is known."""
+        del law
+        return self
+
+    def start(self, dim: int) -> Any:
+        """What to believe before the first synchronisation; by default what `update` makes of no data."""
+        nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
+        return self.update(jnp.int32(0), nothing)
+
+    def update(self, k: Array, released: Released) -> Any:
+        """What to believe after synchronisation k = 0, 1, ...
+
+        Where any number of it is not finite the agents keep their last belief, and the seed has a status bit.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.update")
+
+    def index(self, key: Array, t: Array, belief: Any, contexts: Array) -> Array:
+        """Worth of every arm to the user who came, (K,), from its features (K, d): the first largest is played."""
+        raise NotImplementedError(f"{type(self).__name__}.index")
+
+    def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
+        """What `indices` wants in a batch that begins; contexts that are fixed can be scored once."""
+        del offered, fixed_contexts
+        return belief
+
+    def indices(self, key: Array, t: Array, prepared: Any, offered: Round) -> Array:
+        """`index` of all agents, (K, M)."""
+        keys = jax.random.split(key, len(offered.contexts))
+        return jax.vmap(lambda key, x: self.index(key, t, prepared, x), out_axes=1)(keys, offered.contexts)
+
+    def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
+        """As `prepare`, for agents that `learn` inside the batch, each from its own users."""
+        raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
+
+    def learn(self, prepared: Any, offered: Round, x: Array, y: Array) -> Any:
+        """What agents know after their users' features x (d, M) and rewards y (M,), with `learns_in_batch=True`."""
+        raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
 
 
 class Plan(NamedTuple):

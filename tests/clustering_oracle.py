@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import prefix_noise
+from fedbandit_jax.privacy import replanted
 
 
 @dataclass
@@ -265,6 +265,7 @@ class Local:
     up: Shared | None = None  # upload buffer
     down: Shared | None = None  # download buffer
     k: int = 0  # uploads
+    stopped: bool = False  # an upload failed: no more of this tree
 
 
 @dataclass
@@ -361,9 +362,10 @@ def fclub(
     def communicate(t, cluster, local):
         """Alg. 3 from line 2 on, and Alg. 4."""
         grown, grown_global = local.synced + local.up, cluster.shared + local.up
-        if local.k == max_uploads or not ripe(t, grown, local.synced, upload):
+        if local.stopped or local.k == max_uploads or not ripe(t, grown, local.synced, upload):
             return
         if not (positive(grown.sums, lam) and positive(grown_global.sums, lam)):
+            local.stopped = True
             trace.failures.append(t)
             return
         trace.uploads[t] += 1
@@ -494,7 +496,18 @@ def noise_of(bound, key, dim):
 
 @functools.partial(jax.jit, static_argnames="dim")
 def _noise(bound, key, s, seat, k, dim):
-    return bound.std * prefix_noise.prefix(bound._tree(key, s, seat), k, dim)
+    return prefix(bound.noise, key, s, seat, k, dim)
+
+
+def prefix(noise, key, phase, slot, k, dim):
+    """H_k, (d, d + 1), of the tree that a local cluster plants in a phase: the nodes at the one-bits of k + 1."""
+    leaves, tree = k + 1, replanted._tree(key, phase, slot)
+
+    def add(level, total):
+        node = replanted._node(tree, level, leaves >> level, dim)
+        return total + jnp.where((leaves >> level) & 1 == 1, node, 0)
+
+    return noise.std * jax.lax.fori_loop(0, 32 - jax.lax.clz(leaves), add, jnp.zeros((dim, dim + 1)))
 
 
 def canonical(labels):

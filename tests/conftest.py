@@ -38,9 +38,10 @@ def few_programs(request):
 
 
 def silent(bound):
-    """The same bound private algorithm, with silos that add no noise."""
-    protocol = bound.channel.protocol
-    return bound.replace(channel=replace(bound.channel, protocol=replace(protocol, std=np.zeros_like(protocol.std))))
+    """The same bound private algorithm, with a trust model that adds no noise."""
+    trust = bound.mechanism.trust
+    mute = replace(bound.mechanism, trust=replace(trust, std=np.zeros_like(trust.std)))
+    return replace(bound, mechanism=mute, stds=np.zeros_like(bound.stds))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n != "Dist-DP-SE")) for n in
 
 def algorithm(label, epsilon=1.0, **options):
     mechanism, trust = ELIMINATION[label]
-    return fb.algos.successive_elimination(
+    return fb.algos.SuccessiveElimination(
         epsilon=None if label == "SE" else epsilon, mechanism=mechanism, trust=trust, **options
     )
 

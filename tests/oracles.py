@@ -13,6 +13,12 @@ def argmax_ucb(contexts, v, u, beta):
     return int(np.argmax(scores))
 
 
+def argmax_draw(contexts, v, u, z, scale):
+    """Line 8 of Algorithm 1 of Agrawal & Goyal (2013) for one agent: a draw from N(V^-1 u, scale^2 V^-1), V = L L'."""
+    theta = np.linalg.solve(v, u) + scale * np.linalg.solve(np.linalg.cholesky(v).T, z)
+    return int(np.argmax(contexts @ theta))
+
+
 def lin_ucb(env, horizon, lam, beta):
     """M independent LinUCB agents; returns group regret per round, and (V, b) of every agent."""
     m, d = env.spec.n_agents, env.spec.dim
@@ -65,11 +71,12 @@ def project(matrix):
     return sum(max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T))
 
 
-def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=False, psd=False):
-    """Algorithm 1 (or 8 if lazy) of Zhou & Chowdhury; `noise(k)` is the sum over silos of the noise of release k.
+def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, prefix=False, psd=False):
+    """Algorithm 8 (or 1 if agents learn in the batch) of Zhou & Chowdhury (2024): regret of every round, last sums.
 
-    One silo adds all of `noise(k)`, the others none: the server's sums are the same. `psd` projects the server's Gram
-    matrix on the positive semidefinite cone.
+    `choose(t, i, contexts, v, u)` is the arm of agent i in round t. `noise(k)` is the sum over silos of the noise of
+    release k: one silo adds all of it, the others none, and the server's sums are the same. `psd` projects the
+    server's Gram matrix on the positive semidefinite cone.
     """
     m, d = env.spec.n_agents, env.spec.dim
     synced = np.zeros((d, d + 1))
@@ -79,9 +86,9 @@ def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=Fals
     for t in range(horizon):
         for i in range(m):
             shared = np.c_[project(synced[:, :d]), synced[:, d]] if psd else synced
-            used = shared if lazy else shared + local[i]
+            used = shared + local[i] if learns else shared
             contexts = env.contexts[t, i].astype(float)
-            a = argmax_ucb(contexts, lam * np.eye(d) + used[:, :d], used[:, d], beta(t))
+            a = choose(t, i, contexts, lam * np.eye(d) + used[:, :d], used[:, d])
             x, y = contexts[a], env.answers[t, i, a]
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
             local[i] += np.outer(x, np.append(x, y))
@@ -94,6 +101,13 @@ def fed_lin_ucb(env, horizon, batch, lam, beta, *, lazy, noise=None, prefix=Fals
             synced = server.analyze(k, messages)
             local[:] = 0
     return regret, synced
+
+
+def fed_lin_ucb(env, horizon, batch, lam, beta, **options):
+    """`federated` with the optimism of line 6 of Algorithm 1."""
+    return federated(
+        env, horizon, batch, lam, lambda t, i, contexts, v, u: argmax_ucb(contexts, v, u, beta(t)), **options
+    )
 
 
 class Batch(NamedTuple):
@@ -142,12 +156,12 @@ def analyze(y, n, g, tau):
     return z / g, z != y
 
 
-def scheduled(env, horizon, first, later, beta, asks, start, *, shift, lazy, noise, most):
+def scheduled(env, horizon, first, later, choose, asks, start, *, shift, learns, noise, most, psd=False):
     """Algorithm 1 of Dubey & Pentland: regret, rounds that ended with a synchronisation, and the last (W | U).
 
-    V = `first` I before a synchronisation, `later` I + W after it. `asks(t, gained, leverage, since)` says who wants
-    one, from all g_i and the last x' V^-1 x, `start(t, V)` begins an epoch (t = None: the first), `noise(t, k)` is the
-    noise of release k over all silos.
+    V = `first` I before a synchronisation, `later` I + W after it, W projected if `psd`. `choose` is that of
+    `federated`. `asks(t, gained, leverage, since)` says who wants one, from all g_i and the last x' V^-1 x, `start(t,
+    V)` begins an epoch (t = None: the first), `noise(t, k)` is the noise of release k over all silos.
     """
     m, d = env.spec.n_agents, env.spec.dim
     v, u, own = first * np.eye(d), np.zeros(d), np.zeros((m, d, d + 1))
@@ -161,9 +175,9 @@ def scheduled(env, horizon, first, later, beta, asks, start, *, shift, lazy, noi
     for t in range(horizon):
         leverage = np.zeros(m)
         for i in range(m):
-            v_i, u_i = (v, u) if lazy else (v + own[i, :, :d], u + own[i, :, d])
+            v_i, u_i = (v + own[i, :, :d], u + own[i, :, d]) if learns else (v, u)
             contexts = env.contexts[t, i].astype(float)
-            a = argmax_ucb(contexts, v_i, u_i, beta(t, log_det(v_i)))
+            a = choose(t, i, contexts, v_i, u_i)
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
             own[i] += np.outer(contexts[a], np.append(contexts[a], env.answers[t, i, a]))
             leverage[i] = contexts[a] @ np.linalg.solve(v, contexts[a])
@@ -172,7 +186,8 @@ def scheduled(env, horizon, first, later, beta, asks, start, *, shift, lazy, noi
             rounds.append(t)
             draw = noise(t, len(rounds))
             statistics = silo.randomize(len(rounds), own.sum(0), np.zeros((d, d + 1)) if draw is None else draw)
-            v, u = later * np.eye(d) + statistics[:, :d], statistics[:, d]
+            v = later * np.eye(d) + (project(statistics[:, :d]) if psd else statistics[:, :d])
+            u = statistics[:, d]
             own[:], last = 0, t
             start(t, v)
     return regret, rounds, statistics

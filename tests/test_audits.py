@@ -8,13 +8,14 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.privacy.releases import RELEASES
-from fedbandit_jax.privacy.trust.calibration import TRUST
+from fedbandit_jax.privacy.trust import TRUST
 
 BROKEN = Path(__file__).parent / "privacy" / "broken.py"
 SHIPPED = {case.name: case for case in audits.shipped()}
 CONTROLS = {case.name: case for case in audits.load(BROKEN)}
 
 
+PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
 QUICK = {"silo_local tree", "silo_local tree messages", "secagg blt", "central blt"}
 QUICK |= {"CDP-SE", "LDP-SE messages", "noise shared across arms"}
 QUICK |= {"kappa = 1", "noise never added", "three of four silos add no noise", "batch cascade", "adaptive schedule"}
@@ -30,6 +31,8 @@ def test_everything_shipped_has_a_case():
     assert set(TRUST) <= words
     assert set(RELEASES) <= words
     assert set(fb.algos.ELIMINATION) - {"SE"} <= words
+    assert "Thompson" in words
+    assert len(CONTROLS) >= 33
 
 
 @pytest.mark.parametrize("name", some(SHIPPED))
@@ -60,23 +63,57 @@ def test_replay_catches_the_cascade_and_unclipped_rewards(key):
 
 def test_one_algorithm(key):
     """What a user would write."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 1e-3), batch=3, release="blt")
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 1e-3)).replace(schedule=3, release="blt")
     audit = audits.linear(algo, n_agents=1).run(key, n_runs=20_000)
     assert audit.passed
     assert 1.5 < audit.epsilon_lower < 2.0
     assert audit.name == "silo_local blt"
 
 
-def test_cases_need_one_budget():
-    budgets = [fb.privacy.Budget(1.0, 0.1)] * 2
-    with pytest.raises(TypeError, match="algo must have one fb.privacy.Budget, got"):
-        audits.linear(fb.algos.private_fed_lin_ucb(budgets), n_agents=2)
+@pytest.mark.parametrize(
+    ("algo", "error", "words"),
+    [
+        (
+            fb.algos.private_fed_lin_ucb([fb.privacy.Budget(1.0, 0.1)] * 2),
+            TypeError,
+            "algo must have one fb.privacy.Budget, got",
+        ),
+        (fb.algos.fed_lin_ucb(), TypeError, "algo must have one fb.privacy.Budget, got None"),
+        (PRIVATE.replace(schedule=fb.schedules.Geometric()), TypeError, "fixed batch, got .*; see fb.audits.scheduled"),
+        (PRIVATE.replace(learns_in_batch=True), ValueError, "algo must be certified for its claim to be audited, got"),
+        (PRIVATE.replace(calibration="released"), ValueError, "algo must be certified for its claim to be audited"),
+    ],
+)
+def test_what_has_no_case(algo, error, words):
+    with pytest.raises(error, match=words):
+        audits.linear(algo, n_agents=2)
 
 
-@pytest.mark.parametrize("options", [{"lazy": False}, {"calibration": "released"}])
-def test_only_certified_algorithms_have_a_case(options):
-    with pytest.raises(ValueError, match="algo must be certified for its claim to be audited, got"):
-        audits.linear(fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), batch=2, **options), n_agents=1)
+@pytest.mark.parametrize(
+    ("algo", "error", "words"),
+    [
+        (PRIVATE, TypeError, "a schedule that is not Every, got .*; see fb.audits.linear"),
+        (fb.algos.fed_lin_ucb(schedule=fb.schedules.LogDet()), TypeError, "one fb.privacy.Budget, got None"),
+        (PRIVATE.replace(schedule=fb.schedules.LogDet()), ValueError, "algo must be certified .* got none"),
+    ],
+)
+def test_what_has_no_case_of_schedules(algo, error, words):
+    with pytest.raises(error, match=words):
+        audits.scheduled(algo, n_agents=2, name="none")
+
+
+def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
+    """Visits, release and adjacency, by hand."""
+    for options, kappa, delta_sq in (
+        (dict(), 4, 4.5),
+        (dict(adjacency="add_remove"), 4, 2.0),
+        (dict(visits=2), 4 * 2**2, 4.5),
+        (dict(release="prefix_tree", trust="silo_local_matrix"), 4, 4.0),
+        (dict(release="input_perturbation"), 1, 4.5),
+    ):
+        case = audits.linear(PRIVATE.replace(**options), n_agents=1)
+        assert case.sensitivity == pytest.approx((kappa * delta_sq) ** 0.5)
+    assert audits.linear(PRIVATE.replace(trust="secagg"), n_agents=2).sensitivity is None
 
 
 def test_controls_file_must_hold_controls(tmp_path):

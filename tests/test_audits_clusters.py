@@ -13,7 +13,7 @@ from fedbandit_jax.audits._clusters import _flat
 from fedbandit_jax.engine.process import ArrivalProcess
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
-PRINTED = fb.algos.fclub(BUDGET, calibration="theorem")
+PRINTED = fb.algos.FCLUB(BUDGET, calibration="theorem")
 HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
 CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "privacy" / "broken.py")}
 
@@ -55,7 +55,7 @@ def test_upload_times_show_what_noise_does_not_hide(key):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shift": "once"}, {"adjacency": "add_remove"}])
 def test_upload_times_show_more_than_exact_noise_is_worth(key, options):
-    algo = fb.algos.fclub(BUDGET).replace(**options)
+    algo = fb.algos.FCLUB(BUDGET).replace(**options)
     audit = audits.uploads(algo, name="printed").run(key, n_runs=40_000)
     assert audit.epsilon_lower > 1.4 * audit.epsilon, audit
 

@@ -1,5 +1,6 @@
 """One suite for every registered environment and algorithm."""
 
+import contextlib
 import itertools
 
 import jax
@@ -10,7 +11,10 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ALGORITHMS
 from fedbandit_jax.envs import ENVIRONMENTS
+from fedbandit_jax.privacy.releases import RELEASES
+from fedbandit_jax.privacy.trust import TRUST, check
 
+S, UCB = fb.schedules, fb.algos.UCB
 BUDGET = fb.privacy.Budget(2.0, 0.05)
 EYE = np.eye(3, dtype=np.float32)
 ENVS = {
@@ -27,44 +31,81 @@ ENVS = {
     ],
     "community": [fb.envs.community(EYE, 0.5 * EYE[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)],
 }
+
+
+def private(*, learns_in_batch=False, exploration=None, **options):
+    """Private-FedLinUCB with batches of 4 under a mechanism with these options."""
+    return fb.algos.private_fed_lin_ucb(
+        fb.privacy.Mechanism(BUDGET, **options),
+        exploration=exploration or UCB(),
+        schedule=4,
+        learns_in_batch=learns_in_batch,
+    )
+
+
+def fitting():
+    """Every release under every trust model that its proof covers."""
+    for trust, release in itertools.product(TRUST, RELEASES):
+        with contextlib.suppress(ValueError):
+            check(trust, release, "tight")
+            yield trust, release
+
+
+THOMPSON = [
+    private(trust=trust, release=release).replace(policy=fb.algos.Thompson(), name=f"Thompson {trust} {release}")
+    for trust, release in fitting()
+]
+QUICK = {"silo_local tree", "secagg blt", "central honaker", "shuffle_vector_sum tree"}
+QUICK = {f"Thompson {name}" for name in QUICK}
 ALGOS = {
-    "lin_ucb": [fb.algos.lin_ucb(), fb.algos.lin_ucb(confidence="released")],
+    "lin_ucb": [fb.algos.LinUCB(), fb.algos.LinUCB(exploration=UCB(confidence="released"))],
     "fed_lin_ucb": [
-        fb.algos.fed_lin_ucb(batch=4),
-        fb.algos.fed_lin_ucb(batch=4, lazy=True, confidence="released"),
+        fb.algos.fed_lin_ucb(schedule=4),
+        fb.algos.fed_lin_ucb(schedule=4, learns_in_batch=False, exploration=UCB(confidence="released")),
     ],
     "private_fed_lin_ucb": [
-        fb.algos.private_fed_lin_ucb(BUDGET, batch=4, release=release, lazy=lazy, regularizer=regularizer)
-        for release, lazy, regularizer in itertools.product(
-            ("tree", "prefix_tree"), (True, False), ("shift", "project")
+        private(exploration=UCB(regularizer=regularizer), release=release, learns_in_batch=learns)
+        for release, learns, regularizer in itertools.product(
+            ("tree", "prefix_tree"), (False, True), ("shift", "project")
         )
     ]
     + [
-        fb.algos.private_fed_lin_ucb(BUDGET, batch=4, confidence=confidence, messages=messages, **options)
-        for confidence, messages, options in (
-            ("known_noise", False, dict(release="blt")),
-            ("released", True, dict(release="honaker", visits=2)),
-            ("theory", False, dict(trust="secagg", release="blt")),
-            ("theory", False, dict(trust="shuffle_vector_sum")),
-            ("theory", False, dict(trust="local", release="input_perturbation")),
+        private(exploration=UCB(confidence=confidence), **options)
+        for confidence, options in (
+            ("known_noise", dict(release="blt")),
+            ("released", dict(release="honaker", visits=2, messages=True)),
+            ("theory", dict(trust="secagg", release="blt")),
+            ("theory", dict(trust="shuffle_vector_sum")),
+            ("theory", dict(trust="local", release="input_perturbation")),
         )
     ],
     "fed_ucb": [
-        fb.algos.fed_ucb(schedule=fb.schedules.every(4)),
-        fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.logdet(5.0, "dp20")),
-        fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.private_logdet(5.0), lazy=True),
+        fb.algos.fed_ucb(schedule=S.Every(4)),
+        fb.algos.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")),
+        fb.algos.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False),
     ],
-    "gossip_fed_ucb": [fb.algos.gossip_fed_ucb(fb.networks.make("line", 3), 2, BUDGET)],
-    "fclub": [fb.algos.fclub(), fb.algos.fclub(BUDGET, shift="once"), fb.algos.fclub(BUDGET, trigger="count")],
+    "gossip_fed_ucb": [fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=BUDGET)],
+    "federated": [
+        *THOMPSON,
+        fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4, name="Thompson"),
+        fb.algos.Federated(
+            policy=fb.algos.Thompson(), schedule=S.Geometric(1.5, first=2), privacy=BUDGET, name="Thompson geometric"
+        ),
+    ],
+    "fclub": [
+        fb.algos.FCLUB(),
+        fb.algos.FCLUB(budget=BUDGET, shift="once"),
+        fb.algos.FCLUB(budget=BUDGET, trigger="count"),
+    ],
     "homo": [fb.algos.homo()],
     "homo_dc": [fb.algos.homo_dc(BUDGET, trigger="count", upload=1.5)],
-    "club": [fb.algos.club()],
-    "sclub": [fb.algos.sclub()],
+    "club": [fb.algos.CLUB()],
+    "sclub": [fb.algos.SCLUB()],
     "successive_elimination": [
-        fb.algos.successive_elimination(),
-        fb.algos.successive_elimination(epsilon=1.0, mechanism="laplace", trust="central"),
-        fb.algos.successive_elimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
-        fb.algos.successive_elimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
+        fb.algos.SuccessiveElimination(),
+        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central"),
+        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
+        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
     ],
 }
 
@@ -72,6 +113,11 @@ ALGOS = {
 def test_every_registered_component_is_here():
     assert set(ENVS) == set(ENVIRONMENTS)
     assert set(ALGOS) == set(ALGORITHMS)
+    names = {algo.name for algo in THOMPSON}
+    assert len(names) == len(THOMPSON) == 25
+    assert names > QUICK
+    assert {name.split()[1] for name in names} == set(TRUST)
+    assert {name.split()[2] for name in names} == set(RELEASES)
 
 
 @pytest.mark.parametrize("env", list(itertools.chain(*ENVS.values())), ids=lambda e: f"{type(e).__name__}")
@@ -94,7 +140,7 @@ def test_environment(env, key):
         means = np.where(offered.mask, means, -np.inf)
     best = means.argmax(1).astype(np.int32)
     feedback = env.pull(key, world, offered, best)
-    np.testing.assert_allclose(feedback.regret, 0, atol=1e-6)
+    np.testing.assert_allclose(feedback.gap, 0, atol=1e-6)
     assert feedback.reward.shape == (spec.n_agents,)
     if spec.rewards_in_unit:
         assert 0 <= feedback.reward.min() <= feedback.reward.max() <= 1
@@ -109,7 +155,11 @@ PAIRS: list = [
     pytest.param(env, algo, marks=[pytest.mark.slow] * (i in slow))
     for env, slow in zip((ENVS["sphere"][1], ENVS["replay"][0]), SLOW)
     for i, algo in enumerate(LINEAR)
-    if len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
+    if algo not in ALGOS["federated"] and len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
+]
+PAIRS += [
+    pytest.param(ENVS["sphere"][1], algo, marks=[pytest.mark.slow] * (algo in THOMPSON and algo.name not in QUICK))
+    for algo in ALGOS["federated"]
 ]
 PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
@@ -131,5 +181,8 @@ def test_algorithm(env, algo, key):
         assert curve.shape == (3, 10)
         assert (np.diff(curve, axis=1) >= 0).all()
     assert result.certificate.claim in ("certified", "as_printed", "none")
+    if algo in ALGOS["federated"] and algo.privacy is not None:
+        assert result.certificate.claim == "certified"
+        assert 0.99 * BUDGET.epsilon < result.certificate.epsilon_exact <= BUDGET.epsilon
     again = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
     np.testing.assert_array_equal(result.regret, again.regret)

@@ -1,6 +1,7 @@
 """Imports go down the list of layers, never up, and siblings of one layer do not import each other."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ LAYERS = [  # top to bottom
     {"report"},
     {"algos", "envs"},
     {"data", "interfaces", "networks", "schedules"},
-    {"privacy"},
-    {"certificate"},
+    {"linalg", "privacy"},
+    {"certificate", "status"},
     {"core"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -29,7 +30,12 @@ def layer(path):
 
 def imported(path):
     """Modules of this package that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return imported_by(ast.parse(path.read_text()))
+
+
+def imported_by(tree):
+    """As lists of names below the package."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedbandit_jax"):
             for alias in node.names:
                 yield [*node.module.split("."), alias.name][1:]
@@ -37,6 +43,15 @@ def imported(path):
             for alias in node.names:
                 if alias.name.startswith("fedbandit_jax."):
                     yield alias.name.split(".")[1:]
+
+
+def modules(tree):
+    """What a file imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")
 
 
 FILES = [p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"]
@@ -50,14 +65,109 @@ def test_imports_go_down(path):
             assert RANK[parts[0]] > RANK[here], f"{path.name} imports {'.'.join(parts)}"
 
 
-@pytest.mark.parametrize("group", ["algos", "envs"])
-def test_siblings_do_not_import_each_other(group):
-    public = {p.stem for p in (PACKAGE / group).glob("*.py") if not p.stem.startswith("_")}
-    for path in (PACKAGE / group).glob("*.py"):
-        if path.stem == "__init__":
-            continue
-        used = {parts[1] for parts in imported(path) if parts[0] == group and len(parts) > 1}
+FAMILIES = {"linear", "arms", "clusters"}
+BETWEEN_FAMILIES = {("algos/linear/lin_ucb.py", "clusters")}  # users who come again are an agent each
+
+
+def test_families_do_not_import_each_other():
+    """But for what is listed."""
+    found = set()
+    for path in (PACKAGE / "algos").rglob("*.py"):
+        here = path.relative_to(PACKAGE / "algos").parts[0]
+        for parts in imported(path):
+            if here in FAMILIES and parts[0] == "algos" and len(parts) > 1 and parts[1] in FAMILIES - {here}:
+                found.add((path.relative_to(PACKAGE).as_posix(), parts[1]))
+    assert found <= BETWEEN_FAMILIES
+    assert found == BETWEEN_FAMILIES, "an exception that is no longer needed"
+
+
+def test_siblings_do_not_import_each_other():
+    """What environments share lies in files whose names begin with an underscore."""
+    files = [p for p in (PACKAGE / "envs").glob("*.py") if p.stem != "__init__"]
+    public = {p.stem for p in files if not p.stem.startswith("_")}
+    for path in files:
+        used = {parts[1] for parts in imported(path) if parts[0] == "envs" and len(parts) > 1}
         assert not (used & public - {path.stem}), path
+
+
+def test_files_import_each_other_in_one_direction():
+    """Inside a wing, too, there is a file to begin with."""
+    names = {".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): p for p in FILES}
+    uses = {}
+    for name, path in names.items():
+        at_once = ast.Module([node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.If)], [])
+        named = (".".join(parts) for parts in imported_by(at_once))
+        uses[name] = {found if found in names else found.rpartition(".")[0] for found in named} & set(names)
+    list(graphlib.TopologicalSorter(uses).static_order())  # raises CycleError
+
+
+def trees():
+    """Every file of the package, parsed."""
+    for path in FILES:
+        yield path, ast.parse(path.read_text())
+
+
+def test_one_class_of_a_name():
+    """So that a name in a traceback, in a saved configuration or in a sentence means one thing."""
+    where = {}
+    for path, tree in trees():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert not {name: paths for name, paths in where.items() if len(paths) > 1}
+
+
+PRODUCTS = {"matmul", "einsum", "dot", "vdot", "inner", "tensordot", "vecdot", "matvec", "vecmat", "dot_general"}
+PRODUCTS |= {"batch_matmul", "multi_dot", "convolve", "correlate"}
+ON_THE_HOST = ("audits/", "data/", "privacy/accounting/", "privacy/releases/")  # where `@` is NumPy's
+
+
+def products(tree, host):
+    """Lines of matrix products that do not say precision="highest": a GPU would round their factors to 10 bits."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and not host:
+            yield node.lineno
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PRODUCTS):
+            continue
+        module = ast.unparse(node.func.value)
+        traced = module in ("jnp", "lax", "jax.lax") if host else module not in ("np", "numpy", "ridge", "self")
+        precise = any(k.arg == "precision" and ast.unparse(k.value) == "'highest'" for k in node.keywords)
+        if traced and not precise:
+            yield node.lineno
+
+
+def test_products_are_precise():
+    """On the host write np.matmul where jax is imported as well, so that it is seen whose product it is."""
+    found = []
+    for path, tree in trees():
+        if {parts[0] for parts in modules(tree)} & {"jax"}:
+            here = path.relative_to(PACKAGE).as_posix()
+            found += [f"{here}:{line}" for line in products(tree, here.startswith(ON_THE_HOST))]
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("a @ b", True),
+        ("jnp.matmul(a, b)", True),
+        ("jnp.einsum('ij,j->i', a, b, precision='default')", True),
+        ("x.dot(y)", True),
+        ("lax.dot_general(a, b, dims)", True),
+        ("jnp.matmul(a, b, precision='highest')", False),
+        ("np.matmul(a, b)", False),
+        ("ridge.inner(a, b)", False),
+        ("a * b", False),
+    ],
+)
+def test_what_a_product_is(code, wrong):
+    assert bool(list(products(ast.parse(code), host=False))) == wrong
+
+
+def test_one_place_asks_for_the_machine():
+    for path, tree in trees():
+        asked = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "default_backend"]
+        assert not asked or path == PACKAGE / "core" / "backend.py", f"{path}:{asked}: ask core.backend.on_cpu"
 
 
 def test_plotting_and_results_need_no_jax():

@@ -11,7 +11,11 @@ from fedbandit_jax.engine.recording import RoundRecord
 
 ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
 BUDGET = fb.privacy.Budget(50.0, 0.1)
-ALGOS = {"open": fb.algos.fclub(upload=1.3, download=1.1), "cdp": fb.algos.fclub(BUDGET, trigger="count", upload=1.5)}
+ALGOS = {
+    "open": fb.algos.FCLUB(upload=1.3, download=1.1),
+    "cdp": fb.algos.FCLUB(budget=BUDGET, trigger="count", upload=1.5),
+}
+RELEASED = fb.algos.UCB(confidence="released")
 
 
 def play(algos=ALGOS, **options):
@@ -84,7 +88,7 @@ def test_results_keep_gauges(tmp_path, whole):
     one = loaded["open(exploration_scale=1.0)"]
     np.testing.assert_array_equal(one.gauges["adjusted Rand index"], whole.gauges["adjusted Rand index"][1])
     assert "gauges_adjusted Rand index" in loaded.to_xarray()
-    linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(batch=7), horizon=70, key=jax.random.key(3), n_seeds=3, stride=1)
+    linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(schedule=7), horizon=70, key=jax.random.key(3), n_seeds=3, stride=1)
     both = fb.concat([loaded, linear])
     assert np.isnan(both["FedLinUCB"].gauges["clusters"]).all()
 
@@ -94,6 +98,8 @@ def test_picture_of_a_gauge(whole):
     (ax,) = figure.axes
     assert [line.get_label().split(":")[0] for line in ax.lines] == list(whole.labels)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), whole.gauges["adjusted Rand index"][0].mean(0))
+    assert ax.get_ylim()[0] == 0
+    assert fb.plotting.gauge(whole, "clusters", limits=(-1.0, 9.0)).axes[0].get_ylim() == (-1, 9)
     with pytest.raises(ValueError, match="name must be one of 'adjusted Rand index', .* got 'regret'"):
         fb.plotting.gauge(whole, "regret")
     with pytest.raises(ValueError, match="band must be 'error' or 'deviation', got 'wide'"):
@@ -124,9 +130,13 @@ class Moving:
 @pytest.mark.parametrize(
     ("env", "algo", "words"),
     [
-        (Moving(inner=ENV), fb.algos.club(), "env.observe must return the world as it is"),
-        (fb.envs.sphere(2, 3, 3), fb.algos.club(), "CLUB is for users who are told apart"),
-        (ENV, fb.algos.lin_ucb(confidence="released"), "confidence must be 'theory' where users are told apart"),
+        (Moving(inner=ENV), fb.algos.CLUB(), "env.observe must return the world as it is"),
+        (fb.envs.sphere(2, 3, 3), fb.algos.CLUB(), "CLUB is for users who are told apart"),
+        (
+            ENV,
+            fb.algos.LinUCB(exploration=RELEASED),
+            "confidence must be 'theory' where users are told apart",
+        ),
     ],
 )
 def test_misfits_are_named(env, algo, words):

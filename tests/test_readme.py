@@ -1,19 +1,25 @@
-"""The README's numbers and commands are true (its Python runs as a doctest)."""
+"""The numbers, names and commands of README and docs are true (their Python runs as doctests)."""
 
+import operator
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+import fedbandit_jax as fb
+from fedbandit_jax import cli
 from fedbandit_jax.privacy import Budget, calibrate
 from fedbandit_jax.privacy.releases import RELEASES, make
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = PAGES[0].read_text()
+PRIVACY = (ROOT / "docs" / "privacy.md").read_text()
 
 
 def test_table_of_released_epsilons():
-    rows = re.findall(r"^\| \(([\d.e-]+), ([\d.e-]+)\) \| (.*), (.*) \| (.*), (.*) \| (.*) \|$", README, re.M)
+    rows = re.findall(r"^\| \(([\d.e-]+), ([\d.e-]+)\) \| (.*), (.*) \| (.*), (.*) \| (.*) \|$", PRIVACY, re.M)
     assert len(rows) == 4
     for epsilon, delta, *cells in rows:
         budget = Budget(float(epsilon), float(delta))
@@ -28,7 +34,7 @@ def test_table_of_released_epsilons():
 def test_table_of_shuffle_models():
     models = {"vector sum": "shuffle_vector_sum", "amplification": "shuffle_amplified"}
     row = r"^\| (vector sum|amplification), \(([\d.e-]+), ([\d.e-]+)\) \| (\S+) \| (\S+), (\S+) \| (\S+) \|$"
-    rows = re.findall(row, README, re.M)
+    rows = re.findall(row, PRIVACY, re.M)
     assert len(rows) == 5
     for model, epsilon, delta, *cells in rows:
         common: dict = dict(n_syncs=400, trust=models[model], n_agents=100, batch=25, dim=10)
@@ -42,7 +48,7 @@ def test_table_of_shuffle_models():
 
 def test_table_of_releases():
     """Largest prefix variance times squared sensitivity."""
-    rows = re.findall(r"^\| `(\w+)`(?:, `\w+`)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", README, re.M)
+    rows = re.findall(r"^\| `(\w+)`(?:, `\w+`)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", PRIVACY, re.M)
     assert [name for name, *_ in rows] == [name for name in RELEASES if name != "prefix_tree"]
     for name, *cells in rows:
         for n_syncs, cell in zip((16, 400, 4096), cells):
@@ -50,11 +56,31 @@ def test_table_of_releases():
             assert release.sensitivity_sq() * release.prefix_variance().max() == pytest.approx(float(cell), rel=5e-3)
 
 
-def test_files_it_names_exist():
-    for path in re.findall(r"\]\((?!#|http)([^)]+)\)", README) + re.findall(
-        r"python ((?:experiments|bench)/\w+\.py)", README
-    ):
-        assert (ROOT / path).exists(), path
+def anchor(heading):
+    """As GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page):
+    text = page.read_text()
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", text):
+        path, _, section = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if section else []
+        assert not section or section in map(anchor, headings), link
+    for script in re.findall(r"python ((?:experiments|bench)/\w+\.py)", text):
+        assert (ROOT / script).exists(), script
+    for name in re.findall(r"\bfb\.((?:\w+\.)*\w+)", text):
+        operator.attrgetter(name)(fb)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_understood(page):
+    for command in re.findall(r"`fedbandit ([^`]+)`", page.read_text()):
+        arguments = shlex.split(command.replace("FILE", "results/sphere.npz"))
+        assert isinstance(cli.parse(arguments), cli.Command), command
 
 
 def test_ci_finds_the_commands():

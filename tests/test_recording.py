@@ -45,7 +45,7 @@ def test_stretches_are_a_curve_user_by_user(steps, at):
     for c, s in np.ndindex(CONFIGS, SEEDS):
         regret, ends = [], []
         for k in range(STEPS):
-            for slope, users in zip(steps.regret[k, s, c], steps.rounds[k, s, c]):
+            for slope, users in zip(steps.gap[k, s, c], steps.rounds[k, s, c]):
                 regret += [slope] * users
             ends.append(len(regret))
         assert len(regret) == T
@@ -88,10 +88,10 @@ def test_status(steps):
     """Bits are combined over steps; a regret that is not finite is one, unless nobody had it."""
     status = np.zeros((STEPS, SEEDS, CONFIGS), int)
     status[2, 1, 0] = Status.NO_ESTIMATE
-    regret = steps.regret.copy()
-    regret[3, 2, 1, 0] = np.nan
+    gap = steps.gap.copy()
+    gap[3, 2, 1, 0] = np.nan
     assert steps.rounds[3, 2, 1, 0] > 0
-    changed = steps._replace(regret=regret, report=steps.report._replace(status=status))
+    changed = steps._replace(gap=gap, report=steps.report._replace(status=status))
     found = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), changed, 0, STEPS).curves().status
     expected = np.zeros((CONFIGS, SEEDS), int)
     expected[0, 1], expected[1, 2] = Status.NO_ESTIMATE, Status.NOT_FINITE

@@ -14,9 +14,11 @@ from fedbandit_jax.report import results as results_module
 ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ALGOS = {
-    "plain": fb.algos.fed_lin_ucb(batch=5),
-    "private": fb.algos.private_fed_lin_ucb(BUDGET, batch=5),
-    "void": fb.algos.private_fed_lin_ucb(BUDGET, batch=5, clip_rewards=False),  # epsilon_exact = inf
+    "plain": fb.algos.fed_lin_ucb(schedule=5),
+    "private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=5),
+    "void": fb.algos.private_fed_lin_ucb(  # epsilon_exact = inf
+        fb.privacy.Mechanism(BUDGET, clip_rewards=False), schedule=5
+    ),
 }
 
 
@@ -61,7 +63,7 @@ def test_loads_without_jax(result, tmp_path):
 def test_config_and_provenance_say_what_to_run(result):
     assert result.config["environment"]["type"] == "Sphere"
     assert result.config["environment"]["spec"]["n_agents"] == 3
-    assert result.config["algorithms"]["private"]["budget"] == {
+    assert result.config["algorithms"]["private"]["privacy"]["budget"] == {
         "type": "Budget", "epsilon": 1.0, "delta": 0.1, "adjacency": "replace",
     }  # fmt: skip
     assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (20, 4, [0, 1])
@@ -158,14 +160,78 @@ def test_plot(result, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_plot_against_epsilon(key):
+@pytest.fixture(scope="module")
+def grid():
+    """A sweep over epsilon, and one algorithm that has none."""
     env = fb.envs.sphere(2, 3, 2, rewards="bernoulli")
     algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), name="ours")]
-    result = fb.sweep(env, algos, grid={"epsilon": [0.5, 2.0]}, horizon=50, key=key, n_seeds=2)
+    return fb.sweep(env, algos, grid={"epsilon": [0.5, 2.0]}, horizon=50, key=jax.random.key(0), n_seeds=2)
+
+
+def test_coordinates(grid, tmp_path):
+    """Where a label stands in the sweep is recorded, so that nothing reads it from the label."""
+    expected = {
+        "FedLinUCB": {"algorithm": "FedLinUCB"},
+        "ours(epsilon=0.5)": {"algorithm": "ours", "epsilon": 0.5},
+        "ours(epsilon=2.0)": {"algorithm": "ours", "epsilon": 2.0},
+    }
+    assert grid.coordinates == expected
+    grid.save(tmp_path / "run")
+    assert fb.Result.load(tmp_path / "run").coordinates == expected
+    assert fb.concat([grid[label] for label in grid]).coordinates == expected
+    one = grid["ours(epsilon=2.0)"]
+    assert one.coordinates == {"ours(epsilon=2.0)": {"algorithm": "ours", "epsilon": 2.0}}
+    old = dataclasses.replace(one, config={k: v for k, v in one.config.items() if k != "coordinates"})
+    assert old.coordinates == {"ours(epsilon=2.0)": {"algorithm": "ours(epsilon=2.0)"}}  # saved by earlier versions
+
+
+def test_xarray_has_the_coordinates(grid):
+    pytest.importorskip("xarray")
+    data = grid.to_xarray()
+    assert data.epsilon.dims == ("algorithm",)
+    assert data.epsilon.values.tolist() == [None, 0.5, 2.0]
+
+
+def test_plot_against_epsilon(grid):
     ax = plt.subplots()[1]
-    fb.plotting.against_epsilon(result, title="a title", ax=ax)
+    fb.plotting.against_epsilon(grid, title="a title", ax=ax)
     assert ax.get_title() == "a title"
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0.5", "2"]
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["FedLinUCB", "ours: certified"]
+    (curve,) = [container.lines[0] for container in ax.containers]  # the last record, of both budgets
+    np.testing.assert_allclose(np.asarray(curve.get_xdata(), float), [0.5, 2.0])
+    finals = [grid[label].regret[:, -1].mean() for label in grid.labels[1:]]
+    np.testing.assert_allclose(np.asarray(curve.get_ydata(), float), finals)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), grid["FedLinUCB"].regret[:, -1].mean())
     plt.close("all")
+
+
+def test_lines_against_epsilon_do_not_come_from_labels(grid):
+    """Labels that look like points of a grid are not, and points of other sweeps may be drawn as one line."""
+    names = {"FedLinUCB": "FedLinUCB", "ours(epsilon=0.5)": "a(epsilon=7)", "ours(epsilon=2.0)": "b"}
+    odd = dataclasses.replace(
+        grid,
+        certificates={names[label]: c for label, c in grid.certificates.items()},
+        config={
+            **grid.config,
+            "algorithms": {names[k]: v for k, v in grid.config["algorithms"].items()},
+            "coordinates": {name: {"algorithm": name} for name in names.values()},
+        },
+    )
+    for lines, count in ((None, 2), ({"a(epsilon=7)": "one line", "b": "one line"}, 1)):
+        ax = plt.subplots()[1]
+        fb.plotting.against_epsilon(odd, title="", ax=ax, lines=lines)
+        assert len(ax.containers) == count
+        plt.close("all")
+
+
+def test_status_bits_are_explained(result):
+    status = np.zeros_like(result.status)
+    status[1, 2] = fb.Status.OUTSIDE_SPEC
+    text = dataclasses.replace(result, status=status).summary()
+    assert "private (!)" in text
+    assert "(!) 1 runs have status bits set; do not trust their regret." in text
+    assert "OUTSIDE_SPEC: an arm, a user, a reward or a feature vector was not what the environment's spec" in text
+    assert "NO_ESTIMATE" not in text
+    assert len(fb.Status) == len(fb.Status(7).sentences())

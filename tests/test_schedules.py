@@ -13,10 +13,16 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.schedules import Schedule, Setting
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.schedules import Setting
 
 S = fb.schedules
 SETTING = Setting(4, 3, 1000, 0.5, 1.5, 2.0)
+
+
+def private(privacy, schedule):
+    """Private-FedLinUCB under this schedule."""
+    return fb.algos.private_fed_lin_ucb(privacy, schedule=schedule)
 
 
 def asked(schedule, gained, horizon, setting=SETTING, key=None):
@@ -32,17 +38,17 @@ def asked(schedule, gained, horizon, setting=SETTING, key=None):
 
 
 def test_every():
-    assert asked(S.every(7), np.zeros(4), 30) == [7, 14, 21, 28]
-    assert S.every(7).n_syncs(30) == 4
-    assert S.every(40).n_syncs(30) == 0
+    assert asked(S.Every(7), np.zeros(4), 30) == [7, 14, 21, 28]
+    assert S.Every(7).n_syncs(30) == 4
+    assert S.Every(40).n_syncs(30) == 0
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1.01, 10), st.integers(1, 50), st.integers(1, 5000))
 def test_geometric(growth, first, horizon):
     """Strictly rising from `first`, each at least growth times the one before and at most one round more."""
-    rounds = S.geometric(growth, first).rounds(horizon)
-    assert len(rounds) == S.geometric(growth, first).n_syncs(horizon)
+    rounds = S.Geometric(growth, first).rounds(horizon)
+    assert len(rounds) == S.Geometric(growth, first).n_syncs(horizon)
     assert (rounds <= horizon).all()
     if first <= horizon:
         assert rounds[0] == first
@@ -52,32 +58,32 @@ def test_geometric(growth, first, horizon):
 
 
 def test_geometric_asks_when_it_says():
-    schedule = S.geometric(1.3, 5)
+    schedule = S.Geometric(1.3, 5)
     assert asked(schedule, np.zeros(4), 60) == schedule.rounds(60).tolist()
 
 
 def test_logdet():
     """g = 0.1 of one agent: every ceil(D / g) rounds."""
     gained = np.array([0.0, 0.1, 0.05, 0.0])
-    assert asked(S.logdet(0.55), gained, 20) == [6, 12, 18]
-    assert asked(S.logdet(3.0), gained, 20) == []
-    assert S.logdet().n_syncs(20) == 20
-    assert S.logdet(max_syncs=7).n_syncs(20) == 7
+    assert asked(S.LogDet(0.55), gained, 20) == [6, 12, 18]
+    assert asked(S.LogDet(3.0), gained, 20) == []
+    assert S.LogDet().n_syncs(20) == 20
+    assert S.LogDet(max_syncs=7).n_syncs(20) == 7
 
 
 def test_thresholds_of_the_paper():
     """Theorem 1 and Remark 1 with M = 4, d = 3, T = 1000, rho = 0.5 .. 1.5."""
-    bound = S.logdet().bind(SETTING)
+    bound = S.LogDet().bind(SETTING)
     assert float(bound.threshold) == pytest.approx(2 * 1000 * 3 / (math.log(3 + 1000 / 1.5) + 1))
-    assert float(S.logdet("M^1.5").bind(SETTING).threshold) == pytest.approx(1000 * math.log(4000) / 12)
-    assert S.logdet(trigger="dp20").shift(SETTING) == pytest.approx(4.0)
-    assert S.logdet().shift(SETTING) == 0
+    assert float(S.LogDet("M^1.5").bind(SETTING).threshold) == pytest.approx(1000 * math.log(4000) / 12)
+    assert S.LogDet(trigger="dp20").shift(SETTING) == pytest.approx(4.0)
+    assert S.LogDet().shift(SETTING) == 0
 
 
 def test_the_noise_of_above_threshold(key):
     """Discrete Laplace of scales 64/e1 and 128/e2, e1 + e2 = share * epsilon; noise 10 % smaller is rejected."""
     n, share, epsilon = 40_000, 0.25, 2.0
-    bound = S.private_logdet(1.0, share=share).bind(SETTING._replace(n_agents=n, epsilon=epsilon))
+    bound = S.PrivateLogDet(1.0, share=share).bind(SETTING._replace(n_agents=n, epsilon=epsilon))
     memory = bound.start(key, jnp.float32(2.0))
     assert float(memory.cap) == pytest.approx(math.log(1.5), rel=1e-5)
     e1 = share * epsilon / (1 + 2 ** (2 / 3))
@@ -107,7 +113,7 @@ def test_the_noise_of_above_threshold(key):
 def test_what_one_user_adds(key):
     """At most 64 units, whatever she is and whatever float32 makes of V; rounded up, so that little is never
     nothing."""
-    bound = S.private_logdet().bind(SETTING)
+    bound = S.PrivateLogDet().bind(SETTING)
     memory = bound.start(key, jnp.float32(10.0))
     leverage = jnp.array([0.1, 0.05, 1e-9, 0.0, 0.2, np.inf, np.nan])
     assert bound.count(memory, leverage).tolist() == [64, 33, 1, 0, 64, 64, 64]
@@ -115,7 +121,7 @@ def test_what_one_user_adds(key):
 
 def test_noise_is_fresh(key):
     """Between agents, rounds and epochs."""
-    bound = S.private_logdet(1e-3).bind(SETTING._replace(n_agents=50))
+    bound = S.PrivateLogDet(1e-3).bind(SETTING._replace(n_agents=50))
     one, two = (bound.start(jax.random.fold_in(key, i), jnp.float32(1)).shift for i in range(2))
     assert len(np.unique(np.concatenate([one, two]))) > 90
     memory, nothing = bound.start(key, jnp.float32(1)), jnp.zeros(50, jnp.int32)
@@ -127,17 +133,17 @@ def test_noise_is_fresh(key):
 
 def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=S.private_logdet(1e6))
+    algo = private(fb.privacy.Budget(1.0, 0.1), S.PrivateLogDet(1e6))
     bound = algo.bind(script.spec, 60)
     process = RoundProcess(env=script, algo=bound, horizon=60)
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
-        return (world, state), metrics.regret
+        return (world, state), metrics.gap
 
     (_, state), _ = jax.lax.scan(body, process.init(key), np.arange(60))
     assert int(state.synced) == 0
-    v, rows = np.asarray(state.estimate.gram, float), np.asarray(state.settled + state.pending, float)
+    v, rows = np.asarray(state.belief.gram, float), np.asarray(state.settled + state.pending, float)
     log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
     unit = float(state.memory.cap) / S.UNITS
     assert log_det < state.counted.sum() * unit < 1.1 * log_det + 180 * unit
@@ -146,7 +152,7 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
 def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(50.0, 0.1), batch=S.private_logdet(1e-3, max_syncs=3))
+    algo = private(fb.privacy.Budget(50.0, 0.1), S.PrivateLogDet(1e-3, max_syncs=3))
     process = RoundProcess(env=env, algo=algo.bind(env.spec, 30), horizon=30)
 
     def body(carry, k):
@@ -158,81 +164,163 @@ def test_tests_end_with_the_last_synchronisation(key):
     np.testing.assert_array_equal(asked.any(1), rounds == 1)
 
 
-def test_shares_are_of_the_budget(key):
+def test_shares_are_of_the_budget():
     """r visits spend r times the epsilon of a test; silos with budgets of their own each spend their share."""
-    env = fb.envs.gap(2, 5, 4)
-    schedule = S.private_logdet(5.0, share=0.2)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(3.0, 0.1), batch=schedule, visits=3)
-    assert float(algo.bind(env.spec, 50).schedule.epsilon) == pytest.approx(0.2)
-    (noise,) = algo.calibrate(env.spec, 50)
-    assert noise.pure == pytest.approx(0.6)
+    spec = fb.envs.gap(2, 5, 4).spec
+    schedule = S.PrivateLogDet(5.0, share=0.2)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(3.0, 0.1), visits=3)
+    bound = private(mechanism, schedule).bind(spec, 50)
+    assert float(bound.schedule.epsilon) == pytest.approx(0.2)
+    assert certify(bound).schedule.endswith("(epsilon = 0.6)")
+    assert certify(bound).epsilon_exact == pytest.approx(3.0, rel=1e-6)
+    alone = fb.privacy.calibrate(fb.privacy.Budget(3.0, 0.1), n_syncs=50, visits=3, pure=0.2)
+    np.testing.assert_allclose(bound.mechanism.trust.std, alone.model.std[0])
     budgets = [fb.privacy.Budget(3.0, 0.1), fb.privacy.Budget(1.0, 0.1)]
-    both = fb.algos.private_fed_lin_ucb(budgets, batch=schedule)
-    np.testing.assert_allclose(both.bind(env.spec, 50).schedule.epsilon, [0.6, 0.2], rtol=1e-6)
-    assert [noise.pure for noise in both.calibrate(env.spec, 50)] == pytest.approx([0.6, 0.2])
+    both = private(budgets, schedule).bind(spec, 50)
+    np.testing.assert_allclose(both.schedule.epsilon, [0.6, 0.2], rtol=1e-6)
+    each = [fb.privacy.calibrate(b, n_syncs=50, pure=0.2 * b.epsilon).model.std[0] for b in budgets]
+    np.testing.assert_allclose(both.mechanism.trust.std, each, rtol=1e-6)
+    assert [row[2] for row in certify(both).per_silo] == pytest.approx([3.0, 1.0], rel=1e-6)
 
 
-def test_a_schedule_of_ones_own(monkeypatch):
+def test_tests_are_charged_for_what_they_draw():
+    """Of a bound run: less noise on the tests is more epsilon, and another class of tests leaks."""
+    spec = fb.envs.gap(2, 5, 4).spec
+    bound = private(fb.privacy.Budget(3.0, 0.1), S.PrivateLogDet(5.0, share=0.2)).bind(spec, 50)
+    assert certify(bound).claim == "certified"
+    louder = certify(dataclasses.replace(bound, schedule=dataclasses.replace(bound.schedule, epsilon=np.float32(6.0))))
+    assert louder.claim == "none"
+    assert louder.epsilon_exact > 6
+    assert "(epsilon = 6)" in louder.schedule
+    fields = {field.name: getattr(bound.schedule, field.name) for field in dataclasses.fields(bound.schedule)}
+    quiet = certify(dataclasses.replace(bound, schedule=Quiet(**fields)))
+    assert (quiet.claim, quiet.epsilon_exact) == ("none", np.inf)
+    assert "the schedule leaks" in quiet.reason
+
+
+@fb.pytree
+class Quiet(S.BoundPrivateLogDet):
+    """AboveThreshold without noise on the threshold, which says that it costs what the honest one does."""
+
+    def start(self, key, floor):
+        memory = super().start(key, floor)
+        return memory._replace(shift=jnp.zeros_like(memory.shift))
+
+    def timing(self):
+        return super().timing()._replace(pure=1e-12)
+
+
+@fb.pytree
+class BoundHalf(S.BoundSchedule):
     """Even rounds of the first half."""
 
-    @fb.pytree
-    class BoundHalf(S.Bound):
-        horizon: int
+    horizon: int
 
-        def requests(self, key, t, memory, gained, since):
-            return (t % 2 == 1) & (t < self.horizon // 2)
+    def requests(self, key, t, memory, gained, since):
+        return (t % 2 == 1) & (t < self.horizon // 2)
 
-    class Half(Schedule):
-        leaks = False
 
-        def n_syncs(self, horizon):
-            return horizon // 4
+@fb.pytree
+class Greedy(BoundHalf):
+    """Looks at what it says that it does not read."""
 
-        def bind(self, setting):
-            return BoundHalf(horizon=setting.horizon)
+    def requests(self, key, t, memory, gained, since):
+        return gained > 0
 
+
+@fb.pytree
+class Reader(BoundHalf):
+    """Reads determinants, and says so."""
+
+    reads = "log_det"
+
+    def requests(self, key, t, memory, gained, since):
+        return gained >= 0.5 / since
+
+
+@fb.pytree
+class Denier(Reader):
+    """And denies it where it counts."""
+
+    @property
+    def raw(self):
+        return ()
+
+    def timing(self):
+        return super().timing()._replace(fixed=True, pure=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(S.Schedule):
+    kind: type = BoundHalf
+
+    def n_syncs(self, horizon):
+        return horizon // 4
+
+    def bind(self, setting):
+        return self.kind(horizon=setting.horizon)
+
+
+def test_a_schedule_of_ones_own(key):
+    """Certified, for it is handed nothing that its users' data decide; and no more is released than it said."""
     env = fb.envs.gap(2, 5, 3)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=Half())
-    result = fb.simulate(env, algo, horizon=16, key=jax.random.key(0), n_seeds=1)
+    algo = private(fb.privacy.Budget(1.0, 0.1), Half())
+    result = fb.simulate(env, algo, horizon=16, key=key, n_seeds=1)
     assert np.flatnonzero(np.diff(result.communication["rounds"][0], prepend=0)).tolist() == [1, 3, 5, 7]
     assert result.certificate.claim == "certified"
     assert result.certificate.releases == 4
-    monkeypatch.setattr(Half, "leaks", Schedule.leaks)  # unless it says so, nobody knows
-    assert algo.certificate(env.spec, 16).claim == "none"
+    assert result.certificate.schedule == "of the user's own"
 
 
-class Raw(S.LogDet):
-    """Reads log-determinants and says that it does not leak."""
+def test_a_schedule_is_handed_no_more_than_it_reads(script, key):
+    """What says that it reads nothing sees zeros, whatever the users do, and never asks."""
+    algo = private(fb.privacy.Budget(1.0, 0.1), Half(Greedy))
+    process = RoundProcess(env=script, algo=algo.bind(script.spec, 60), horizon=60)
 
-    leaks = False
+    def body(carry, k):
+        world, state, metrics = process.step(key, *carry, k)
+        return (world, state), metrics.report.rounds
+
+    assert jax.lax.scan(body, process.init(key), np.arange(60))[1].sum() == 0
+    assert algo.certificate(script.spec, 60).claim == "certified"
 
 
-def test_schedules_that_read_data_cannot_say_that_they_do_not():
-    env, budget = fb.envs.gap(2, 5, 3), fb.privacy.Budget(1.0, 0.1)
-    for algo in (
-        fb.algos.private_fed_lin_ucb(budget, batch=Raw(5.0, "zc24", None)),
-        fb.algos.fed_ucb(budget, schedule=Raw(5.0, "zc24", None)),
-    ):
-        with pytest.raises(ValueError, match=r"Raw.leaks must be True: it reads 'log_det' and spends no epsilon"):
-            algo.certificate(env.spec, 20)
+@pytest.mark.parametrize("kind", [Reader, Denier])
+@pytest.mark.parametrize("make", [fb.algos.private_fed_lin_ucb, fb.algos.fed_ucb])
+def test_schedules_that_read_data_leak(kind, make):
+    """Whatever they say of themselves."""
+    algo = make(fb.privacy.Budget(1.0, 0.1), schedule=Half(kind), learns_in_batch=False)
+    found = algo.certificate(fb.envs.gap(2, 5, 3).spec, 20)
+    assert (found.claim, found.epsilon_exact) == ("none", np.inf)
+
+
+def test_schedules_are_checked_when_bound():
+    class Nosy(BoundHalf):
+        reads = "everything"
+
+    spec = fb.envs.gap(2, 5, 3).spec
+    with pytest.raises(ValueError, match="Nosy.reads must be one of 'nothing', 'log_det', 'users', got 'everything'"):
+        private(fb.privacy.Budget(1.0, 0.1), Half(Nosy)).bind(spec, 20)
+    with pytest.raises(TypeError, match="a schedule's bind must return an fb.schedules.BoundSchedule, got"):
+        private(fb.privacy.Budget(1.0, 0.1), Half(dict)).bind(spec, 20)
 
 
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: S.every(0), ValueError, "batch must be >= 1, got 0"),
-        (lambda: S.geometric(1.0), ValueError, "growth must be > 1, got 1.0"),
-        (lambda: S.geometric(2, 0), ValueError, "first must be >= 1, got 0"),
-        (lambda: S.logdet(0), ValueError, "threshold must be finite and > 0, got 0"),
-        (lambda: S.logdet(-1.0), ValueError, "threshold must be finite and > 0, got -1.0"),
-        (lambda: S.logdet("T"), ValueError, "threshold must be a number > 0, 'M log T' or 'M.1.5', got 'T'"),
-        (lambda: S.logdet(trigger="zc"), ValueError, "trigger must be one of 'zc24', 'dp20', got 'zc'"),
-        (lambda: S.private_logdet(share=0), ValueError, "share must be in \\(0, 1\\), so that .* add up to 1, got 0"),
-        (lambda: S.private_logdet(share=1.5), ValueError, "share must be in \\(0, 1\\), .* got 1.5"),
-        (lambda: S.private_logdet(share="0.1"), TypeError, "share must be a number >= 0, got '0.1'"),
-        (lambda: S.private_logdet(max_syncs=0), ValueError, "max_syncs must be >= 1, got 0"),
-        (lambda: S.private_logdet().bind(SETTING._replace(epsilon=1e-5)), ValueError, "must be at least 1e-05"),
-        (lambda: S.private_logdet().bind(SETTING._replace(epsilon=None)), ValueError, "spends a share of a budget"),
+        (lambda: S.Every(0), ValueError, "schedule must be >= 1, got 0"),
+        (lambda: S.Geometric(1.0), ValueError, "growth must be > 1, got 1.0"),
+        (lambda: S.Geometric(2, 0), ValueError, "first must be >= 1, got 0"),
+        (lambda: S.LogDet(0), ValueError, "threshold must be finite and > 0, got 0"),
+        (lambda: S.LogDet(-1.0), ValueError, "threshold must be finite and > 0, got -1.0"),
+        (lambda: S.LogDet("T"), ValueError, "threshold must be a number > 0, 'M log T' or 'M.1.5', got 'T'"),
+        (lambda: S.LogDet(trigger="zc"), ValueError, "trigger must be one of 'zc24', 'dp20', got 'zc'"),
+        (lambda: S.PrivateLogDet(share=0), ValueError, "share must be in \\(0, 1\\), so that .* add up to 1, got 0"),
+        (lambda: S.PrivateLogDet(share=1.5), ValueError, "share must be in \\(0, 1\\), .* got 1.5"),
+        (lambda: S.PrivateLogDet(share="0.1"), TypeError, "share must be a number >= 0, got '0.1'"),
+        (lambda: S.PrivateLogDet(max_syncs=0), ValueError, "max_syncs must be >= 1, got 0"),
+        (lambda: S.PrivateLogDet().bind(SETTING._replace(epsilon=1e-5)), ValueError, "must be at least 1e-05"),
+        (lambda: S.PrivateLogDet().bind(SETTING._replace(epsilon=None)), ValueError, "spends a share of a budget"),
     ],
 )
 def test_bad_schedules(make, error, words):

@@ -1,4 +1,7 @@
 import dataclasses
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +9,13 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, provenance
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.engine.recording import RoundRecord
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
-PRIVATE = fb.algos.private_fed_lin_ucb(BUDGET, batch=5)
+PRIVATE = fb.algos.private_fed_lin_ucb(BUDGET, schedule=5)
 
 
 def simulate(env=ENV, algo=PRIVATE, **options):
@@ -68,7 +71,7 @@ def test_communication_by_hand():
 
 def test_sweep_equals_simulate():
     """Stacked configurations, shared users: the same numbers as one at a time."""
-    algos = [fb.algos.fed_lin_ucb(batch=5), PRIVATE, fb.algos.lin_ucb()]
+    algos = [fb.algos.fed_lin_ucb(schedule=5), PRIVATE, fb.algos.LinUCB()]
     result = sweep(algos, grid={"epsilon": [1.0, 5.0]})
     assert result.regret.shape == (4, 3, 40)
     for label, algo in {
@@ -83,7 +86,7 @@ def test_sweep_equals_simulate():
 
 def test_streams_are_shared_between_algorithms():
     """Two algorithms under one key see the same users: greedy arms at round 0 have the same regret."""
-    a = simulate(algo=fb.algos.fed_lin_ucb(batch=5, exploration_scale=0.0))
+    a = simulate(algo=fb.algos.fed_lin_ucb(schedule=5, exploration=fb.algos.UCB(exploration_scale=0.0)))
     b = simulate(algo=PRIVATE.replace(exploration_scale=0.0))
     np.testing.assert_array_equal(a.regret[:, 0], b.regret[:, 0])
 
@@ -130,12 +133,11 @@ def test_numbers_do_not_recompile(monkeypatch):
         {"delta": 0.01},
         {"exploration_scale": 0.3},
         {"alpha": 0.2},
-        {"adjacency": "add_remove"},
     ):
         simulate(env, PRIVATE.replace(**change))
     simulate(env, PRIVATE, key=jax.random.key(7))
     assert env.counter[0] == traced
-    simulate(env, PRIVATE.replace(lazy=False))  # a Python branch: compiles again
+    simulate(env, PRIVATE.replace(learns_in_batch=True))  # a Python branch: compiles again
     assert env.counter[0] > traced
 
 
@@ -175,25 +177,28 @@ def test_status_ignores_the_synchronisation_that_never_happens():
     assert flagged[0] > flagged[1]  # the comparison had something to see
 
 
-def test_rewards_that_are_not_finite_are_flagged():
+@pytest.mark.parametrize("algo", [fb.algos.fed_lin_ucb(schedule=5), fb.algos.LinUCB(), PRIVATE], ids=lambda a: a.name)
+def test_rewards_that_are_not_finite_are_flagged(algo):
+    """They count as 0, whatever the algorithm, so that nothing that is computed from them is not finite."""
     rewards = np.full((20, 3, 4), 0.5)
-    rewards[7] = np.nan
     contexts = np.random.default_rng(0).uniform(0, 0.4, (20, 3, 4, 5))
-    env = fb.envs.script(contexts, rewards, np.full((20, 3, 4), 0.5))
-    with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
-        simulate(env, fb.algos.fed_lin_ucb(batch=5), horizon=20)
-    with pytest.raises(fb.SimulationError, match="NO_ESTIMATE"):
-        simulate(env, fb.algos.lin_ucb(), horizon=20)
-    assert (simulate(env, PRIVATE, horizon=20).status == 0).all()  # clipped where it enters the statistic
-    env = fb.envs.script(contexts, rewards, rewards)
+    means, broken, nothing = rewards.copy(), rewards.copy(), rewards.copy()
+    broken[7], nothing[7] = np.nan, 0
+    with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC") as caught:
+        simulate(fb.envs.script(contexts, broken, means), algo, horizon=20)
+    result = caught.value.result
+    assert (result.status == fb.Status.OUTSIDE_SPEC).all()
+    np.testing.assert_array_equal(
+        result.regret, simulate(fb.envs.script(contexts, nothing, means), algo, horizon=20).regret
+    )
     with pytest.raises(fb.SimulationError, match="NOT_FINITE"):
-        simulate(env, PRIVATE, horizon=20)
+        simulate(fb.envs.script(contexts, broken, broken), algo, horizon=20)
 
 
 def test_bits_beyond_32():
     """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
     env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
-    result = simulate(env, fb.algos.fed_lin_ucb(batch=1, lazy=True), horizon=2, n_seeds=1)
+    result = simulate(env, fb.algos.fed_lin_ucb(schedule=1, learns_in_batch=False), horizon=2, n_seeds=1)
     floats = 20_000 * 60 * 63
     assert 32 * floats > 2**31
     np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
@@ -259,11 +264,6 @@ LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3,
             "needs feature vectors of norm <= 1, the environment's largest has norm 3.2",
         ),
         (
-            {"algo": fb.algos.fed_lin_ucb(batch=2000)},
-            ValueError,
-            "batch must be <= 1000 unless lazy=True, got 2000",
-        ),
-        (
             {"checkpoint": "/proc/none/run"},
             ValueError,
             "checkpoint's folder must be a folder that can be written to",
@@ -293,7 +293,7 @@ def test_bad_input(change, error, words, monkeypatch):
         ([PRIVATE], {"epsilon": [1, 1.0]}, ValueError, r"grid\['epsilon'\] must have distinct values, got \[1, 1.0\]"),
         ([PRIVATE], {"epsilon": 1}, ValueError, r"grid\['epsilon'\] must be a sequence of at least one value, got 1"),
         ([PRIVATE], [1], TypeError, r"grid must map parameters to values, got \[1\]"),
-        ({"P(epsilon=1)": fb.algos.lin_ucb(), "P": PRIVATE}, {"epsilon": [1, 2]}, ValueError, "would both be labelled"),
+        ({"P(epsilon=1)": fb.algos.LinUCB(), "P": PRIVATE}, {"epsilon": [1, 2]}, ValueError, "would both be labelled"),
         (PRIVATE, None, TypeError, "algos must be several algorithms, got one"),
         ({1: PRIVATE}, None, TypeError, "algos must have strings for labels, got 1"),
         ([fb.algos.fed_lin_ucb()], {"calibration": ["tight"]}, ValueError, "grid names 'calibration'"),
@@ -307,32 +307,26 @@ def test_bad_sweeps(algos, grid, error, words):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"batch": 0}, ValueError, "batch must be >= 1, got 0"),
+        ({"schedule": 0}, ValueError, "schedule must be >= 1, got 0"),
+        ({"schedule": "often"}, TypeError, "schedule must be .* got 'often'"),
+        ({"schedule": 2000, "learns_in_batch": True}, ValueError, "schedule must be <= 1000 where agents learn"),
         ({"alpha": 1.0}, ValueError, r"alpha must be in \(0, 1\), got 1.0"),
         ({"subgaussian": -1}, ValueError, "subgaussian must be finite and >= 0, got -1"),
         ({"theta_norm": float("nan")}, ValueError, "theta_norm must be finite and >= 0, got nan"),
         ({"exploration_scale": "big"}, TypeError, "exploration_scale must be a number >= 0, got 'big'"),
-        (
-            {"confidence": "none"},
-            ValueError,
-            "confidence must be one of 'theory', 'known_noise', 'released', got 'none'",
-        ),
+        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'known_noise', 'released', got"),
         ({"regularizer": "lift"}, ValueError, "regularizer must be one of 'shift', 'project', got 'lift'"),
         ({"calibration": "loose"}, ValueError, "calibration must be one of"),
         ({"release": "bush"}, ValueError, "release must be one of 'tree', .* got 'bush'"),
         ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', .* got 'blind'"),
-        ({"lazy": "False"}, TypeError, "lazy must be True or False, got 'False'"),
-        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget or one .* got \(1, 0.1\)"),
+        ({"learns_in_batch": "False"}, TypeError, "learns_in_batch must be True or False, got 'False'"),
+        ({"privacy": (1, 0.1)}, TypeError, r"must be a fb.privacy.Budget, or one .* got \(1, 0.1\)"),
+        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, or one .* got \(1, 0.1\)"),
         ({"trust": "secagg", "calibration": "theorem"}, ValueError, "calibration must be 'tight' with trust='secagg'"),
         ({"trust": "shuffle_amplified", "release": "blt"}, ValueError, "release must be 'tree' .* got 'blt'"),
-        ({"trust": "secagg", "release": "prefix_tree"}, ValueError, "trust must be 'silo_local', got 'secagg'"),
+        ({"trust": "secagg", "release": "prefix_tree"}, ValueError, "trust must be 'silo_local'.* got 'secagg'"),
         ({"release": "blt", "calibration": "theorem"}, ValueError, "release must be 'tree' .* got 'blt'"),
         ({"trust": "local"}, ValueError, "release must be 'input_perturbation' .* got 'tree'"),
-        (
-            {"trust": "local", "release": "input_perturbation", "lazy": False},
-            ValueError,
-            "lazy must be True with trust='local'",
-        ),
         ({"budget": [BUDGET] * 4, "trust": "central"}, ValueError, "trust must be 'silo_local' .* got 'central'"),
         ({"visits": 0}, ValueError, "visits must be >= 1, got 0"),
         ({"theta_norm": 0.0, "confidence": "known_noise"}, ValueError, "theta_norm must be > 0 .* got 0"),
@@ -340,7 +334,7 @@ def test_bad_sweeps(algos, grid, error, words):
 )
 def test_bad_algorithms(options, error, words):
     with pytest.raises(error, match=words):
-        fb.algos.private_fed_lin_ucb(**{"budget": BUDGET, **options})
+        PRIVATE.replace(**options)
 
 
 def test_a_grid_may_be_an_iterator():
@@ -360,9 +354,9 @@ def test_replace_refuses_what_is_not_there():
     with pytest.raises(TypeError, match="epsilom"):
         PRIVATE.replace(epsilom=1.0)
     with pytest.raises(TypeError, match="LinUCB has no parameter epsilon"):
-        fb.algos.lin_ucb().replace(epsilon=1.0)
+        fb.algos.LinUCB().replace(epsilon=1.0)
     with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 7.0"):
-        fb.algos.lin_ucb().replace(alpha=7.0)
+        fb.algos.LinUCB().replace(alpha=7.0)
 
 
 def test_user_classes_must_be_pytrees():
@@ -390,7 +384,7 @@ def test_a_checkpoint_knows_the_program(tmp_path):
 
             def pull(self, key, world, offered, arms):
                 feedback = ENV.pull(key, world, offered, arms)
-                return feedback._replace(regret=scale * feedback.regret)
+                return feedback._replace(gap=scale * feedback.gap)
 
         return Edited()
 
@@ -403,6 +397,81 @@ def test_a_checkpoint_knows_the_program(tmp_path):
         simulate(environment(1.0), checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="checkpoint must be a file, got the folder"):
         simulate(checkpoint=tmp_path)
+
+
+def checkpointed(tmp_path, env=ENV, algo=None):
+    """A run of an algorithm of one's own that goes on from its checkpoint."""
+    return simulate(env, algo, checkpoint=tmp_path / "run", throw=False)
+
+
+def own_algorithm(bonus=0.0, told="nothing", table=None, seen=lambda state: state):
+    """Equal arguments make equal code; `told` and `seen` are never traced."""
+
+    @fb.pytree
+    class Own(fb.Algorithm):
+        table: jax.Array
+        hook: object = fb.static(default=None)
+
+        def init(self, key, spec):
+            return jnp.zeros(())
+
+        def act(self, key, t, local, offered):
+            return jnp.argmax(offered.contexts.sum(-1) + self.table[0], 1)
+
+        def learn(self, t, local, offered, arms, rewards):
+            return local + bonus * rewards.sum(), None
+
+    if told == "something":
+        Own.view = lambda self, report: 1 if report else 2
+    return Own(table=jnp.zeros(2) if table is None else table, hook=seen)
+
+
+def other_hook(state):
+    return state + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(bonus=1.0), dict(told="something"), dict(table=jnp.ones(2)), dict(seen=other_hook)],
+    ids=["traced", "on the host", "a number that is bound", "in a static field"],
+)
+def test_a_checkpoint_knows_the_code(tmp_path, change):
+    """Whatever changes, the checkpoint is another run's; the same code made again is not."""
+    checkpointed(tmp_path, algo=own_algorithm())
+    checkpointed(tmp_path, algo=own_algorithm())
+    with pytest.raises(ValueError, match="belongs to another run"):
+        checkpointed(tmp_path, algo=own_algorithm(**change))
+
+
+def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
+    """A built-in class that was changed at run time, for instance to add less noise or to claim more."""
+    run = PRIVATE.replace(release="blt")
+    checkpointed(tmp_path, algo=run)
+    checkpointed(tmp_path, algo=run)
+    bound = run.bind(ENV.spec, 40)
+    monkeypatch.setattr(type(bound), "guarantee", lambda self: "all is well")
+    mark = provenance.fingerprint({}, [RoundProcess(env=ENV, algo=bound, horizon=40)])
+    monkeypatch.undo()
+    assert provenance.fingerprint({}, [RoundProcess(env=ENV, algo=bound, horizon=40)]) != mark
+
+
+def test_a_fingerprint_is_that_of_another_process(tmp_path):
+    """Nothing in it depends on addresses, on the order of a set, or on where the code stands in a file."""
+    code = (
+        "{blank}import jax, fedbandit_jax as fb\n"
+        "from fedbandit_jax.engine import process, provenance\n"
+        "env = fb.envs.sphere(3, 4, 5, rewards='bernoulli')\n"
+        "algo = fb.algos.LinUCB()\n"
+        "print(provenance.fingerprint({{}}, [process.process(env, algo.bind(env.spec, 40), 40)]))"
+    )
+    marks = set()
+    for i in range(2):
+        (tmp_path / "it.py").write_text(code.format(blank="\n" * i))
+        environment = {**os.environ, "PYTHONHASHSEED": str(i)}
+        done = subprocess.run([sys.executable, tmp_path / "it.py"], capture_output=True, text=True, env=environment)
+        assert not done.returncode, done.stderr
+        marks.add(done.stdout)
+    assert len(marks) == 1
 
 
 def test_spec_is_compared_by_value():

@@ -14,13 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination, successive_elimination
-from fedbandit_jax.algos.arms._elimination import BoundElimination
+from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination
+from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import struct, wide
 from fedbandit_jax.engine.process import UserProcess
-from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg
+from fedbandit_jax.interfaces import Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noise import discrete_laplace
@@ -81,11 +80,14 @@ def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
     return mechanism
 
 
-def bits_of_users(protocol: RingSum, relaxed: RelaxedSecAgg) -> Callable[[Array, Array], Any]:
+def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     """(key, rewards (K, n)) -> how many ones a shuffler shows of the first arm's users: R modulo m, and R // m.
 
     A user who holds y sends y + m Z ones, or with probability omega random bits: any y and Z alike.
     """
+    relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
+    if relaxed is None:
+        raise ValueError("protocol must have a shuffler for its bits to be audited")
 
     def mechanism(key: Array, rewards: Array) -> Any:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
@@ -115,16 +117,16 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
         raise ValueError(f"algo must have an even growth, which is its first batch, got {first}")
     single = algo.messages or algo.mechanism == "laplace"
     n, horizon = (first, N_ARMS * first) if single else (first**2, N_ARMS * (first + first**2) + first)
-    certificate, bound = algo.certificate(spec, horizon), algo.bind(spec, horizon)
+    bound = algo.bind(spec, horizon)
+    certificate, protocol = certify(bound), bound.protocol
     mechanism, claimed = sums_of_users(bound, horizon), certificate.epsilon_exact or 0.0
-    if algo.messages and algo.trust == "local":
-        mechanism = messages_of_users(bound.protocol)  # pyright: ignore[reportArgumentType]
-    elif algo.trust == "shuffle":
-        kind = MECHANISMS[algo.mechanism, algo.trust](algo.epsilon, algo.scale, algo.failure, horizon)
-        if algo.messages:
-            mechanism = bits_of_users(bound.protocol, kind.relaxed(n))  # pyright: ignore
+    if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
+        mechanism = messages_of_users(protocol)
+    elif isinstance(protocol, RingSum) and protocol.aggregation.epsilon > 0:
+        if protocol.messages:
+            mechanism = bits_of_users(protocol)
         else:
-            claimed -= algo.epsilon / 2  # the bits', which the sum does not show
+            claimed -= protocol.aggregation.epsilon  # the bits', which the sum does not show
     rewards = np.zeros((N_ARMS, n), np.float32)
     other = rewards.copy()
     other[0, -1] = 1  # in no smaller batch
@@ -146,7 +148,7 @@ def shipped_arms() -> list[Case]:
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
         common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=16 if options else 4)
-        return arms(successive_elimination(mechanism=mechanism, trust=trust, **common, **options))
+        return arms(SuccessiveElimination(mechanism=mechanism, trust=trust, **common, **options))
 
     alone = [case(label) for label in ELIMINATION if label not in ("SE", "LDP-SE")]
     shares = ("LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE")
@@ -169,12 +171,11 @@ def log_ratios(epsilon: float = EPSILON, horizon: int = 10**6, failure: float = 
     names = {pair: label for label, pair in ELIMINATION.items()}
     rows = []
     for pair, kind in MECHANISMS.items():
-        made = kind(epsilon, 1.0, failure, horizon)
         sizes = [2**b for b in range(1, horizon.bit_length()) if 2 * 2**b <= horizon]
-        if made.notion == "pure DP":
-            rows += [
-                LogRatio(names[pair], n, made.steps(n), made.modulus(n), epsilon, made.pure_epsilon(n)) for n in sizes
-            ]
+        sums = kind(epsilon, 1.0, failure, horizon).sums(sizes)
+        if sums.noise.notion == "pure DP":
+            table = zip(sizes, sums.steps.astype(int).tolist(), wide.to_int(sums.modulus).tolist())
+            rows += [LogRatio(names[pair], *row, epsilon, sums.proof(k).pure) for k, row in enumerate(table)]
     return rows
 
 

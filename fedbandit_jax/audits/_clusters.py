@@ -14,16 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import FCLUB, fclub, homo_dc
-from fedbandit_jax.algos.clusters._fclub import BoundFCLUB
+from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
+from fedbandit_jax.algos.clusters.loop import BoundFCLUB
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import random, ridge, struct
 from fedbandit_jax.envs.script import Script
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Round, Spec
-from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.statistic import pack
-from fedbandit_jax.privacy.trust.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
 DELTA = 1e-3  # of upload times: one round decides about them in fewer than a tenth of the runs
@@ -195,21 +193,20 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
     there is stays the same. With 3 rho I at "every" upload a U near 1 is always reached; then U is replaced by the
     one at which noise decides.
     """
-    budget = _budget(algo)
+    _budget(algo)
     env = visits([[0.0], [1.0]], [0.0, 1.0], [0, 0], n_users=1, n_servers=1)
-    bound, noise = algo.bind(env.spec, 2), algo.noise(env.spec, 2)
+    bound = algo.bind(env.spec, 2)
     if bound.shifts and not bound.counts:
         rho = float(bound.rho)
-        algo = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho))
-    assert noise is not None
-    mu = noise.visits * math.sqrt(noise.releases_per_user * budget.matrix_sensitivity_sq) / noise.sigma
-    whole = transcript_of_visits(algo.bind(env.spec, 2), env, 2)
+        bound = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho)).bind(env.spec, 2)
+    assert bound.noise is not None
+    whole = transcript_of_visits(bound, env, 2)
     return Case(
         name=name,
         mechanism=lambda key, data: whole(key, data).uploaded,
         data=(env.contexts, env.answers),
         neighbour=(np.zeros_like(env.contexts), np.zeros_like(env.answers)),
-        epsilon=gaussian_epsilon(mu, DELTA),
+        epsilon=dataclasses.replace(bound.noise, delta=DELTA).epsilon_exact,
         delta=DELTA,
     )
 
@@ -231,6 +228,6 @@ def shipped_clusters() -> list[Case]:
     again = homo.replace(adjacency="add_remove", visits=2)
     return [
         clusters(homo),
-        clusters(fclub(BUDGET, alpha_1=math.inf, alpha_2=0.02, trigger="count"), n_servers=6),
+        clusters(FCLUB(BUDGET, alpha_1=math.inf, alpha_2=0.02, trigger="count"), n_servers=6),
         clusters(again, name="CDP-Homo-DC count add_remove 2 visits"),
     ]

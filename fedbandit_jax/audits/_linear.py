@@ -1,4 +1,4 @@
-"""Cases of the linear family: every protocol, every release, every adjacency."""
+"""Cases of the linear family: every trust model, every release, every adjacency."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import FedLinUCB, private_fed_lin_ucb
+from fedbandit_jax.algos import Federated, Thompson, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import validate
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.envs import Script, script
-from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.interfaces import Algorithm, certify
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import pack
-from fedbandit_jax.privacy.trust.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import matrix_weights, pack
+from fedbandit_jax.schedules import Every
 
 N_SYNCS = 8
 BUDGET = Budget(1.0, 1e-5)
@@ -57,34 +58,47 @@ def neighbours(
     return script(contexts, answers), script(other, answers)
 
 
-def linear(algo: FedLinUCB, *, n_agents: int, name: str | None = None) -> Case:
-    """A certified fixed-batch linear algorithm, over `N_SYNCS` batches of its size.
+def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
+    """Its mechanism and the one budget of all silos."""
+    mechanism = algo.privacy
+    budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
+    if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
+        raise TypeError(f"algo must have one fb.privacy.Budget, got {mechanism!r}")
+    return mechanism, budgets[0]
 
-    Its users have one arm each, so that nothing but the release is tried; `transcript` takes any script.
-    """
-    budget = algo.budget
-    if not isinstance(budget, Budget):
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
-    validate.integer("n_agents", n_agents, at_least=1)
-    if not isinstance(algo.batch, int):
-        raise TypeError(f"algo must have a fixed batch, got {algo.batch!r}; see fb.audits.scheduled")
-    horizon, matrix = N_SYNCS * algo.batch, algo.trust == "silo_local_matrix"
-    one, other = neighbours(horizon, n_agents, budget.adjacency, algo.visits, matrix=matrix)
-    certificate = algo.certificate(one.spec, horizon)
+
+def certified(bound: Algorithm) -> None:
+    """Is there a claim to refute?"""
+    certificate = certify(bound)
     if certificate.claim != "certified":
         raise ValueError(
             f"algo must be certified for its claim to be audited, got {certificate.claim}: {certificate.reason}"
         )
-    (noise,) = algo.calibrate(one.spec, horizon)
-    bound = algo.bind(one.spec, horizon)
+
+
+def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
+    """A certified linear algorithm with a fixed batch, over `N_SYNCS` batches of its size.
+
+    Its users have one arm each, so that nothing but the release is tried; `transcript` takes any script.
+    """
+    privacy, budget = mechanism_of(algo)
+    validate.integer("n_agents", n_agents, at_least=1)
+    if not isinstance(algo.schedule, Every):
+        raise TypeError(f"algo must have a fixed batch, got {algo.schedule!r}; see fb.audits.scheduled")
+    horizon, visits = N_SYNCS * algo.schedule.batch, privacy.visits
+    spec = neighbours(horizon, n_agents, budget.adjacency, visits)[0].spec
+    bound = algo.bind(spec, horizon)
+    certified(bound)
+    mechanism: Any = bound.mechanism
+    release, matrix = mechanism.release, mechanism.trust.joint_matrix
+    one, other = neighbours(horizon, n_agents, budget.adjacency, visits, matrix=matrix)
     replay: dict[str, Any] = {}
-    if not noise.protocol.on_grid:  # else rounding depends on the data, and does not cancel
-        release = bound.channel.release  # pyright: ignore[reportAttributeAccessIssue]
-        replay["sensitivity"] = noise.sensitivity
-        by_prefix = release.prefix_at_silo or not algo.messages
-        replay["measure"] = _prefixes_moved(release, algo.messages, matrix) if by_prefix else _messages_moved
+    if not mechanism.trust.on_grid:  # else rounding depends on the data, and does not cancel
+        by_prefix = release.prefix_at_silo or not privacy.messages
+        measure = _prefixes_moved(release, privacy.messages, matrix) if by_prefix else _messages_moved
+        replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
     return Case(
-        name=name or " ".join((algo.trust, algo.release, *(("messages",) if algo.messages else ()))),
+        name=name or " ".join((str(privacy.trust), str(privacy.release), *["messages"][: privacy.messages])),
         mechanism=transcript(bound, one, horizon),
         data=(one.contexts, one.answers),
         neighbour=(other.contexts, other.answers),
@@ -119,18 +133,20 @@ def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[
 
 
 def shipped_linear() -> list[Case]:
-    """Every protocol, every release, every adjacency."""
+    """Every trust model, every release, every adjacency; and a policy that is not UCB."""
 
     def case(
         n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, name: str | None = None, **options: Any
     ) -> Case:
-        return linear(private_fed_lin_ucb(budget, batch=batch, **options), n_agents=n_agents, name=name)
+        algo = private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch)
+        return linear(algo, n_agents=n_agents, name=name)
 
     silo_local = [
         case(release=release)
         for release in ("tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation")
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
+    thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
@@ -139,10 +155,12 @@ def shipped_linear() -> list[Case]:
         case(budget=removed, name="silo_local tree add_remove"),
         case(visits=2, name="silo_local tree 2 visits"),
         case(trust="silo_local_matrix", release="prefix_tree"),
+        case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
         case(trust="shuffle_amplified"),
         case(n_agents=30, batch=10, trust="shuffle_vector_sum"),
         case(n_agents=3, trust="secagg", release="tree"),
         case(n_agents=3, trust="secagg", release="blt"),
         case(n_agents=3, trust="central", release="blt"),
         case(batch=1, trust="local", release="input_perturbation"),
+        linear(thompson, n_agents=3, name="Thompson central blt"),
     ]

@@ -11,38 +11,34 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.algos import FedLinUCB, FedUCB, fed_ucb, private_fed_lin_ucb
-from fedbandit_jax.algos.linear._scheduled import BoundScheduled
+from fedbandit_jax.algos import Federated, fed_ucb, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.audits._linear import neighbours, transcript
+from fedbandit_jax.audits._linear import certified, mechanism_of, neighbours, transcript
 from fedbandit_jax.envs import Script, script
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.schedules import UNITS, Bound, PrivateLogDet, Schedule, Setting, geometric, private_logdet
+from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
 
 BUDGET = Budget(1.0, 0.1)
 QUERIES = 4  # before the last: enough for most of what AboveThreshold may lose
 
 
-def scheduled(algo: FedLinUCB | FedUCB, *, n_agents: int, horizon: int = 12, name: str) -> Case:
+def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -> Case:
     """Everything that a certified algorithm with a schedule shows: its releases, after which rounds, and who asked.
 
     If the schedule reads what agents have seen, the first user of the first silo is Alice or Tracy of `timing`, and
     nobody else contributes anything; that attains the sensitivity of "add_remove".
     """
-    budget = algo.budget
-    if not isinstance(budget, Budget):
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
-    one, other = neighbours(horizon, n_agents, budget.adjacency, 1, matrix=isinstance(algo, FedUCB))
-    bound = algo.bind(one.spec, horizon)
-    if not isinstance(bound, BoundScheduled):
-        raise TypeError(f"algo must have a schedule, got {algo!r}; see fb.audits.linear")
-    if bound.schedule.reads != "nothing":
-        one, other = _alone(horizon, n_agents)
-    certificate = algo.certificate(one.spec, horizon)
-    if certificate.claim != "certified":
-        raise ValueError(
-            f"algo must be certified for its claim to be audited, got {certificate.claim}: {certificate.reason}"
-        )
+    _, budget = mechanism_of(algo)
+    if isinstance(algo.schedule, Every):
+        raise TypeError(f"algo must have a schedule that is not Every, got {algo.schedule!r}; see fb.audits.linear")
+    one, other = _alone(horizon, n_agents)
+    bound: Any = algo.bind(one.spec, horizon)
+    certified(bound)
+    fixed = bound.schedule.reads == "nothing"
+    if fixed:
+        matrix = bound.mechanism.trust.joint_matrix
+        one, other = neighbours(horizon, n_agents, budget.adjacency, 1, matrix=matrix)
     return Case(
         name=name,
         mechanism=transcript(bound, one, horizon),
@@ -50,27 +46,25 @@ def scheduled(algo: FedLinUCB | FedUCB, *, n_agents: int, horizon: int = 12, nam
         neighbour=(other.contexts, other.answers),
         epsilon=budget.epsilon,
         delta=budget.delta,
-        fixed_control_flow=bound.schedule.reads == "nothing",
+        fixed_control_flow=fixed,
     )
 
 
-def timing(algo: FedLinUCB | FedUCB, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
+def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
     """Only after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
 
     The first user of the first silo is Alice, x = (1, 0), or Tracy, x = 0; nobody else contributes anything. Whatever
     is claimed must hold for this, too.
     """
-    budget = algo.budget
-    if not isinstance(budget, Budget):
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {budget!r}")
+    _, budget = mechanism_of(algo)
     one, other = _alone(horizon, n_agents)
     whole = transcript(algo.bind(one.spec, horizon), one, horizon)
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
-        (_, _, asked), rounds = whole(key, data)
-        return rounds, asked
+        shown, rounds = whole(key, data)
+        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; with a fixed batch nobody does
 
-    pure = float(_schedule(algo).pure(budget.epsilon))
+    pure = float(as_schedule(algo.schedule).pure(budget.epsilon))
     return Case(
         name=name,
         mechanism=mechanism,
@@ -81,17 +75,10 @@ def timing(algo: FedLinUCB | FedUCB, *, n_agents: int = 2, horizon: int = 4, nam
     )
 
 
-def brink(algo: FedLinUCB | FedUCB, *, n_agents: int = 2, horizon: int = 4) -> float:
+def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
     """D with which Alice of `timing` alone makes her silo ask after round 1, and Tracy does not: half of her g_i."""
-    one, _ = _alone(horizon, n_agents)
-    bound = algo.bind(one.spec, horizon)
-    if not isinstance(bound, BoundScheduled):
-        raise TypeError(f"algo must have a schedule, got {algo!r}")
-    return math.log1p(1 / float(bound.first_regularization)) / 2
-
-
-def _schedule(algo: FedLinUCB | FedUCB) -> Schedule:
-    return algo.schedule
+    policy: Any = algo.bind(_alone(horizon, n_agents)[0].spec, horizon).policy
+    return math.log1p(1 / float(policy.first_regularization)) / 2
 
 
 def _alone(horizon: int, n_agents: int) -> tuple[Script, Script]:
@@ -103,7 +90,7 @@ def _alone(horizon: int, n_agents: int) -> tuple[Script, Script]:
 
 
 def above_threshold(
-    schedule: PrivateLogDet, *, epsilon: float, name: str, change: Callable[[Any], Bound] = lambda bound: bound
+    schedule: PrivateLogDet, *, epsilon: float, name: str, change: Callable[[Any], BoundSchedule] = lambda bound: bound
 ) -> Case:
     """One epoch of one silo's requests, on the worst sums that one user can move by one term in all rounds.
 
@@ -129,13 +116,14 @@ def above_threshold(
 def shipped_schedules() -> list[Case]:
     """Every schedule that a certificate may speak of."""
     removed = Budget(4.0, 0.1, "add_remove")
-    fed = fed_ucb(removed, schedule=private_logdet(share=0.5, max_syncs=2), lazy=True)
-    fed = fed.replace(schedule=private_logdet(brink(fed), share=0.5, max_syncs=2))
-    central = private_fed_lin_ucb(removed, batch=private_logdet(share=0.5, max_syncs=2), trust="central")
-    central = central.replace(batch=private_logdet(brink(central, n_agents=1), share=0.5, max_syncs=2))
-    fixed = private_fed_lin_ucb(BUDGET, batch=geometric(1.5), release="blt")
+    adaptive = PrivateLogDet(share=0.5, max_syncs=2)
+    fed = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)
+    fed = fed.replace(threshold=brink(fed))
+    central = private_fed_lin_ucb(Mechanism(removed, trust="central"), schedule=adaptive)
+    central = central.replace(threshold=brink(central, n_agents=1))
+    fixed = private_fed_lin_ucb(Mechanism(BUDGET, release="blt"), schedule=Geometric(1.5, first=1))
     return [
-        above_threshold(private_logdet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
+        above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
         timing(fed, name="FedUCB private_logdet timing"),
         scheduled(central, n_agents=1, horizon=4, name="central tree private_logdet"),
         scheduled(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),

@@ -1,105 +1,104 @@
-"""`fedbandit simulate --family arms`: multi-armed bandits."""
+"""`fedbandit simulate arms`: multi-armed bandits (Chowdhury & Zhou 2023)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+import dataclasses
+from typing import Literal
 
-from fedbandit_jax.cli._run import run_and_save
-from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.cli._run import Files, Output, Plan, Simulation, check_values
 
-Name = Literal[
+Algorithm = Literal[
     "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
 ]  # fmt: skip
+SCALED = ("Dist-RDP-SE", "Dist-CDP-SE")
 
 
-def simulate(
-    family: Literal["linear", "fed_ucb", "arms", "clustered"] = "arms",
-    instance: Literal["easy", "hard"] = "easy",
-    means: tuple[float, ...] = (),
-    rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian",
-    arms: int | None = None,
-    algorithms: tuple[Name, ...] = ("SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE"),
-    epsilon: tuple[float, ...] = (0.5,),
-    delta: float = 1e-6,
-    horizon: int = 1_000_000,
-    radius: Literal["theory", "exact"] = "theory",
-    scale: float = 10.0,
-    growth: int = 2,
-    failure: float = 0.1,
-    seeds: int = 20,
-    seed: int = 0,
-    out: Path = Path("results"),
-) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arms(Simulation):
     """Compare successive elimination of arms under pure, Renyi and concentrated DP, by who is trusted.
 
     Each of T users pulls one arm and sends its reward in [0, 1], rounded and noised to an integer modulo m (Chowdhury &
     Zhou 2023). All algorithms see the same instances and rewards. Prints regrets, paired differences, certificates and
-    how many sums wrapped around the ring; writes OUT/arms.npz, .json and .png, over those of an earlier run. Stopped by
-    Ctrl-C, the same command continues where it was.
+    how many sums wrapped around the ring; writes OUT/NAME.npz, .json and .png. Stopped by Ctrl-C or SIGTERM, the same
+    command continues where it was.
 
     Note what epsilon means: pure DP, but for Dist-RDP-SE a Renyi curve of about alpha epsilon^2 / 2 and for Dist-CDP-SE
     zCDP of epsilon^2 / 2. The last columns of the table convert.
 
     For example:
-      fedbandit simulate --family arms
-      fedbandit simulate --family arms --radius exact --epsilon 0.1 0.5 1
-      fedbandit simulate --family arms --algorithms SE Dist-DP-SE --means 0.4 0.5 0.6 --rewards bernoulli
-      fedbandit simulate --family arms --instance hard --horizon 10000000
+      fedbandit simulate arms
+      fedbandit simulate arms --radius exact --epsilon 0.1 0.5 1
+      fedbandit simulate arms --algorithms SE Dist-DP-SE --means 0.4 0.5 0.6 --rewards bernoulli
+      fedbandit simulate arms --instance hard --horizon 10000000
 
     Args:
-        family: of algorithms.
         instance: means drawn uniformly, for every seed: easy in [0.25, 0.75], hard in [0.45, 0.55].
         means: given ones in [0, 1] instead.
         rewards: gaussian is N(mean, 0.1^2) clipped to [0, 1].
-        arms: K (default: 10, or the number of means).
+        arms: K; auto is 10, or the number of means.
         algorithms: which; DP-SE is Sajed & Sheffet's, Shuffle-DP-SE sends very many bits.
-        epsilon: privacy parameters, each > 0.
-        delta: at which the certificates also state (epsilon, delta).
+        epsilon: privacy parameters, each > 0; not with SE alone.
+        delta: at which the certificates also state (epsilon, delta); not with SE alone.
         horizon: T, users.
-        radius: theory is Lemma 2 of the paper; exact comes from the law of the noise (DP-SE keeps its own).
-        scale: s >= 1 of Skellam and discrete Gaussian noise: finer steps, more bits.
-        growth: factor between batch sizes.
+        radius: theory is Lemma 2 of the paper; exact comes from the law of the noise. DP-SE keeps its own.
+        scale: s >= 1 of Skellam and discrete Gaussian noise (Dist-RDP-SE, Dist-CDP-SE): finer steps, more bits.
+        growth: factor between batch sizes. DP-SE keeps its own.
         failure: p, probability parameter of radii and ring.
         seeds: random instances, run together.
-        seed: of the random number generator.
-        out: folder for the results.
+        random_seed: of the random number generator.
     """
-    import fedbandit_jax as fb
 
-    del family
-    check_writable("out", out)
-    horizon = validate.integer("horizon", horizon, at_least=1)
-    validate.within("seed", seed, 0, 2**32 - 1)
-    if not algorithms or len(set(algorithms)) < len(algorithms):
-        raise ValueError(f"algorithms must name at least one, each once, got {' '.join(algorithms) or 'none'}")
-    if not epsilon:
-        raise ValueError("epsilon must name at least one value, got none")
-    if means and instance != "easy":
-        raise ValueError(f"instance must not be given with means, got {instance!r}")
-    world = fb.envs.arms(arms, instance=instance, means=means or None, rewards=rewards)
-    common: dict[str, Any] = dict(growth=growth, scale=scale, failure=failure, delta=delta)
-    algos = []
-    for name in algorithms:
-        mechanism, trust = fb.algos.ELIMINATION[name]
-        own = "theory" if name == "DP-SE" else radius
-        first = None if mechanism == "none" else epsilon[0]
-        algos.append(
-            fb.algos.successive_elimination(epsilon=first, mechanism=mechanism, trust=trust, radius=own, **common)
-        )
-    request = repr((instance, means, rewards, arms, algorithms, epsilon, horizon, radius, *common.values()))
-    which = f"{len(means)} given means" if means else f"{instance} instances"
-    run_and_save(
-        world,
-        algos,
-        grid={"epsilon": epsilon} if any(algo.epsilon is not None for algo in algos) else {},
-        request=request + repr((seeds, seed)),
-        out=out,
-        name="arms",
-        title=f"{which}, {radius} radii, K={world.spec.n_arms}, ε={'/'.join(f'{value:g}' for value in epsilon)}",
-        horizon=horizon,
-        stride="log",
-        n_seeds=seeds,
-        seed=seed,
+    instance: Literal["easy", "hard"] = "easy"
+    means: tuple[float, ...] = ()
+    rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
+    arms: int | Literal["auto"] = "auto"
+    algorithms: tuple[Algorithm, ...] = (
+        *("SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE"),
     )
+    epsilon: tuple[float, ...] = (0.5,)
+    delta: float = 1e-6
+    horizon: int = 1_000_000
+    radius: Literal["theory", "exact"] = "theory"
+    scale: float = 10.0
+    growth: int = 2
+    failure: float = 0.1
+    seeds: int = 20
+    random_seed: int = 0
+    output: Files = dataclasses.field(default_factory=Output)
+
+    def plan(self) -> Plan:
+        """One algorithm for each name."""
+        import fedbandit_jax as fb
+
+        check_values("algorithms", self.algorithms)
+        chosen = set(self.algorithms)
+        private = chosen != {"SE"}
+        self.applies_to("private algorithms", private, "epsilon", "delta")
+        self.applies_to(" and ".join(SCALED), bool(chosen & set(SCALED)), "scale")
+        self.applies_to("algorithms other than DP-SE", chosen != {"DP-SE"}, "radius", "growth")
+        self.applies_to("means that are drawn, not to --means", not self.means, "instance")
+        arms = None if self.arms == "auto" else self.arms
+        world = fb.envs.arms(arms, instance=self.instance, means=self.means or None, rewards=self.rewards)
+        algos = []
+        for name in self.algorithms:
+            mechanism, trust = fb.algos.ELIMINATION[name]
+            algo = fb.algos.SuccessiveElimination(
+                epsilon=None if mechanism == "none" else self.epsilon[0],
+                mechanism=mechanism,
+                trust=trust,
+                radius="theory" if mechanism == "laplace" else self.radius,
+                growth=self.growth,
+                scale=self.scale,
+                failure=self.failure,
+                delta=self.delta,
+            )
+            algos.append(algo)
+        which = f"{len(self.means)} given means" if self.means else f"{self.instance} instances"
+        return Plan(
+            world,
+            algos,
+            name="arms",
+            title=f"{which}, {self.radius} radii: K={world.spec.n_arms}",
+            epsilon=self.epsilon if private else (),
+            stride="log",
+        )

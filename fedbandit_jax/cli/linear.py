@@ -1,56 +1,33 @@
-"""`fedbandit simulate`: federated linear bandits."""
+"""`fedbandit simulate linear`: federated linear bandits, private or not (Zhou & Chowdhury 2024)."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from fedbandit_jax.cli._run import check_budgets, run_and_save
+from fedbandit_jax.cli._run import Adjacency, Files, Output, Plan, Simulation
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
-
-Data = Literal["sphere", "digits", "breast_cancer", "mslr"]
 
 
-def simulate(
-    family: Literal["linear", "fed_ucb", "arms", "clustered"] = "linear",
-    env: Data = "sphere",
-    epsilon: tuple[float, ...] = (1.0,),
-    delta: float = 0.1,
-    adjacency: Literal["replace", "add_remove"] = "replace",
-    horizon: int = 4000,
-    batch: int = 25,
-    agents: int | None = None,
-    arms: int = 100,
-    dim: int = 10,
-    rewards: Literal["bernoulli", "gaussian", "clipped_gaussian"] | None = None,
-    exploration_scale: float = 1.0,
-    seeds: int = 8,
-    seed: int = 0,
-    mslr: Path | None = None,
-    out: Path = Path("results"),
-) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linear(Simulation):
     """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as certified.
 
     Five algorithms see the same users and the same reward noise: FedLinUCB without privacy; Private-FedLinUCB as
     printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1); and three that are certified because
     they act on synchronised statistics only (Algorithm 8): with exactly the noise that the budget needs, with less
     noise for the same guarantee (BLT, and confidence widths that know its law), and the same with secure aggregation.
-    Prints regrets, paired differences and certificates; writes OUT/ENV.npz, .json and .png, over those of an earlier
-    run. Stopped by Ctrl-C, the same command continues where it was.
-
-    `fedbandit simulate --family fed_ucb --help` is about when to synchronise, and networks without a server;
-    `--family arms --help` about multi-armed bandits.
+    Prints regrets, paired differences and certificates; writes OUT/NAME.npz, .json and .png. Stopped by Ctrl-C or
+    SIGTERM, the same command continues where it was.
 
     For example:
       fedbandit simulate
-      fedbandit simulate --family fed_ucb
-      fedbandit simulate --family arms
-      fedbandit simulate --env digits
-      fedbandit simulate --epsilon 0.2 1 5 --seeds 25 --horizon 10000
+      fedbandit simulate linear --env digits
+      fedbandit simulate linear --env mslr --mslr DIR
+      fedbandit simulate linear --epsilon 0.2 1 5 --seeds 25 --horizon 10000
 
     Args:
-        family: of algorithms.
         env: sphere is the paper's synthetic instance; digits and breast_cancer are scikit-learn's data as linear
             bandits; mslr needs --mslr.
         epsilon: privacy budgets, each > 0.
@@ -58,65 +35,78 @@ def simulate(
         adjacency: what one user's change means: replaced by any other user, or removed.
         horizon: T, rounds.
         batch: B, rounds between synchronisations; the last T mod B rounds are never synchronised.
-        agents: M, silos (default: 100 on sphere, 10 on real data).
+        agents: M, silos; auto is 100 on sphere, 10 on real data.
         arms: K, sphere only.
         dim: d, sphere only.
-        rewards: default bernoulli (clipped_gaussian on mslr, whose means can be negative); gaussian rewards, the
+        rewards: auto is bernoulli, but clipped_gaussian on mslr, whose means can be negative; gaussian rewards, the
             paper's, are clipped to [0, 1] inside private statistics.
         exploration_scale: factor on the confidence width.
         seeds: independent repetitions, run together.
-        seed: of the random number generator.
-        mslr: folder of a copy of MSLR-WEB10K.
-        out: folder for the results.
+        random_seed: of the random number generator.
+        mslr: folder of a copy of MSLR-WEB10K, with --env mslr.
     """
-    import fedbandit_jax as fb
 
-    del family
-    check_writable("out", out)
-    check_budgets(epsilon, delta)
-    batch = validate.integer("batch", batch, at_least=1)
-    horizon = validate.integer("horizon", horizon, at_least=batch)
-    validate.within("seed", seed, 0, 2**32 - 1)
-    rewards = rewards or ("clipped_gaussian" if env == "mslr" else "bernoulli")
-    if env == "sphere":
-        world = fb.envs.sphere(100 if agents is None else agents, arms, dim, rewards=rewards)
-        title = f"sphere: M={world.spec.n_agents}, K={arms}, d={dim}"
-    else:
-        if env == "mslr":
-            if mslr is None:
-                raise ValueError("mslr must be the folder of a copy of MSLR-WEB10K when env is 'mslr', got None")
-            table = fb.data.mslr(mslr)
-        else:
-            table = fb.data.classification(env)
-        m = 10 if agents is None else agents
-        world = fb.envs.replay(**table.replay_arguments(), n_agents=m, rewards=rewards)
-        title = f"{table.title}: M={m}, K={world.spec.n_arms}, d={world.spec.dim}"
-    common: dict[str, Any] = dict(batch=batch, exploration_scale=exploration_scale)
-    best: dict[str, Any] = dict(release="blt", regularizer="project", confidence="known_noise", **common)
-    budget = fb.privacy.Budget(epsilon[0], delta, adjacency)
-    algos = [
-        fb.algos.fed_lin_ucb(**common),
-        fb.algos.private_fed_lin_ucb(
-            budget, calibration="theorem", lazy=False, name="Private-FedLinUCB, Alg. 1 + Thm 5.1", **common
-        ),
-        fb.algos.private_fed_lin_ucb(budget, name="Private-FedLinUCB, Alg. 8 + exact noise", **common),
-        fb.algos.private_fed_lin_ucb(budget, name="Private-FedLinUCB, BLT noise", **best),
-        fb.algos.private_fed_lin_ucb(budget, name="Private-FedLinUCB, secure aggregation", trust="secagg", **best),
-    ]
-    budgets = f"ε={'/'.join(f'{value:g}' for value in epsilon)}, δ={delta:g}"
-    request = repr((env, epsilon, delta, adjacency, horizon, batch, agents, arms, dim, rewards))
-    request += repr((exploration_scale, seeds, seed))
-    notes = f"The last {horizon % batch} of {horizon} rounds came after the last synchronisation."
-    run_and_save(
-        world,
-        algos,
-        grid={"epsilon": epsilon},
-        request=request,
-        out=out,
-        name=env,
-        title=f"{title}, {budgets}",
-        notes=notes if horizon % batch else "",
-        horizon=horizon,
-        n_seeds=seeds,
-        seed=seed,
-    )
+    flag_of: ClassVar = {"path": "mslr", "schedule": "batch"}
+
+    env: Literal["sphere", "digits", "breast_cancer", "mslr"] = "sphere"
+    epsilon: tuple[float, ...] = (1.0,)
+    delta: float = 0.1
+    adjacency: Adjacency = "replace"
+    horizon: int = 4000
+    batch: int = 25
+    agents: int | Literal["auto"] = "auto"
+    arms: int = 100
+    dim: int = 10
+    rewards: Literal["auto", "bernoulli", "gaussian", "clipped_gaussian"] = "auto"
+    exploration_scale: float = 1.0
+    seeds: int = 8
+    random_seed: int = 0
+    mslr: Path | None = None
+    output: Files = dataclasses.field(default_factory=Output)
+
+    def plan(self) -> Plan:
+        """Five algorithms."""
+        import fedbandit_jax as fb
+
+        self.applies_to("--env sphere", self.env == "sphere", "arms", "dim")
+        self.applies_to("--env mslr", self.env == "mslr", "mslr")
+        batch = validate.integer("batch", self.batch, at_least=1)
+        horizon = validate.integer("horizon", self.horizon, at_least=batch)
+        budget, *_ = [fb.privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]
+        world, title = self._world()
+        private, mechanism, scale = fb.algos.private_fed_lin_ucb, fb.privacy.Mechanism, self.exploration_scale
+        sharp = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=scale)
+        common: dict[str, Any] = dict(schedule=batch, exploration=fb.algos.UCB(exploration_scale=scale))
+        best = {**common, "exploration": sharp}
+        printed = mechanism(budget, calibration="theorem")
+        blt, secagg = mechanism(budget, release="blt"), mechanism(budget, release="blt", trust="secagg")
+        late = horizon % batch
+        return Plan(
+            world,
+            [
+                fb.algos.fed_lin_ucb(**common),
+                private(printed, learns_in_batch=True, name="Private-FedLinUCB, Alg. 1 + Thm 5.1", **common),
+                private(budget, name="Private-FedLinUCB, Alg. 8 + exact noise", **common),
+                private(blt, name="Private-FedLinUCB, BLT noise", **best),
+                private(secagg, name="Private-FedLinUCB, secure aggregation", **best),
+            ],
+            name=self.env,
+            title=f"{title}: M={world.spec.n_agents}, K={world.spec.n_arms}, d={world.spec.dim}",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            notes=f"The last {late} of {horizon} rounds came after the last synchronisation." if late else "",
+        )
+
+    def _world(self) -> tuple[Any, str]:
+        """The environment, and what to call it."""
+        import fedbandit_jax as fb
+
+        sphere, mslr = self.env == "sphere", self.env == "mslr"
+        agents = self.agents if self.agents != "auto" else 100 if sphere else 10
+        rewards = self.rewards if self.rewards != "auto" else "clipped_gaussian" if mslr else "bernoulli"
+        if sphere:
+            return fb.envs.sphere(agents, self.arms, self.dim, rewards=rewards), "sphere"
+        if mslr and self.mslr is None:
+            raise ValueError("mslr must be the folder of a copy of MSLR-WEB10K with --env mslr, got none")
+        table = fb.data.mslr(self.mslr) if self.mslr else fb.data.classification(self.env)
+        return fb.envs.replay(**table.replay_arguments(), n_agents=agents, rewards=rewards), table.title

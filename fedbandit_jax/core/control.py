@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedbandit_jax.core.backend import on_cpu
+
 T = TypeVar("T")
 
 
@@ -69,7 +71,7 @@ def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
     XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same again. A loop
     of one turn, which XLA cannot know from k, keeps them apart; one complex array keeps them together.
     """
-    if jax.default_backend() != "cpu":
+    if not on_cpu():
         first, second = draw()
         return first, second
     start = k, jnp.zeros(jax.eval_shape(draw)[0].shape, jnp.complex64)

@@ -4,6 +4,9 @@ Layout. Contexts arrive as (M, K, d). What is kept between rounds has the agents
 the last axis is the vector lane, and a sum of products over d unrolled in Python becomes one fused loop, ten times
 faster than a batched contraction. Above `UNROLL_DIM` features contractions are matrix products, and the inverses are
 (A, d, d) instead. A is M, or 1 when all agents share the same statistics (it broadcasts).
+
+Every matrix product asks for `precision="highest"`: a GPU would round its factors to 10 bits (TF32). A test looks for
+products that do not.
 """
 
 from typing import NamedTuple
@@ -11,7 +14,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedbandit_jax.core.backend import on_cpu
+
 UNROLL_DIM = 16
+NOWHERE = 2**30  # an arm that no environment has
 
 
 class Posterior(NamedTuple):
@@ -32,8 +38,8 @@ def solve_det(gram: Array, bias: Array) -> tuple[Posterior, Array, Array]:
     factor = jnp.linalg.cholesky(gram)
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
-    inverse = jnp.einsum("aki,akj->aij", half, half)
-    theta = jnp.einsum("aij,aj->ia", inverse, bias)
+    inverse = jnp.einsum("aki,akj->aij", half, half, precision="highest")
+    theta = jnp.einsum("aij,aj->ia", inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
     log_det = 2 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
     return Posterior(inverse if _wide(theta) else jnp.moveaxis(inverse, 0, 2), theta), log_det, ok
@@ -67,7 +73,8 @@ def _dot(a: Array, b: Array) -> Array:
 def inner(contexts: Array, theta: Array) -> Array:
     """<x, theta> of every arm: contexts (M, K, d), theta (d, A) -> (K, M)."""
     if _wide(theta):
-        return jnp.einsum("mkd,dm->km", contexts, jnp.broadcast_to(theta, (len(theta), len(contexts))))
+        theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
+        return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
     return _dot(_features_first(contexts), theta[:, None, :])
 
 
@@ -75,7 +82,7 @@ def width_sq(contexts: Array, inverse: Array) -> Array:
     """x' V^-1 x of every arm: contexts (M, K, d), inverse as in `Posterior` -> (K, M)."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
-        image = contexts @ (inverse[0] if len(inverse) == 1 else inverse)
+        image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
         return (image * contexts).sum(-1).T
     x = _features_first(contexts)
     total = jnp.zeros((), contexts.dtype)
@@ -97,11 +104,17 @@ def take(contexts: Array, arms: Array) -> Array:
 def first_argmax(scores: Array) -> Array:
     """Index of the largest score over the leading axis, lowest index on ties: (K, M) -> (M,) int32.
 
-    Two vectorised reductions, ten times faster than `jnp.argmax` on CPU.
+    Where a score is not a number there is no largest, and the index is `NOWHERE`, an arm that no environment has.
+
+    On a CPU two vectorised reductions, ten times faster than `jnp.argmax`. Elsewhere `jnp.argmax`: XLA:GPU takes the
+    two reductions for a softmax and does not finish fusing all that comes before them.
     """
-    best = scores.max(0)
-    index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-    return jnp.where(scores == best, index, jnp.int32(2**30)).min(0)
+    if on_cpu():
+        index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+        return jnp.where(scores == scores.max(0), index, jnp.int32(NOWHERE)).min(0)
+    index = jnp.argmax(scores, 0).astype(jnp.int32)  # of the first that is not a number, if there is one
+    largest = jnp.take_along_axis(scores, index[None], 0)[0]
+    return jnp.where(jnp.isnan(largest), jnp.int32(NOWHERE), index)
 
 
 class Gain(NamedTuple):
@@ -120,7 +133,7 @@ def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
     compute it again for each of K arms.
     """
     if _wide(x):
-        image = jnp.einsum("mde,em->dm", posterior.inverse, x)
+        image = jnp.einsum("mde,em->dm", posterior.inverse, x, precision="highest")
     else:
         image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
     leverage = _dot(image, x)

@@ -51,3 +51,27 @@ def pytree(cls: T) -> T:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+_SEALED: set[type] = set()
+
+
+def sealed(cls: T) -> T:
+    """Mark a class whose privacy proof is about its code as it is written: a subclass is not sealed.
+
+    A guarantee is read from sealed objects only. Whoever overrides a method, or wraps an object in another, has made
+    something of which nothing is proved.
+
+    >>> @sealed
+    ... class Loop: ...
+    >>> class Changed(Loop): ...
+    >>> is_sealed(Loop()), is_sealed(Changed())
+    (True, False)
+    """
+    _SEALED.add(cls)
+    return cls
+
+
+def is_sealed(value: Any) -> bool:
+    """Is this an object of a sealed class itself, and not of a subclass?"""
+    return type(value) in _SEALED

@@ -24,10 +24,16 @@ class Wide(NamedTuple):
 def of(value: Any) -> Wide:
     """Python integers (or an array or nested sequence of them) in [-2^63, 2^64), on the host.
 
+    Raises:
+        ValueError: a number outside that range, or one that is not whole.
+
     >>> of(2**32 + 7)
     Wide(high=array(1, dtype=uint32), low=array(7, dtype=uint32))
     """
     array = np.asarray(value, dtype=object)
+    for v in array.flat:
+        if int(v) != v or not -(2**63) <= v < 2**64:
+            raise ValueError(f"a 64-bit integer must be a whole number in [-2^63, 2^64), got {v}")
     words = [[(int(v) >> shift) & 0xFFFFFFFF for v in array.flat] for shift in (32, 0)]
     return Wide(*(np.array(word, np.uint32).reshape(array.shape) for word in words))  # pyright: ignore[reportArgumentType]
 
@@ -76,6 +82,8 @@ def where(condition: Array, a: Wide, b: Wide) -> Wide:
 
 def shift_left(a: Wide, bits: int) -> Wide:
     """a 2^bits modulo 2^64, 0 <= bits < 32."""
+    if not 0 <= bits < 32:
+        raise ValueError(f"bits must be in [0, 32), got {bits}")
     if bits == 0:
         return a
     return Wide((a.high << bits) | (a.low >> (32 - bits)), a.low << bits)
@@ -102,7 +110,9 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 
 
 def total(x: Array) -> Wide:
-    """Sum over the last axis of uint32 numbers, each at most 2^25; exact for fewer than 2^22 of them."""
+    """Sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25."""
+    if x.shape[-1] >= 2**22:
+        raise ValueError(f"x must have fewer than 2^22 numbers to add up, got {x.shape[-1]:,}")
     short = -x.shape[-1] % _ROW
     rows = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
     rows = rows.reshape(*x.shape[:-1], -1, _ROW).sum(-1, dtype=jnp.uint32)
@@ -113,6 +123,8 @@ def total(x: Array) -> Wide:
 
 def add_up(x: Wide) -> Wide:
     """Sum over the last axis, of at most 2^16 numbers, modulo 2^64."""
+    if x.low.shape[-1] > 2**16:
+        raise ValueError(f"x must have at most 2^16 numbers to add up, got {x.low.shape[-1]:,}")
     limbs = [half.sum(-1, dtype=jnp.uint32) for word in (x.low, x.high) for half in (word & 0xFFFF, word >> 16)]
     result = Wide(jnp.zeros_like(limbs[0]), limbs[0])
     for place, limb in enumerate(limbs[1:], 1):

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
+from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.engine.layout import OneByOne, SideBySide
 from fedbandit_jax.engine.process import Process
@@ -37,7 +38,7 @@ def run(
 ) -> Curves:
     """Run processes of one structure (see `signature`) for every key, and record the rounds `at`, 1, 2, ..., rising."""
     clock = processes[0]
-    play = (OneByOne if clock.alone and jax.default_backend() == "cpu" else SideBySide)(processes, keys)
+    play = (OneByOne if clock.alone and on_cpu() else SideBySide)(processes, keys)
     worlds, states = play.init()
     fingerprint += type(play).__name__  # which states a checkpoint holds
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
 CACHE_BYTES = 2**20  # of a usual second-level cache
@@ -89,7 +90,7 @@ def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | No
 
 def options() -> dict[str, Any] | None:
     """XLA:CPU splits 512-bit registers in half by default; fused float loops gain a factor of two from whole ones."""
-    return {"xla_cpu_prefer_vector_width": 512} if jax.default_backend() == "cpu" else None
+    return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
 
 
 class _Layout(NamedTuple):
@@ -147,7 +148,7 @@ def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> i
     A divisor of their number, so that nothing remains: XLA:CPU would compile the remainder again, and run it beside the
     rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
     """
-    if jax.default_backend() != "cpu":
+    if not on_cpu():
         return n_seeds
     bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds + workspace
     most = max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import platform
 import re
 import subprocess
 import time
+import types
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -44,13 +46,83 @@ def describe(value: Any) -> Any:
 
 
 def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
-    """Equal for runs that must give the same numbers: same configuration, versions and traced program."""
+    """Equal for runs that must give the same numbers under the same code.
+
+    It covers the configuration, versions, the traced program, every number that is bound into it, and the code of all
+    classes that the process is made of, wherever they come from: also of what they do on the host, such as saying what
+    a run proves.
+    """
     digest = hashlib.sha256(json.dumps([config, versions()], sort_keys=True).encode())
     for process in processes:
         key = jax.random.key(0)
-        jaxpr = str(jax.make_jaxpr(process.step)(key, *process.init(key), 0))
-        digest.update(re.sub(r" at 0x[0-9a-f]+", "", jaxpr).encode())
+        program = jax.make_jaxpr(process.step)(key, *process.init(key), 0)
+        leaves, structure = jax.tree.flatten(process)
+        account = [_nameless(str(program)), *map(_number, (*program.consts, *leaves)), *_written(structure)]
+        digest.update("\n".join(account).encode())
     return digest.hexdigest()
+
+
+def _nameless(text: str) -> str:
+    """Without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def _number(leaf: Any) -> str:
+    """Dtype, shape and digest of a number or an array, or of the words of keys."""
+    keys = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return repr(describe(np.atleast_1d(np.asarray(jax.random.key_data(leaf) if keys else leaf))))
+
+
+def _written(structure: Any) -> list[str]:
+    """The code of the classes of all nodes of a tree, of what their static fields hold, and of their base classes."""
+    found: dict[str, str] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, types.FunctionType):
+            found[f"{value.__module__}.{value.__qualname__}"] = repr(_code(value))
+        for cls in (value if isinstance(value, type) else type(value)).__mro__:
+            if cls.__module__ not in _TRUSTED:
+                found[f"{cls.__module__}.{cls.__qualname__}"] = repr(_code(vars(cls)))
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        for part in value if isinstance(value, (tuple, list, set, frozenset)) else ():
+            add(part)
+
+    def walk(node: Any) -> None:
+        if node.node_data() is not None:  # no leaf
+            for value in node.node_data():  # its class and its static fields
+                add(value)
+            for child in node.children():
+                walk(child)
+
+    walk(structure)
+    return [f"{name} {code}" for name, code in sorted(found.items())]
+
+
+_TRUSTED = ("builtins", "typing", "enum", "numpy", "abc", "collections")
+_INCIDENTAL = ("__dict__", "__weakref__", "__doc__", "__annotations__", "__firstlineno__", "__static_attributes__")
+
+
+def _code(value: Any) -> Any:
+    """What functions do, whatever they are wrapped in, and the plain values beside them: the same in every process."""
+    if isinstance(value, Mapping):
+        return sorted((str(name), repr(_code(part))) for name, part in value.items() if name not in _INCIDENTAL)
+    if isinstance(value, (tuple, list)):
+        return [_code(part) for part in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(_code(part)) for part in value)
+    if isinstance(value, types.CodeType):
+        return value.co_code.hex(), value.co_names, value.co_varnames, _code(value.co_consts)
+    if isinstance(value, property):
+        return [_code(part) for part in (value.fget, value.fset, value.fdel)]
+    function = inspect.unwrap(getattr(value, "__func__", getattr(value, "func", value)))
+    if isinstance(function, types.FunctionType):
+        return _code(function.__code__), _code(function.__defaults__), _code(function.__kwdefaults__)
+    if isinstance(value, (np.ndarray, jax.Array)) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return _nameless(repr(describe(value)))
+    return repr(value) if isinstance(value, (bool, int, float, complex, str, bytes, type(None))) else str(type(value))
 
 
 def versions() -> dict[str, str]:

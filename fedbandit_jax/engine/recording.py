@@ -74,11 +74,11 @@ class RoundRecord(Record):
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundRecord:
-        """Regret (steps, S, C, B), of which a step of n < B rounds uses the first n."""
-        regret = np.asarray(metrics.regret)
-        keep = (np.arange(regret.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
-        steps, seeds, configs, width = regret.shape
-        per_round = np.transpose(regret, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
+        """Gaps (steps, S, C, B), of which a step of n < B rounds uses the first n."""
+        gap = np.asarray(metrics.gap)
+        keep = (np.arange(gap.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
+        steps, seeds, configs, width = gap.shape
+        per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         played, old = int(self.arrays.get("rounds", 0)), self.arrays
         total = old.get("total", np.zeros((configs, seeds)))
         curve = total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
@@ -123,23 +123,23 @@ class StretchRecord(Record):
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
     def add(self, metrics: Metrics, lengths: Sequence[None]) -> StretchRecord:
-        """Regret and rounds (steps, S, C, P)."""
+        """Gaps and rounds (steps, S, C, P)."""
         del lengths
-        regret, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
-                          for x in (metrics.regret, metrics.rounds))  # fmt: skip
+        gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
+                       for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)
-        total = self.arrays.get("total", 0) + (regret * rounds).sum((2, 3))
+        total = self.arrays.get("total", 0) + (gap * rounds).sum((2, 3))
         return self._next(names, {
             "total": total,
             "status": self.arrays.get("status", 0) | _status(metrics.report),
-            "regret": self._joined("regret", regret),
+            "gap": self._joined("gap", gap),
             "rounds": self._joined("rounds", rounds),
             "counts": self._joined("counts", counts),
         })  # fmt: skip
 
     def curves(self) -> Curves:
         """See `Record`."""
-        slopes, rounds, counts = (self.arrays[name] for name in ("regret", "rounds", "counts"))
+        slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
         at, reached = self.at, int(rounds.sum((2, 3)).min())
         if reached < at[-1]:
             raise ValueError(f"n_batches must be enough for {at[-1]} users with one arm, a run ended after {reached}")

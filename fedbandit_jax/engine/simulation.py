@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +18,11 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine import process as clocks
+from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.provenance import describe, fingerprint, provenance
 from fedbandit_jax.engine.recording import Curves
-from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status, certify
 from fedbandit_jax.report.results import Result
 
 RECORDS, LOG_RECORDS = 10_000, 400  # of a curve, at most, unless asked for
@@ -86,7 +86,7 @@ def simulate(
         raise TypeError(f"algo must be an fb.Algorithm, got {algo!r}")
     run = _run(
         env,
-        {algo.name: algo},
+        {algo.name: Configuration(algo, {"algorithm": algo.name})},
         horizon=horizon,
         key=key,
         n_seeds=n_seeds,
@@ -137,30 +137,9 @@ def sweep(
         >>> result.labels
         ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
     """
-    if isinstance(algos, Algorithm):
-        raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
-    if not isinstance(algos, Mapping):
-        names = [getattr(algo, "name", repr(algo)) for algo in algos]
-        if len(set(names)) < len(names):
-            raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
-        algos = dict(zip(names, algos))
-    if not algos:
-        raise ValueError("algos must name at least one algorithm, got none")
-    for label, algo in algos.items():
-        if not isinstance(algo, Algorithm):
-            raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
-        if not isinstance(label, str):
-            raise TypeError(f"algos must have strings for labels, got {label!r}")
-    values = _grid_values(algos, grid or {})
-    labelled: dict[str, Algorithm] = {}
-    for label, algo in algos.items():
-        for name, variant in _expand(label, algo, values):
-            if name in labelled:
-                raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
-            labelled[name] = variant
     run = _run(
         env,
-        labelled,
+        expand(algos, grid or {}),
         horizon=horizon,
         key=key,
         n_seeds=n_seeds,
@@ -171,34 +150,9 @@ def sweep(
     return _raise_if_bad(run, throw)
 
 
-def _grid_values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Checked values of every parameter, as Python objects."""
-    if not isinstance(grid, Mapping):
-        raise TypeError(f"grid must map parameters to values, got {grid!r}")
-    checked = {}
-    for name, values in grid.items():
-        if not any(name in algo.parameters() for algo in algos.values()):
-            raise ValueError(f"grid names {name!r}, which no algorithm here has")
-        listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
-        listed = [value.item() if hasattr(value, "item") else value for value in listed]
-        if not listed:
-            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
-        if any(a == b for a, b in itertools.combinations(listed, 2)):
-            raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
-        checked[name] = listed
-    return checked
-
-
-def _expand(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Algorithm]]:
-    """All combinations of the parameters that this algorithm has, labelled by those with several values."""
-    mine = {name: values for name, values in grid.items() if name in algo.parameters()}
-    for values in itertools.product(*mine.values()):
-        point = dict(zip(mine, values))
-        varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
-        yield (f"{label}({varied})" if varied else label), (algo.replace(**point) if point else algo)
-
-
-def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> Result:
+def _run(
+    env, configurations: dict[str, Configuration], *, horizon, key, n_seeds, stride, progress, checkpoint
+) -> Result:
     horizon = validate.integer("horizon", horizon, at_least=1)
     n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
     at = _recorded(horizon, stride)
@@ -209,16 +163,17 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
         if Path(checkpoint).is_dir():
             raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
-    processes = {label: _process(env, label, algo, horizon) for label, algo in algos.items()}
+    processes = {label: _process(env, label, one.algo, horizon) for label, one in configurations.items()}
     config = {
         "environment": {**describe(env), "spec": describe(env.spec)},  # which may be an attribute of its class
-        "algorithms": {label: describe(algo) for label, algo in algos.items()},
+        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
+        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
         "horizon": horizon,
         "n_seeds": n_seeds,
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
-    certificates = {label: algo.certificate(env.spec, horizon) for label, algo in algos.items()}
+    certificates = {label: certify(process.algo) for label, process in processes.items()}
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_seeds))
 
     groups: dict[Any, list[str]] = {}
@@ -228,7 +183,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
     bar = tqdm(
-        total=len(algos) * n_seeds * horizon,
+        total=len(processes) * n_seeds * horizon,
         unit=" rounds",
         unit_scale=True,
         desc="simulate",
@@ -252,7 +207,7 @@ def _run(env, algos, *, horizon, key, n_seeds, stride, progress, checkpoint) -> 
         absent[kind] = {name: np.full((n_seeds, len(at)), value) for name in names}
     uniform = (
         curves._replace(**{kind: {**nothing, **getattr(curves, kind)} for kind, nothing in absent.items()})
-        for curves in map(by_label.__getitem__, algos)
+        for curves in map(by_label.__getitem__, processes)
     )
     stacked = jax.tree.map(lambda *curves: np.stack(curves), *uniform)
     return Result(
@@ -285,6 +240,11 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Pro
     bound = algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
         raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
+    if getattr(bound, "spec", env.spec) != env.spec:
+        raise ValueError(
+            f"algorithm {label!r} was bound to another environment, with {bound.spec}, got {env.spec}: give the "  # pyright: ignore
+            "algorithm as it was before `bind`"
+        )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         if not all(
@@ -306,7 +266,7 @@ def _raise_if_bad(result: Result, throw: bool) -> Result:
              if result[label].status.any()]  # fmt: skip
     flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
     raise SimulationError(
-        f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. The exception's .result "
-        "holds all curves; throw=False returns them.",
+        f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. "
+        f"{' '.join(flags.sentences())} The exception's .result holds all curves; throw=False returns them.",
         result,
     )

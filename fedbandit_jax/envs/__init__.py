@@ -4,7 +4,7 @@ from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
 from fedbandit_jax.envs.clustered import Clustered as Clustered
 from fedbandit_jax.envs.clustered import clustered as clustered
-from fedbandit_jax.envs.community import Community as Community
+from fedbandit_jax.envs.community import UserTable as UserTable
 from fedbandit_jax.envs.community import community as community
 from fedbandit_jax.envs.gap import Gap as Gap
 from fedbandit_jax.envs.gap import gap as gap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +23,27 @@ def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
     return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
 
 
-def answer(key: Array, thetas: Array, offered: Round, arms: Array, law: RewardLaw) -> Feedback:
-    """Reward of the item shown to the user who came, and its regret."""
-    assert offered.user is not None
-    means = offered.contexts[0] @ thetas[offered.user[0]]
-    return law.feedback(key, means.max(), means[arms])
+class UserWorld(NamedTuple):
+    """One seed's users."""
+
+    thetas: Array  # (n, d) preference vector of every user
+    cluster: Array  # (n,) int32 in 0 ... m - 1
+
+
+class KnownUsers:
+    """What environments do whose users have the preference vectors of a `UserWorld`."""
+
+    rewards: RewardLaw
+
+    def pull(self, key: Array, world: UserWorld, offered: Round, arms: Array) -> Feedback:
+        """Reward of the item shown to the user who came, and its gap."""
+        assert offered.user is not None
+        means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
+        return self.rewards.feedback(key, means.max(), means[arms])
+
+    def clusters(self, world: UserWorld) -> Array:
+        """The true cluster of every user."""
+        return world.cluster
 
 
 def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,23 +11,16 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._arrivals import answer, arrive, cumulative, population
+from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.interfaces import Round, Spec
 
 SMALLEST_GAP = 1e-3  # between preference vectors that float32 can tell apart after any horizon
 TRIES = 100  # of every seed, for preference vectors that are `gap` apart
 
 
-class World(NamedTuple):
-    """One seed's users."""
-
-    thetas: Array  # (n, d) preference vector of every user
-    cluster: Array  # (n,) int32 in 0 ... m - 1
-
-
 @struct.pytree
-class Clustered:
+class Clustered(KnownUsers):
     """See `clustered`."""
 
     arrivals: Array | np.ndarray  # (n,) cumulative probabilities of who comes
@@ -37,7 +29,7 @@ class Clustered:
     n_clusters: int = struct.static()
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> World:
+    def init(self, key: Array) -> UserWorld:
         """Draw m preference vectors, and deal the users out to them."""
         n, m, d = self.spec.n_users, self.n_clusters, self.spec.dim
 
@@ -50,22 +42,14 @@ class Clustered:
         wide = apart >= self.gap
         best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))  # the first that will do, or the widest
         cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
-        return World(centres[best][cluster], cluster)
+        return UserWorld(centres[best][cluster], cluster)
 
-    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+    def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
         """The user of round t and K fresh items."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         contexts = _vectors(items, self.spec.n_arms, self.spec.dim)
         return Round(contexts[None], user=arrive(who, self.arrivals)), world
-
-    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
-        """The user's answer."""
-        return answer(key, world.thetas, offered, arms, self.rewards)
-
-    def clusters(self, world: World) -> Array:
-        """The true clusters."""
-        return world.cluster
 
 
 def _vectors(key: Array, n: int, dim: int) -> Array:
@@ -79,7 +63,7 @@ def _check_gap(gap: float, n_clusters: int, dim: int) -> None:
     """One in ten draws must have it: then `TRIES` of them fail in 3 of 10^5 seeds, which have the widest they saw."""
     u = np.random.default_rng(0).standard_normal((300, n_clusters, dim - 1))
     u /= np.linalg.norm(u, axis=-1, keepdims=True)
-    apart = np.sqrt(np.maximum(1 - u @ u.transpose(0, 2, 1) + 2 * np.eye(n_clusters), 0)).min((1, 2))
+    apart = np.sqrt(np.maximum(1 - np.matmul(u, u.transpose(0, 2, 1)) + 2 * np.eye(n_clusters), 0)).min((1, 2))
     most = float(np.sort(apart)[-len(apart) // 10])
     if n_clusters > 1 and most < gap:
         raise ValueError(

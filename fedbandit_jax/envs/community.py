@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +10,13 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._arrivals import answer, arrive, cumulative, population
+from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
-from fedbandit_jax.interfaces import Feedback, Round, Spec
-
-
-class World(NamedTuple):
-    """One seed's users: who sits at which server is all that differs."""
-
-    thetas: Array  # (n, d)
-    cluster: Array  # (n,) int32
+from fedbandit_jax.interfaces import Round, Spec
 
 
 @struct.pytree
-class Community:
+class UserTable(KnownUsers):
     """See `community`."""
 
     items: Array | np.ndarray  # (N, d)
@@ -35,25 +27,17 @@ class Community:
     n_clusters: int = struct.static()
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> World:
+    def init(self, key: Array) -> UserWorld:
         """Users come to servers at random."""
         order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
-        return World(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
+        return UserWorld(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
 
-    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+    def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
         """The user of round t and K items, each drawn from all of them."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         which = jax.random.randint(items, (self.spec.n_arms,), 0, len(self.items))
         return Round(jnp.asarray(self.items)[which][None], user=arrive(who, self.arrivals)), world
-
-    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
-        """The user's answer."""
-        return answer(key, world.thetas, offered, arms, self.rewards)
-
-    def clusters(self, world: World) -> Array:
-        """The clusters given, by user of this seed."""
-        return world.cluster
 
 
 def community(
@@ -66,7 +50,7 @@ def community(
     arrivals: str | Sequence[float] | np.ndarray = "uniform",
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
-) -> Community:
+) -> UserTable:
     """Users and items of a table: one user comes each round and is offered K items, drawn uniformly with replacement.
 
     The mean reward of item x for user i is <x, thetas[i]>. Each seed deals the users out to servers anew.
@@ -105,7 +89,7 @@ def community(
         raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
     n, servers, m = population(len(thetas), n_servers, len(used))
     law = reward_law(rewards, noise_std)
-    means = items @ thetas.T
+    means = np.matmul(items, thetas.T)
     if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
         raise ValueError(
             f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
@@ -120,7 +104,7 @@ def community(
         n_users=n,
         n_servers=servers,
     )
-    return Community(
+    return UserTable(
         items=items,
         thetas=thetas,
         cluster=labels.astype(np.int32),

@@ -15,7 +15,7 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 LARGEST = 0.3  # gap: the best mean reaches 0.7 + gap <= ||x|| ||theta*|| <= 1
 
 
-class World(NamedTuple):
+class GapWorld(NamedTuple):
     """One seed's instance."""
 
     theta: Array  # (d,)
@@ -29,13 +29,13 @@ class Gap:
     rewards: RewardLaw
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> World:
+    def init(self, key: Array) -> GapWorld:
         """Draw theta*."""
         g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
-        return World(norm * g * lax.rsqrt((g * g).sum()))
+        return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
-    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+    def observe(self, key: Array, world: GapWorld, t: Array) -> tuple[Round, GapWorld]:
         """K feature vectors for each of the M users of round t, the best at a random position."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
@@ -55,7 +55,7 @@ class Gap:
         tail = along * last - across * jnp.where(last < 0, -1, 1)
         return Round(ridge.from_features_first(jnp.concatenate([head, tail[None]]))), world
 
-    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Array, world: GapWorld, offered: Round, arms: Array) -> Feedback:
         """Rewards of the arms played."""
         means = ridge.inner(offered.contexts, world.theta[:, None])
         return self.rewards.feedback(key, means.max(0), jnp.take_along_axis(means, arms[None], axis=0)[0])

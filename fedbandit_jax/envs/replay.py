@@ -14,7 +14,7 @@ from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
-class World(NamedTuple):
+class ReplayWorld(NamedTuple):
     """One seed's instance: nothing is random but who arrives and what they answer."""
 
     theta: Array  # (d,)
@@ -31,12 +31,12 @@ class Replay:
     rewards: RewardLaw
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> World:
+    def init(self, key: Array) -> ReplayWorld:
         """The same parameter for every seed."""
         del key
-        return World(jnp.asarray(self.theta))
+        return ReplayWorld(jnp.asarray(self.theta))
 
-    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+    def observe(self, key: Array, world: ReplayWorld, t: Array) -> tuple[Round, ReplayWorld]:
         """Each agent draws one of its own queries uniformly."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
@@ -49,7 +49,7 @@ class Replay:
         mask = jnp.arange(k) < jnp.asarray(self.counts)[query][:, None]
         return Round(rows, mask), world
 
-    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Array, world: ReplayWorld, offered: Round, arms: Array) -> Feedback:
         """Rewards of the documents shown."""
         means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
@@ -107,7 +107,7 @@ def replay(
     if n_agents > len(sizes):
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
     law = reward_law(rewards, noise_std)
-    means = features @ theta
+    means = np.matmul(features, theta)
     if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
         raise ValueError(
             f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"

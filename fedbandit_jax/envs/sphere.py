@@ -13,7 +13,7 @@ from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
-class World(NamedTuple):
+class SphereWorld(NamedTuple):
     """One seed's instance; contexts and their means only when they are fixed."""
 
     theta: Array  # (d,)
@@ -28,23 +28,23 @@ class Sphere:
     rewards: RewardLaw
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> World:
+    def init(self, key: Array) -> SphereWorld:
         """Draw theta*, and the contexts if they are fixed."""
         d = self.spec.dim
         u = random.normal(random.stream(key, "theta"), (d - 1,))
         theta = jnp.append(u * lax.rsqrt(2 * (u * u).sum()), jnp.float32(math.sqrt(0.5)))
         if not self.spec.fixed_contexts:
-            return World(theta, None, None)
+            return SphereWorld(theta, None, None)
         features = self._features(random.stream(key, "contexts"))
-        return World(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
+        return SphereWorld(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
 
-    def observe(self, key: Array, world: World, t: Array) -> tuple[Round, World]:
+    def observe(self, key: Array, world: SphereWorld, t: Array) -> tuple[Round, SphereWorld]:
         """K feature vectors for each of the M users of round t."""
         del t
         features = self._features(key) if world.features is None else world.features
         return Round(ridge.from_features_first(features)), world
 
-    def pull(self, key: Array, world: World, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Array, world: SphereWorld, offered: Round, arms: Array) -> Feedback:
         """Rewards of the arms played."""
         means = ridge.inner(offered.contexts, world.theta[:, None]) if world.means is None else world.means
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]

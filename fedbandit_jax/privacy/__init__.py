@@ -1,4 +1,4 @@
-"""Privacy: budgets, exact accounting, continual-release mechanisms, protocols, certificates, audits."""
+"""Privacy: budgets, exact accounting, continual-release mechanisms, trust models, integer sums, certificates."""
 
 from fedbandit_jax.certificate import Certificate as Certificate
 from fedbandit_jax.privacy.accounting import events as events
@@ -10,11 +10,13 @@ from fedbandit_jax.privacy.accounting.events import compose as compose
 from fedbandit_jax.privacy.accounting.events import returning as returning
 from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.budget import Budget as Budget
+from fedbandit_jax.privacy.calibration import Calibration as Calibration
+from fedbandit_jax.privacy.calibration import calibrate as calibrate
+from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
-from fedbandit_jax.privacy.integers.mechanisms import Mechanism as Mechanism
+from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Release as Release
-from fedbandit_jax.privacy.trust.calibration import TRUST as TRUST
-from fedbandit_jax.privacy.trust.calibration import Calibration as Calibration
-from fedbandit_jax.privacy.trust.calibration import calibrate as calibrate
-from fedbandit_jax.privacy.trust.calibration import epsilon_of as epsilon_of
+from fedbandit_jax.privacy.trust import TRUST as TRUST
+from fedbandit_jax.privacy.trust import GaussianTrust as GaussianTrust
+from fedbandit_jax.privacy.trust import Trust as Trust

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from types import MappingProxyType
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 
 # sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise
 # std on every entry of bias and covariance (spec: joint sensitivity; attained at <x, x'> = -1/2, y = y' = 1).
-JOINT_SENSITIVITY_SQ = {"replace": 4.5, "add_remove": 2.0}
+JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "add_remove": 2.0})
 # The same for the joint matrix [x y]'[x y] without its last entry y^2, in units of the noise on (N + N') / sqrt 2, N
 # iid: ||d bias||^2 + ||d covariance||_F^2 / 2 (attained at x' = -x, y = y' = 1).
-MATRIX_SENSITIVITY_SQ = {"replace": 4.0, "add_remove": 1.5}
+MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "add_remove": 1.5})
 MAX_NORM = 1 + 1e-6  # what float32 makes of unit vectors; the noise that runs is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",

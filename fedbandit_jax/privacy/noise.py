@@ -208,3 +208,8 @@ def _digits(scale: Array | float, shape: Shape) -> Array:
 def _column(length: int, ndim: int) -> Array:
     """0, 1, .. along a new leading axis, before `ndim` others."""
     return jnp.arange(length).reshape(length, *[1] * ndim)
+
+
+def stochastic_round(key: Array, x: Array) -> Array:
+    """At random to one of the two integers around x, with mean x, as floats of the shape of x."""
+    return jnp.floor(x + jax.random.uniform(key, x.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,13 @@ def regret(
 
 
 def gauge(
-    result: Result, name: str, *, band: str = "error", title: str | None = None, ax: Axes | None = None
+    result: Result,
+    name: str,
+    *,
+    band: str = "error",
+    limits: tuple[float, float] | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Mean over seeds of what stood at every recorded round, such as the "adjusted Rand index" of the clusters found.
 
@@ -78,6 +84,8 @@ def gauge(
         result: of algorithms with that gauge; others are left out.
         name: a key of `Result.gauges`.
         band: as in `regret`.
+        limits: of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by chance;
+            default: from 0 on.
         title: of the axes.
         ax: axes to draw on; default: a new figure.
 
@@ -94,8 +102,8 @@ def gauge(
     if title is not None:
         ax.set_title(title, fontsize="medium")
     figure = _finish(result, ax)
-    if "Rand" in name:  # 1 is right, 0 is chance
-        ax.set_ylim(-0.05, 1.05)
+    if limits is not None:
+        ax.set_ylim(limits)
     return figure
 
 
@@ -134,22 +142,27 @@ def _finish(result: Result, ax: Axes) -> Figure:
     return figure
 
 
-def against_epsilon(result: Result, *, title: str, ax: Axes, proved: bool = False) -> None:
+def against_epsilon(
+    result: Result, *, title: str, ax: Axes, proved: bool = False, lines: Mapping[str, str] | None = None
+) -> None:
     """Final group regret of every algorithm against the epsilon asked for, mean and one standard error over seeds.
 
-    Labels NAME(epsilon=...) of a sweep are one line; algorithms that are not private are horizontal. Solid, dashed and
-    dotted lines are as in `regret`.
+    Every algorithm of the sweep is a line, whatever the grid made of it; algorithms that are not private are
+    horizontal. Solid, dashed and dotted lines are as in `regret`.
 
     Args:
         result: from `fb.sweep` with a grid over epsilon.
         title: of the axes.
         ax: axes to draw on.
         proved: against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
+        lines: label -> the line that it is a point of, others are lines of their own; default: one line for every
+            algorithm in `Result.coordinates`.
     """
     which = "epsilon_exact" if proved else "epsilon"
     families: dict[str, list[Result]] = {}
-    for label in result:
-        families.setdefault(label.split("(epsilon=")[0], []).append(result[label])
+    for label, point in result.coordinates.items():
+        name = point["algorithm"] if lines is None else lines.get(label, label)
+        families.setdefault(name, []).append(result[label])
     for (name, members), colour in zip(families.items(), COLOURS * len(families)):
         finals = np.stack([one.regret[:, -1] for one in members])
         mean, error = finals.mean(1), finals.std(1, ddof=1) / np.sqrt(finals.shape[1]) if finals.shape[1] > 1 else None

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.status import Status
 
 FORMAT = 1
 _COUNTERS = ("communication", "counts", "gauges")  # attributes that map names to curves
@@ -38,7 +39,7 @@ class Result:
             finds by itself, and the number of "clusters".
         status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
         certificates: label -> `Certificate`, in the order of the first axis.
-        config: environment, algorithms, horizon, key: what to run again.
+        config: environment, algorithms, their coordinates in the sweep, horizon, key: what to run again.
         provenance: versions, git commit, device, dtype, seconds.
     """
 
@@ -67,6 +68,12 @@ class Result:
         return next(iter(self.certificates.values()))
 
     @property
+    def coordinates(self) -> dict[str, dict[str, Any]]:
+        """Label -> where it stands in the sweep: the "algorithm" before the grid, and its grid parameters."""
+        recorded = self.config.get("coordinates", {})
+        return {label: recorded.get(label, {"algorithm": label}) for label in self.labels}
+
+    @property
     def time_average(self) -> np.ndarray:
         """Reg(t) / t, group regret per round as in the papers' figures."""
         return self.regret / self.rounds
@@ -84,7 +91,11 @@ class Result:
             **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in _COUNTERS},
             status=self.status[i],
             certificates={label: self.certificates[label]},
-            config={**self.config, "algorithms": {label: self.config["algorithms"][label]}},
+            config={
+                **self.config,
+                "algorithms": {label: self.config["algorithms"][label]},
+                "coordinates": {label: self.coordinates[label]},
+            },
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -147,10 +158,8 @@ class Result:
             text += ["", "Final regret, paired (all saw the same users and reward noise):", _table(rows)]
         failed = np.argwhere(self.status != 0)
         if len(failed):
-            text += [
-                "",
-                f"(!) {len(failed)} runs have status bits set (see fb.Status); do not trust their regret.",
-            ]
+            flags = Status(int(np.bitwise_or.reduce(self.status, axis=None)))
+            text += ["", f"(!) {len(failed)} runs have status bits set; do not trust their regret.", *flags.sentences()]
         return "\n".join(text)
 
     def save(self, path: str | Path) -> Path:
@@ -213,6 +222,9 @@ class Result:
         coords: dict[str, Any] = {"round": self.rounds, "seed": np.arange(self.status.shape[-1])}
         if self.regret.ndim == 3:
             coords["algorithm"] = list(self.labels)
+            points = list(self.coordinates.values())
+            varied = dict.fromkeys(name for point in points for name in point if name != "algorithm")
+            coords |= {name: ("algorithm", [point.get(name) for point in points]) for name in varied}
         return xarray.Dataset(data, coords, attrs={"config": json.dumps(_plain(self.config))})
 
 
@@ -252,6 +264,7 @@ def concat(results: Sequence[Result]) -> Result:
         config={
             **first.config,
             "algorithms": {k: v for r in results for k, v in r.config["algorithms"].items()},
+            "coordinates": {k: v for r in results for k, v in r.coordinates.items()},
         },
         provenance=first.provenance,
     )

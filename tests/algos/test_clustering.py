@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters._fclub import Held
+from fedbandit_jax.algos.clusters.phases import Held
 from fedbandit_jax.core import metrics, random
 from fedbandit_jax.engine import layout
 from fedbandit_jax.engine.process import ArrivalProcess, arrivals
@@ -53,7 +53,13 @@ def quiet_trace(algo, given, size):
     """Of an algorithm without messages."""
     own = {name: getattr(algo, name) for name in ("alpha_edge", "alpha_theta", "alpha_p") if hasattr(algo, name)}
     servers = {} if algo.name == "LinUCB" else dict(n_servers=size[1])
-    return ORACLES[algo.name](*given, n_users=size[0], width=Width(subgaussian=algo.subgaussian), **servers, **own)
+    return ORACLES[algo.name](
+        *given,
+        n_users=size[0],
+        width=Width(subgaussian=getattr(algo, "exploration", algo).subgaussian),
+        **servers,
+        **own,
+    )
 
 
 def close(found, expected, tol=1e-4):
@@ -69,16 +75,16 @@ def changes(labels):
 @pytest.mark.parametrize(
     ("algo", "size", "seed", "events"),
     [
-        (A.lin_ucb(), SMALL, 0, (0, 0)),
-        (A.lin_ucb(subgaussian=0.1), SMALL, 1, (0, 0)),
-        (A.club(alpha_edge=0.5), SMALL, 0, (4, 0)),
-        (A.club(alpha_edge=0.8), SMALL, 1, (0, 0)),
-        (A.club(alpha_edge=0.5), LARGE, 1, (3, 0)),
-        (A.sclub(alpha_theta=0.3, alpha_p=0.3), SMALL, 0, (8, 4)),
-        (A.sclub(alpha_theta=0.5, alpha_p=0.3), SMALL, 0, (8, 4)),
-        (A.sclub(alpha_theta=0.3, alpha_p=INF), SMALL, 10, (8, 4)),
-        (A.sclub(alpha_theta=0.3, alpha_p=0.3), LARGE, 5, (5, 2)),
-        pytest.param(A.lin_ucb(), LARGE, 2, (0, 0), marks=pytest.mark.slow),
+        (A.LinUCB(), SMALL, 0, (0, 0)),
+        (A.LinUCB().replace(subgaussian=0.1), SMALL, 1, (0, 0)),
+        (A.CLUB(alpha_edge=0.5), SMALL, 0, (4, 0)),
+        (A.CLUB(alpha_edge=0.8), SMALL, 1, (0, 0)),
+        (A.CLUB(alpha_edge=0.5), LARGE, 1, (3, 0)),
+        (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), SMALL, 0, (8, 4)),
+        (A.SCLUB(alpha_theta=0.5, alpha_p=0.3), SMALL, 0, (8, 4)),
+        (A.SCLUB(alpha_theta=0.3, alpha_p=INF), SMALL, 10, (8, 4)),
+        (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), LARGE, 5, (5, 2)),
+        pytest.param(A.LinUCB(), LARGE, 2, (0, 0), marks=pytest.mark.slow),
     ],
 )
 def test_algorithms_without_messages(key, algo, size, seed, events):
@@ -103,15 +109,15 @@ def test_algorithms_without_messages(key, algo, size, seed, events):
 
 
 FCLUB = [  # algorithm, size, seed, splits at least, global clusters of several local ones?
-    (A.fclub(upload=1, download=1, alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
-    (A.fclub(alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
-    (A.fclub(upload=1.3, download=1.3, alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
-    (A.fclub(upload=1.3, download=2, alpha_1=0.6, alpha_2=INF), SMALL, 1, 1, False),
-    (A.fclub(upload=1.01, download=1, alpha_1=INF, alpha_2=0.5, max_uploads=40), SMALL, 2, 0, False),
+    (A.FCLUB(upload=1, download=1, alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
+    (A.FCLUB(alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
+    (A.FCLUB(upload=1.3, download=1.3, alpha_1=0.6, alpha_2=0.6), SMALL, 0, 2, True),
+    (A.FCLUB(upload=1.3, download=2, alpha_1=0.6, alpha_2=INF), SMALL, 1, 1, False),
+    (A.FCLUB(upload=1.01, download=1, alpha_1=INF, alpha_2=0.5, max_uploads=40), SMALL, 2, 0, False),
     (A.homo_dc(upload=1.3), SMALL, 3, 0, False),
-    (A.fclub(upload=1, download=1.3, trigger="count", alpha_1=0.6, alpha_2=0.6), LARGE, 2, 2, True),
-    (A.fclub(upload=1.3, download=1.01, trigger="count", alpha_1=0.6, alpha_2=0.6), LARGE, 2, 2, True),
-    (A.fclub(upload=1.3, download=1, trigger="count", alpha_1=0.6, alpha_2=0.6, max_uploads=3), LARGE, 2, 2, True),
+    (A.FCLUB(upload=1, download=1.3, trigger="count", alpha_1=0.6, alpha_2=0.6), LARGE, 2, 2, True),
+    (A.FCLUB(upload=1.3, download=1.01, trigger="count", alpha_1=0.6, alpha_2=0.6), LARGE, 2, 2, True),
+    (A.FCLUB(upload=1.3, download=1, trigger="count", alpha_1=0.6, alpha_2=0.6, max_uploads=3), LARGE, 2, 2, True),
 ]
 
 
@@ -132,7 +138,7 @@ def same_clusters(bound, state, trace, data_in_buffer=None):
         close(state.local.theta[slot], estimate(local.synced.sums, ridge))
         assert state.local.count[slot] == local.synced.count
         assert state.uploads[slot] == local.k
-        if bound.private:
+        if bound.noise is not None:
             assert state.local.shift[slot] == local.synced.shift
             assert state.tree == local.tree
         if local.k < bound.max_uploads:
@@ -186,10 +192,10 @@ def test_many_runs(key):
         size, seed = (SMALL, LARGE)[rng.integers(2)], int(rng.integers(10**6))
         spec, given = population(*size), draws(seed, size[0], noise=rng.choice([0.05, 0.3]))
         for algo in (
-            A.lin_ucb(),
-            A.club(alpha_edge=rng.uniform(0.3, 1.2)),
-            A.sclub(alpha_theta=rng.uniform(0.3, 1.5), alpha_p=rng.choice([0.3, 0.7, 1, INF])),
-            A.fclub(
+            A.LinUCB(),
+            A.CLUB(alpha_edge=rng.uniform(0.3, 1.2)),
+            A.SCLUB(alpha_theta=rng.uniform(0.3, 1.5), alpha_p=rng.choice([0.3, 0.7, 1, INF])),
+            A.FCLUB(
                 upload=rng.choice([1, 1.01, 1.3, 2]),
                 download=rng.choice([1, 1.01, 1.3, 2]),
                 alpha_1=rng.choice([0.4, 0.6, 0.8, INF]),
@@ -210,10 +216,10 @@ def test_a_long_run(key):
     """Inverses are refreshed on the way."""
     spec, given = population(*SMALL), draws(1, SMALL[0], horizon=1500, noise=0.3)
     for algo in (
-        A.lin_ucb(),
-        A.club(alpha_edge=0.6),
-        A.sclub(alpha_theta=0.4, alpha_p=0.5),
-        A.fclub(alpha_1=0.7, alpha_2=0.7, upload=1.1, download=1.1),
+        A.LinUCB(),
+        A.CLUB(alpha_edge=0.6),
+        A.SCLUB(alpha_theta=0.4, alpha_p=0.5),
+        A.FCLUB(alpha_1=0.7, alpha_2=0.7, upload=1.1, download=1.1),
     ):
         bound = algo.bind(spec, 1500)
         trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
@@ -230,7 +236,7 @@ def test_process(key, monkeypatch, block, chunks):
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     layout._advance_one.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
-    algo = A.fclub(
+    algo = A.FCLUB(
         fb.privacy.Budget(3000.0, 0.1),
         upload=1.3,
         download=1.2,
@@ -245,10 +251,11 @@ def test_process(key, monkeypatch, block, chunks):
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
         own = jax.random.fold_in(key, i)
-        world, offered, feedback = _drawn(process, own)
+        world, offered, feedback, outside = _drawn(process, own)
+        assert not outside.any()
         given = Draws(offered.user[:, 0], offered.contexts[:, 0], feedback.reward)
         played = play(bound, random.stream(own, "syncs"), given, population(*LARGE))
-        expected = np.cumsum(np.asarray(feedback.regret)[np.arange(T), played.arms])
+        expected = np.cumsum(np.asarray(feedback.gap)[np.arange(T), played.arms])
         np.testing.assert_allclose(result.regret[i], expected, rtol=1e-5)
         for name in ("uploads", "downloads"):
             np.testing.assert_array_equal(result.counts[name][i, ends], np.cumsum(getattr(played, name))[ends])
@@ -280,11 +287,11 @@ def _drawn(process, key):
 @pytest.mark.parametrize(
     "algo",
     [
-        A.lin_ucb(),
-        A.club(alpha_edge=0.5),
-        A.sclub(alpha_theta=0.3, alpha_p=0.3),
-        A.fclub(alpha_1=0.6, alpha_2=0.6),
-        A.fclub(fb.privacy.Budget(3000.0, 0.1), trigger="count", upload=1.3, download=1.2, alpha_1=0.6, alpha_2=0.4),
+        A.LinUCB(),
+        A.CLUB(alpha_edge=0.5),
+        A.SCLUB(alpha_theta=0.3, alpha_p=0.3),
+        A.FCLUB(alpha_1=0.6, alpha_2=0.6),
+        A.FCLUB(fb.privacy.Budget(3000.0, 0.1), trigger="count", upload=1.3, download=1.2, alpha_1=0.6, alpha_2=0.4),
     ],
 )
 def test_side_by_side(key, algo):
@@ -312,8 +319,8 @@ def _arms_and_state(bound, key, given, spec):
 def test_one_user_is_lin_ucb(key):
     """FCLUB, always up to date, with one user on one server."""
     spec, given = population(1, 1), draws(0, 1)
-    played = play(A.fclub(upload=1, download=1).bind(spec, T), key, given, spec)
-    alone = play(A.lin_ucb().bind(spec, T), key, given, spec)
+    played = play(A.FCLUB(upload=1, download=1).bind(spec, T), key, given, spec)
+    alone = play(A.LinUCB().bind(spec, T), key, given, spec)
     np.testing.assert_array_equal(played.arms, alone.arms)
     np.testing.assert_array_equal(played.uploads, 1 + np.isin(np.arange(T), STARTS))
     assert len(set(played.arms)) > 1
@@ -324,13 +331,13 @@ def test_pooled_lin_ucb(key):
     spec, given = population(9, 1), draws(0, 9)
     pooled = given._replace(users=np.zeros(T, np.int32))
     algo = A.homo().bind(spec, T)
-    lin = A.lin_ucb().bind(population(1, 1), T).replace(width=algo.width)
+    lin = A.LinUCB().bind(population(1, 1), T).replace(width=algo.width)
     arms = play(lin, key, pooled, population(1, 1)).arms
     limits = (
         A.homo(),
-        A.fclub(upload=1, download=1, alpha_1=INF),
-        A.club(alpha_edge=INF),
-        A.sclub(alpha_theta=INF, alpha_p=INF),
+        A.FCLUB(upload=1, download=1, alpha_1=INF),
+        A.CLUB(alpha_edge=INF),
+        A.SCLUB(alpha_theta=INF, alpha_p=INF),
     )
     for limit in limits:
         np.testing.assert_array_equal(play(limit.bind(spec, T), key, given, spec).arms, arms)
@@ -338,18 +345,18 @@ def test_pooled_lin_ucb(key):
 
 def test_homo():
     assert (A.homo().upload, A.homo().download, A.homo().name) == (1, 1, "Homo")
-    assert A.homo(name=None) == A.fclub(upload=1, download=1, alpha_1=INF, alpha_2=INF)
-    assert A.homo_dc(upload=2.0, name=None) == A.fclub(upload=2.0, alpha_1=INF, alpha_2=INF)
-    assert (A.fclub(upload=1, download=1).name, A.fclub().name, A.homo_dc().name) == ("FCLUB", "FCLUB-DC", "Homo-DC")
+    assert A.homo(name=None) == A.FCLUB(upload=1, download=1, alpha_1=INF, alpha_2=INF)
+    assert A.homo_dc(upload=2.0, name=None) == A.FCLUB(upload=2.0, alpha_1=INF, alpha_2=INF)
+    assert (A.FCLUB(upload=1, download=1).name, A.FCLUB().name, A.homo_dc().name) == ("FCLUB", "FCLUB-DC", "Homo-DC")
 
 
 def test_thresholds_that_never_cut_or_always_merge(key):
     spec, given = population(*SMALL), draws(0, SMALL[0])
     servers = np.arange(9) % 2
-    played = play(A.fclub(alpha_1=INF, alpha_2=0.3).bind(spec, T), key, given, spec)
+    played = play(A.FCLUB(alpha_1=INF, alpha_2=0.3).bind(spec, T), key, given, spec)
     np.testing.assert_array_equal(played.labels, np.broadcast_to(servers, (T + 1, 9)))
     assert len(set(played.groups[-1])) == 2
-    for algo in (A.club(alpha_edge=INF), A.sclub(alpha_theta=INF, alpha_p=INF)):
+    for algo in (A.CLUB(alpha_edge=INF), A.SCLUB(alpha_theta=INF, alpha_p=INF)):
         played = play(algo.bind(spec, T), key, given, spec)
         np.testing.assert_array_equal(played.labels, np.broadcast_to(servers, (T + 1, 9)))
     homo = play(A.homo_dc().bind(spec, T), key, given, spec)  # with one true cluster its Rand index is always 1
@@ -359,10 +366,10 @@ def test_thresholds_that_never_cut_or_always_merge(key):
 
 
 FINDERS = (
-    A.fclub(upload=1, download=1, alpha_1=0.8, alpha_2=0.8),
-    A.fclub(alpha_1=0.8, alpha_2=0.8),
-    A.club(alpha_edge=0.8),
-    A.sclub(alpha_theta=0.8, alpha_p=2.0),
+    A.FCLUB(upload=1, download=1, alpha_1=0.8, alpha_2=0.8),
+    A.FCLUB(alpha_1=0.8, alpha_2=0.8),
+    A.CLUB(alpha_edge=0.8),
+    A.SCLUB(alpha_theta=0.8, alpha_p=2.0),
 )
 
 
@@ -420,7 +427,7 @@ def refines(labels):
 @over(st.integers(0, 10**6), st.floats(0.2, 1.2))
 def test_invariants_of_club_and_sclub(seed, alpha):
     spec, given = population(*SMALL), draws(seed, SMALL[0])
-    club_, sclub_ = A.club(alpha_edge=alpha).bind(spec, T), A.sclub(alpha_theta=alpha, alpha_p=2 * alpha).bind(spec, T)
+    club_, sclub_ = A.CLUB(alpha_edge=alpha).bind(spec, T), A.SCLUB(alpha_theta=alpha, alpha_p=2 * alpha).bind(spec, T)
     played = play(club_, jax.random.key(0), given, spec)
     is_partition(played.labels, 2)
     refines(played.labels)
@@ -442,7 +449,7 @@ def test_invariants_of_club_and_sclub(seed, alpha):
 )  # fmt: skip
 def test_invariants_of_fclub(seed, alpha_1, alpha_2, upload, download):
     spec, given = population(*SMALL), draws(seed, SMALL[0])
-    bound = A.fclub(upload=upload, download=download, alpha_1=alpha_1, alpha_2=alpha_2).bind(spec, T)
+    bound = A.FCLUB(upload=upload, download=download, alpha_1=alpha_1, alpha_2=alpha_2).bind(spec, T)
     played = play(bound, jax.random.key(0), given, spec)
     is_partition(played.labels, 2)
     refines(played.labels)
@@ -462,7 +469,7 @@ def test_invariants_of_fclub(seed, alpha_1, alpha_2, upload, download):
 
 
 def test_seats():
-    seats = A.club().bind(population(*LARGE), T).seats
+    seats = A.CLUB().bind(population(*LARGE), T).seats
     assert seats.n_seats == 9
     np.testing.assert_array_equal(seats.taken.reshape(-1)[seats.users], True)
     assert seats.taken.sum() == len(set(seats.users.tolist())) == 8
@@ -475,34 +482,37 @@ def test_seats():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: A.fclub(upload=0.5), r"upload must be >= 1, got 0\.5"),
-        (lambda: A.fclub(upload=0), "upload must be .*got 0"),
-        (lambda: A.fclub(upload=INF), "upload must be .*got inf"),
-        (lambda: A.fclub(download=0.99), r"download must be >= 1, got 0\.99"),
-        (lambda: A.fclub(download=math.nan), "download must be .*got nan"),
-        (lambda: A.fclub(trigger="rounds"), "trigger must be .*got 'rounds'"),
-        (lambda: A.fclub(shift="never"), "shift must be .*got 'never'"),
-        (lambda: A.fclub(alpha_1=0), "alpha_1 must be .*got 0"),
-        (lambda: A.fclub(alpha_1=-1.0), r"alpha_1 must be .*got -1"),
-        (lambda: A.fclub(alpha_2=math.nan), "alpha_2 must be .*got nan"),
-        (lambda: A.fclub(max_uploads=0), "max_uploads must be .*got 0"),
-        (lambda: A.fclub(max_uploads=1.5), r"max_uploads must be .*got 1\.5"),
-        (lambda: A.fclub(visits=0), "visits must be .*got 0"),
-        (lambda: A.fclub(calibration="loose"), "calibration must be .*got 'loose'"),
-        (lambda: A.fclub(spectral="norm"), "spectral must be .*got 'norm'"),
-        (lambda: A.fclub(1.0), r"budget must be a fb\.privacy\.Budget or None, got 1\.0"),
-        (lambda: A.fclub().replace(edge=2.0), "FCLUB-DC has no parameter edge"),
-        (lambda: A.fclub(alpha=0), "alpha must be .*got 0"),
-        (lambda: A.fclub(regularization=0), "regularization must be .*got 0"),
+        (lambda: A.FCLUB(upload=0.5), r"upload must be >= 1, got 0\.5"),
+        (lambda: A.FCLUB(upload=0), "upload must be .*got 0"),
+        (lambda: A.FCLUB(upload=INF), "upload must be .*got inf"),
+        (lambda: A.FCLUB(download=0.99), r"download must be >= 1, got 0\.99"),
+        (lambda: A.FCLUB(download=math.nan), "download must be .*got nan"),
+        (lambda: A.FCLUB(trigger="rounds"), "trigger must be .*got 'rounds'"),
+        (lambda: A.FCLUB(shift="never"), "shift must be .*got 'never'"),
+        (lambda: A.FCLUB(alpha_1=0), "alpha_1 must be .*got 0"),
+        (lambda: A.FCLUB(alpha_1=-1.0), r"alpha_1 must be .*got -1"),
+        (lambda: A.FCLUB(alpha_2=math.nan), "alpha_2 must be .*got nan"),
+        (lambda: A.FCLUB(max_uploads=0), "max_uploads must be .*got 0"),
+        (lambda: A.FCLUB(max_uploads=1.5), r"max_uploads must be .*got 1\.5"),
+        (lambda: A.FCLUB(visits=0), "visits must be .*got 0"),
+        (lambda: A.FCLUB(calibration="loose"), "calibration must be .*got 'loose'"),
+        (lambda: A.FCLUB(spectral="norm"), "spectral must be .*got 'norm'"),
+        (lambda: A.FCLUB(1.0), r"budget must be a fb\.privacy\.Budget or None, got 1\.0"),
+        (lambda: A.FCLUB().replace(edge=2.0), "FCLUB-DC has no parameter edge"),
+        (lambda: A.FCLUB(alpha=0), "alpha must be .*got 0"),
+        (lambda: A.FCLUB(regularization=0), "regularization must be .*got 0"),
         (lambda: A.homo_dc(upload=0.5), r"upload must be >= 1, got 0\.5"),
         (lambda: A.homo(download=0.5), r"download must be >= 1, got 0\.5"),
-        (lambda: A.club(alpha_edge=0), "alpha_edge must be .*got 0"),
-        (lambda: A.club(alpha=1), "alpha must be .*got 1"),
-        (lambda: A.club().replace(alpha_theta=1.0), "CLUB has no parameter alpha_theta"),
-        (lambda: A.sclub(alpha_theta=-0.5), r"alpha_theta must be .*got -0\.5"),
-        (lambda: A.sclub(alpha_p=0), "alpha_p must be .*got 0"),
-        (lambda: A.sclub(subgaussian=-1), "subgaussian must be .*got -1"),
-        (lambda: A.lin_ucb(confidence="released").bind(population(4, 2), 10), "confidence must be .*got 'released'"),
+        (lambda: A.CLUB(alpha_edge=0), "alpha_edge must be .*got 0"),
+        (lambda: A.CLUB(alpha=1), "alpha must be .*got 1"),
+        (lambda: A.CLUB().replace(alpha_theta=1.0), "CLUB has no parameter alpha_theta"),
+        (lambda: A.SCLUB(alpha_theta=-0.5), r"alpha_theta must be .*got -0\.5"),
+        (lambda: A.SCLUB(alpha_p=0), "alpha_p must be .*got 0"),
+        (lambda: A.SCLUB(subgaussian=-1), "subgaussian must be .*got -1"),
+        (
+            lambda: A.LinUCB().replace(confidence="released").bind(population(4, 2), 10),
+            "confidence must be .*got 'released'",
+        ),
         (lambda: fb.envs.clustered(4, 2, 5), "n_clusters must be at most the 4 users, got 5"),
         (lambda: fb.envs.clustered(4, 5, 2), "n_servers must be at most the 4 users, got 5"),
         (lambda: fb.envs.clustered(0, 1, 1), "n_users must be .*got 0"),
@@ -523,7 +533,7 @@ def test_bad_arguments(make, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("make", [A.fclub, A.homo_dc, A.club, A.sclub])
+@pytest.mark.parametrize("make", [A.FCLUB, A.homo_dc, A.CLUB, A.SCLUB])
 def test_users_who_are_not_told_apart(key, make):
     words = r"is for users who are told apart, and the environment has none: fb\.envs\.clustered"
     with pytest.raises((ValueError, TypeError), match=words):
@@ -532,7 +542,7 @@ def test_users_who_are_not_told_apart(key, make):
 
 def test_merging_is_the_same_side_by_side():
     """Under vmap a run with few local clusters goes through as many turns as one with many: seats of none join none."""
-    bound = A.fclub(alpha_2=0.7).bind(population(16, 4), 1000)
+    bound = A.FCLUB(alpha_2=0.7).bind(population(16, 4), 1000)
 
     def held(theta, live):
         none = np.zeros(16, np.float32)

@@ -12,8 +12,7 @@ from scipy import stats
 from test_clustering import LARGE, SMALL, STARTS, A, T, eventful, fclub_trace, same, same_clusters
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.statistic import pack
-from fedbandit_jax.privacy.trust.protocols import matrix_weights
+from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
 INF, ALPHA = math.inf, 1e-4
 
@@ -73,9 +72,9 @@ OTHERS = [
     CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS],
 )
 def test_private_fclub(key, epsilon, options, size, seed, splits, sharing):
-    algo = A.fclub(budget(epsilon), **options)
+    algo = A.FCLUB(budget(epsilon), **options)
     bound, played, trace = both(key, algo, size, seed)
-    assert bound.std > 0
+    assert bound.noise.std > 0
     assert bound.rho > 0
     eventful(trace, splits, sharing)
     same(played, trace)
@@ -103,7 +102,7 @@ def test_many_private_runs(key):
             shift=str(rng.choice(["every", "once"])),
             max_uploads=[None, 3, 10][rng.integers(3)],
         )
-        algo = A.fclub(budget(rng.choice([3.0, 300.0, 3000.0, 1e4])), **options)
+        algo = A.FCLUB(budget(rng.choice([3.0, 300.0, 3000.0, 1e4])), **options)
         _, played, trace = both(key, algo, (SMALL, LARGE)[rng.integers(2)], int(rng.integers(10**6)))
         safe.append(trace.safe(1e-5))
         same(played, trace, safe[-1])
@@ -111,9 +110,9 @@ def test_many_private_runs(key):
 
 
 def test_an_upload_that_fails(key):
-    """Noise that a twentieth of rho cannot bear: nothing is uploaded, and it is told."""
+    """Noise that a twentieth of rho cannot bear: nothing more of this tree is uploaded, and it is told."""
     key = jax.random.key(15)
-    algo = A.fclub(budget(300.0), **OURS, **SPLIT)
+    algo = A.FCLUB(budget(300.0), **OURS, **SPLIT)
     rho = algo.bind(population(*LARGE), T).rho
     _, played, trace = both(key, algo, LARGE, 15, rho=np.float32(0.05) * rho)
     assert trace.failures
@@ -132,8 +131,8 @@ def test_silence_is_the_run_without_a_budget(key, options):
     given = given._replace(rewards=given.rewards.clip(0, 1))
     public = {name: value for name, value in options.items() if name != "shift"}
     private, plain = (
-        A.fclub(budget(1.0), **options).bind(spec, T),
-        A.fclub(**public).bind(spec, T),
+        A.FCLUB(budget(1.0), **options).bind(spec, T),
+        A.FCLUB(**public).bind(spec, T),
     )
     zero = np.float32(0)
     mute = play(private.replace(std=zero, rho=zero, vector=zero), key, given, spec)
@@ -148,7 +147,7 @@ def test_epsilon_does_not_matter_where_it_is_huge(key):
     """Mean regret over draws is that without privacy, to a tenth; with epsilon = 1 it is much more."""
     spec = population(*LARGE)
     public = {name: value for name, value in OURS.items() if name != "shift"}
-    algos = A.fclub(**public, **SPLIT), *(A.fclub(budget(epsilon), **OURS, **SPLIT) for epsilon in (1e6, 1.0))
+    algos = A.FCLUB(**public, **SPLIT), *(A.FCLUB(budget(epsilon), **OURS, **SPLIT) for epsilon in (1e6, 1.0))
     regret = np.zeros((3, 12))
     for seed in range(12):
         given = draws(seed, LARGE[0])
@@ -164,7 +163,7 @@ def test_epsilon_does_not_matter_where_it_is_huge(key):
 def test_noise_is_the_key_s(key):
     """Another key, other noise; the same key, the same run; two servers, two trees."""
     spec, given = population(*LARGE), draws(0, LARGE[0])
-    bound = A.fclub(budget(1.0), **OURS, **ALIKE).bind(spec, T)
+    bound = A.FCLUB(budget(1.0), **OURS, **ALIKE).bind(spec, T)
     one, again, other = (play(bound, k, given, spec).state for k in (key, key, jax.random.fold_in(key, 1)))
     np.testing.assert_array_equal(one.local.sums, again.local.sums)
     assert not np.array_equal(one.local.sums, other.local.sums)
@@ -206,7 +205,7 @@ def test_noise_of_recommendations(key, download):
     given = draws(0, size[0], horizon=COMPARED, n_arms=1)
     given = given._replace(rewards=given.rewards.clip(0, 1))
     spec = population(*size, n_arms=1)
-    algo = A.fclub(budget(1.0), trigger="count", shift="once", upload=1.2, download=download, **ALIKE)
+    algo = A.FCLUB(budget(1.0), trigger="count", shift="once", upload=1.2, download=download, **ALIKE)
     bound = algo.bind(spec, COMPARED)
     keys = jax.random.split(key, n_keys)
     held, uploads, status = _sums(bound, keys, given, spec=spec)
@@ -220,7 +219,7 @@ def test_noise_of_recommendations(key, download):
         slot, data = bound.seats.seat(who[0]), cluster.synced.sums
         assert (uploads[:, slot] == cluster.k).all()
         nodes.append(round((count.final["local"][who].synced.sums - data)[0, 0]))
-        z = z_scores(held.sums[:, slot], data, float(bound.std) * math.sqrt(nodes[-1]))
+        z = z_scores(held.sums[:, slot], data, float(bound.noise.std) * math.sqrt(nodes[-1]))
         assert chi_square(z) > ALPHA
         for factor in (0.9, 1.1):
             assert chi_square(z / factor) < 1e-6
@@ -238,7 +237,7 @@ def test_noise_of_recommendations(key, download):
 
 def test_rho_and_vector_bound_the_noise(key):
     """||N|| <= rho and ||h|| <= v for every prefix of a tree, as S must stay positive definite."""
-    bound = A.fclub(budget(1.0), **OURS, **ALIKE).bind(population(*LARGE), T)
+    bound = A.FCLUB(budget(1.0), **OURS, **ALIKE).bind(population(*LARGE), T)
     noise = noise_of(bound, key, 3)
     prefixes = np.stack([noise(s, user, k) for s in (1, 4) for user in range(3) for k in range(0, 60, 6)])
     norms = np.abs(np.linalg.eigvalsh(prefixes[..., :3])).max(-1)
@@ -250,14 +249,14 @@ def test_rho_and_vector_bound_the_noise(key):
 def test_bad_environments():
     long = fb.Spec(n_agents=1, n_arms=2, dim=3, max_norm=2.0, n_users=4, n_servers=2)
     with pytest.raises(ValueError, match="needs feature vectors of norm <= 1, the environment's largest has norm 2"):
-        A.fclub(budget(1.0)).bind(long, 10)
-    assert A.fclub().bind(long, 10).std == 0
+        A.FCLUB(budget(1.0)).bind(long, 10)
+    assert A.FCLUB().bind(long, 10).noise is None
 
 
 def test_same_partition_for_all_keys_where_it_is_fixed(key):
     """With alpha_1 = inf and counts, who is in a local cluster and who uploads when tell nothing about rewards."""
     spec = population(*LARGE)
-    bound = A.fclub(budget(5.0), trigger="count", shift="once", upload=1.3, download=1.2, **ALIKE).bind(spec, T)
+    bound = A.FCLUB(budget(5.0), trigger="count", shift="once", upload=1.3, download=1.2, **ALIKE).bind(spec, T)
     given = draws(0, LARGE[0])
     other = given._replace(rewards=given.rewards[::-1].copy(), contexts=given.contexts[::-1].copy())
     one, two = (play(bound, key, data, spec) for data in (given, other))

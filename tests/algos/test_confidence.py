@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear import _confidence
+from fedbandit_jax.algos.linear import confidence as widths
 from fedbandit_jax.engine.process import RoundProcess
 
 D, S, STD = 6, 20, 30.0
@@ -19,7 +19,7 @@ def symmetric(rng, n):
 
 def test_noise_bounds_hold_and_are_not_vacuous():
     rng = np.random.default_rng(0)
-    cov, bias = _confidence.noise_bounds(STD, D, S, 0.05)
+    cov, bias = widths.noise_bounds(STD, D, S, 0.05)
     norms = np.abs(np.linalg.eigvalsh(symmetric(rng, 4000 * S))).max(1).reshape(4000, S).max(1)
     lengths = np.linalg.norm(rng.standard_normal((4000, S, D)) * STD, axis=2).max(1)
     assert (norms > cov).mean() <= 0.05
@@ -36,7 +36,7 @@ def test_coverage(regularizer, confidence, n, rank):
     """||theta_hat - theta*||_V <= beta in at least 1 - 2.5 alpha of 2,000 runs, few rows or many, thin or full rank."""
     rng = np.random.default_rng(1)
     alpha, runs, agents = 0.05, 2000, 10
-    lam, width, *rule = getattr(_confidence, confidence)(
+    lam, width, *rule = getattr(widths, confidence)(
         n_agents=agents, dim=D, server_stds=np.full(1, STD), alpha=alpha, subgaussian=0.5, theta_norm=1.0,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
@@ -50,8 +50,8 @@ def test_coverage(regularizer, confidence, n, rank):
     values, vectors = np.linalg.eigh(statistic)
     beta = float(width(np.float32(n / agents)))
     if rule:
-        lam, widths = jax.vmap(rule[0], (None, 0))(0, values.astype(np.float32))
-        lam, beta = np.asarray(lam)[..., None, None], np.asarray(widths(np.float32(n / agents)))
+        lam, found = jax.vmap(rule[0], (None, 0))(0, values.astype(np.float32))
+        lam, beta = np.asarray(lam)[..., None, None], np.asarray(found(np.float32(n / agents)))
     if regularizer == "project":
         statistic = np.einsum("nik,nk,njk->nij", vectors, values.clip(0), vectors)
     v = lam * np.eye(D) + statistic
@@ -66,7 +66,7 @@ def test_coverage(regularizer, confidence, n, rank):
 
 
 def _theory_width(regularizer, agents, alpha):
-    return _confidence.theory(
+    return widths.theory(
         n_agents=agents, dim=D, server_stds=np.full(1, STD), alpha=alpha, subgaussian=0.5, theta_norm=1.0,
         exploration_scale=1.0, regularizer=regularizer,
     )[1]  # fmt: skip
@@ -76,7 +76,7 @@ def test_chi_square_quantile():
     """An upper bound on the weighted chi-square quantile, within 35 %."""
     weights, probability = np.array([2.0, *[1.5] * 9]), 1e-3
     draws = (weights * np.random.default_rng(4).standard_normal((400_000, 10)) ** 2).sum(1)
-    bound, truth = _confidence.chi_square_quantile(weights, probability), np.quantile(draws, 1 - probability)
+    bound, truth = widths.chi_square_quantile(weights, probability), np.quantile(draws, 1 - probability)
     assert truth < bound < 1.35 * truth
 
 
@@ -84,16 +84,17 @@ def test_known_noise_covers_whole_private_runs(key):
     """60 certified runs of BLT noise: ||theta_hat - theta*||_V <= beta at every synchronisation of nearly all."""
     env = fb.envs.sphere(20, 20, 4, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Budget(2.0, 0.1), release="blt", confidence="known_noise", regularizer="project", alpha=0.05
+        fb.privacy.Mechanism(fb.privacy.Budget(2.0, 0.1), release="blt"),
+        exploration=fb.algos.UCB(confidence="known_noise", regularizer="project", alpha=0.05),
     )
     process = RoundProcess(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
 
     def run(key):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
-            error = state.estimate.posterior.theta[:, 0] - world.theta
-            v = jnp.linalg.inv(state.estimate.posterior.inverse[..., 0])
-            return (world, state), jnp.sqrt(error @ v @ error) / state.estimate.width(25 * (k + 1.0))
+            error = state.belief.posterior.theta[:, 0] - world.theta
+            v = jnp.linalg.inv(state.belief.posterior.inverse[..., 0])
+            return (world, state), jnp.sqrt(error @ v @ error) / state.belief.width(25 * (k + 1.0))
 
         return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].max()
 
@@ -107,7 +108,7 @@ def test_known_noise_covers_whole_private_runs(key):
 def test_constants_by_hand(regularizer, std):
     """linear.md's formulas (shift) and the module's derivation (project), written out again at M=7, d=4, S=9."""
     m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
-    lam, width = _confidence.theory(
+    lam, width = widths.theory(
         n_agents=m, dim=d, server_stds=np.full(s, std), alpha=alpha, subgaussian=r, theta_norm=norm,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
@@ -130,11 +131,41 @@ def test_constants_by_hand(regularizer, std):
 
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
+def test_known_noise_by_hand(regularizer):
+    """Every bound holds at all S = 9 releases together: of ||n - N theta||, a quantile at alpha / 2 S for each; of
+    ||N||, the tail of 2 S / alpha. Then lambda and width after the fourth, from the released spectrum."""
+    m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
+    stds = np.linspace(1.0, 3.0, s)
+    first_lam, _, rule = widths.known_noise(
+        n_agents=m, dim=d, server_stds=stds, alpha=alpha, subgaussian=r, theta_norm=norm, exploration_scale=1.0,
+        regularizer=regularizer,
+    )  # fmt: skip
+    weights = np.array([1 + norm**2, *[1 + norm**2 / 2] * (d - 1)])
+    x = np.linspace(1e-6, 1 / (2 * weights.max()) * (1 - 1e-6), 400_000)[:, None]
+    exponents = (np.log(2 * s / alpha) - 0.5 * np.log(1 - 2 * x * weights).sum(1)) / x[:, 0]
+    vector = np.sqrt(exponents.min()) * stds
+    matrix = (np.sqrt(2 * d) + np.sqrt(2 * np.log(2 * s / alpha))) * stds
+    np.testing.assert_allclose(rule.vector, vector, rtol=1e-5)
+    np.testing.assert_allclose(rule.matrix, matrix, rtol=1e-5)
+    assert first_lam == pytest.approx((2 if regularizer == "shift" else 1) * matrix[-1])
+    e, k, t = np.array([-2.0, 1.0, 30.0, 50.0]), 3, 123.0
+    lam, width = rule(k, e.astype(np.float32))
+    kept = e.clip(0) if regularizer == "project" else e
+    expected = max(1, vector[k] / norm + 2.0) if regularizer == "project" else 2 * matrix[-1]  # kept[0] = 0, p_1 = 2
+    v, ridge = expected + kept, matrix[-1]
+    share = min(1, v[0] / (kept[0] + matrix[k] + ridge))
+    offset = norm * ((expected + kept - e) / np.sqrt(v)).max() + vector[k] / np.sqrt(v[0])
+    noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * ridge)))
+    assert float(lam) == pytest.approx(expected, rel=1e-5)
+    assert float(width(np.float32(t))) == pytest.approx(offset + noise, rel=1e-5)
+
+
+@pytest.mark.parametrize("regularizer", ["shift", "project"])
 def test_coverage_where_reward_noise_dominates(regularizer):
     """Little privacy noise, adaptive (optimistic) rows: the width covers, and half of it does not."""
     rng = np.random.default_rng(2)
     alpha, runs, rounds, std, r = 0.05, 400, 200, 0.05, 0.5
-    lam, width = _confidence.theory(
+    lam, width = widths.theory(
         n_agents=1, dim=2, server_stds=np.full(1, std), alpha=alpha, subgaussian=r, theta_norm=0.05,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
@@ -169,8 +200,8 @@ def test_width_grows_and_scales():
         theta_norm=1.0,
         regularizer="shift",
     )
-    lam, width = _confidence.theory(**common, exploration_scale=1.0)
-    _, half = _confidence.theory(**common, exploration_scale=0.5)
+    lam, width = widths.theory(**common, exploration_scale=1.0)
+    _, half = widths.theory(**common, exploration_scale=0.5)
     t = np.arange(0, 1000, 100, dtype=np.float32)
     assert (np.diff(width(t)) > 0).all()
     np.testing.assert_allclose(half(t), width(t) / 2, rtol=1e-6)
@@ -179,7 +210,7 @@ def test_width_grows_and_scales():
 
 def test_lambda_without_noise_is_one():
     for regularizer in ("shift", "project"):
-        lam, _ = _confidence.theory(
+        lam, _ = widths.theory(
             n_agents=3, dim=4, server_stds=np.full(5, 0.0), alpha=0.1, subgaussian=0.5, theta_norm=1.0,
             exploration_scale=1.0, regularizer=regularizer,
         )  # fmt: skip

@@ -144,7 +144,7 @@ def test_extremes_fit(name):
 
 
 NUMBER = "epsilon must be finite and > 0"
-PAIRS = "mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none; .* got"
+PAIRS = r"mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none; .* got \("
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ PAIRS = "mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none
         ({"epsilon": None}, TypeError, "epsilon must be a number > 0, got None"),
         ({"epsilon": "1"}, TypeError, "epsilon must be a number > 0, got '1'"),
         ({"mechanism": "none", "trust": "none"}, ValueError, "epsilon must be None with mechanism='none', got 1.0"),
-        ({"trust": "nobody"}, ValueError, f"{PAIRS} 'discrete_laplace', 'nobody'"),
-        ({"mechanism": "skellam", "trust": "local"}, ValueError, f"{PAIRS} 'skellam', 'local'"),
+        ({"trust": "nobody"}, ValueError, f"{PAIRS}'discrete_laplace', 'nobody'"),
+        ({"mechanism": "skellam", "trust": "local"}, ValueError, f"{PAIRS}'skellam', 'local'"),
         ({"radius": "small"}, ValueError, "radius must be one of 'theory', 'exact', got 'small'"),
         (
             {"mechanism": "laplace", "trust": "central", "radius": "exact"},
@@ -184,7 +184,7 @@ PAIRS = "mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, none
 )
 def test_bad_algorithms(options, error, words):
     with pytest.raises(error, match=words):
-        fb.algos.successive_elimination(
+        fb.algos.SuccessiveElimination(
             **{"epsilon": 1.0, "mechanism": "discrete_laplace", "trust": "secagg", **options}
         )
 
@@ -257,9 +257,19 @@ def test_replace_checks():
     private, plain = algorithm("Dist-DP-SE"), algorithm("SE")
     assert private.replace(epsilon=2.0).epsilon == 2.0
     assert private.replace(growth=4).name == "Dist-DP-SE"
+    assert private.replace(trust="shuffle").name == "Shuffle-DP-SE"
+    assert private.replace(name="mine", trust="shuffle").name == "mine"
     with pytest.raises(TypeError, match="Dist-DP-SE has no parameter epsilom"):
         private.replace(epsilom=2.0)
-    with pytest.raises(TypeError, match="SE has no parameter epsilon, scale"):
-        plain.replace(epsilon=2.0, scale=2.0)
+    with pytest.raises(ValueError, match="epsilon must be None with mechanism='none', got 2.0"):
+        plain.replace(epsilon=2.0)
     with pytest.raises(ValueError, match=f"{NUMBER}, got -2.0"):
         private.replace(epsilon=-2.0)
+
+
+def test_a_grid_over_epsilon_leaves_se_as_it_is():
+    algos = [algorithm("SE"), FOUR]
+    options = dict(horizon=200, key=jax.random.key(0), n_seeds=1)
+    result = fb.sweep(ARMS, algos, grid={"epsilon": [0.5, 1.0]}, **options)
+    assert result.labels == ("SE", "Dist-DP-SE(epsilon=0.5)", "Dist-DP-SE(epsilon=1.0)")
+    assert [result[label].certificate.claim for label in result] == ["none", "certified", "certified"]

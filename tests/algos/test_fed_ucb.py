@@ -1,18 +1,21 @@
 """FedUCB and scheduled federated LinUCB equal Algorithm 1 of Dubey & Pentland (2020) on the same draws; limits."""
 
 import dataclasses
+import math
 
 import jax
 import numpy as np
 import oracles
 import pytest
+from conftest import silent
+from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear import _tracked
 from fedbandit_jax.core import random
+from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.privacy.noise import discrete_laplace
-from fedbandit_jax.privacy.statistic import unpack
+from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules
 LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data matter
@@ -32,7 +35,7 @@ def play(process, key):
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
-        return (world, state), (metrics.regret, metrics.report.rounds)
+        return (world, state), (metrics.gap, metrics.report.rounds)
 
     (_, state), (regret, synced) = jax.lax.scan(body, process.init(key), np.arange(process.n_steps))
     return state, regret, synced
@@ -68,41 +71,69 @@ class Asks:
 
 def expect(script, bound, horizon, key):
     """The oracle on the draws of a run of `bound`."""
+    policy = bound.policy
+    thompson = isinstance(policy, fb.algos.Thompson)
 
     def noise(t, k):
-        if not hasattr(bound.channel, "protocol"):
+        if not hasattr(bound.mechanism, "trust"):
             return None
-        x, y = np.zeros((0, script.spec.dim, script.spec.n_agents)), np.zeros((0, script.spec.n_agents))
         step = random.stream(jax.random.fold_in(random.stream(key, "syncs"), t), "release")
-        draw, _ = bound.channel.protocol.noise(step, k, (), x, y)
+        draw = bound.mechanism.trust.noise(step, packed_size(script.spec.dim))
         return np.asarray(unpack(draw, script.spec.dim), float)
 
-    def beta(t, log_det):
-        width = bound.width
+    def choose(t, i, contexts, v, u):
+        if thompson:
+            draws = jax.random.split(jax.random.fold_in(random.stream(key, "choices"), t), script.spec.n_agents)
+            z = np.asarray(jax.random.normal(draws[i], u.shape), float)
+            return oracles.argmax_draw(contexts, v, u, z, policy.scale)
+        width = policy.width
+        beta = width(t)
         if hasattr(width, "log_det"):
-            return float(width.offset) + float(width.slope) * np.sqrt(max(float(width.log_term) + log_det, 0))
-        return float(width(t))
+            log_det = np.linalg.slogdet(v)[1]
+            beta = float(width.offset) + float(width.slope) * np.sqrt(max(float(width.log_term) + log_det, 0))
+        return oracles.argmax_ucb(contexts, v, u, float(beta))
 
-    schedule = Asks(bound.schedule, key)
+    schedule = Asks(getattr(bound, "schedule", S.Every(bound.batch).bind(None)), key)
+    first = policy.regularization if thompson else policy.first_regularization
     return oracles.scheduled(
-        script, horizon, float(bound.first_regularization), float(bound.regularization), beta, schedule.asks,
-        schedule.start, shift=float(bound.shift), lazy=bound.lazy, noise=noise, most=bound.n_syncs,
+        script, horizon, float(first), float(policy.regularization), choose, schedule.asks, schedule.start,
+        shift=float(getattr(bound, "shift", 0)), learns=bound.learns_in_batch, noise=noise, most=bound.n_syncs,
+        psd=thompson,
     )  # fmt: skip
 
 
+def fed_ucb(privacy=None, **options):
+    """FedUCB with parameters of any of its parts."""
+    return fb.algos.fed_ucb(privacy).replace(**options)
+
+
+def federated(privacy=None, **options):
+    """Federated LinUCB likewise."""
+    return fb.algos.Federated(privacy=privacy).replace(**options)
+
+
+def thompson(privacy=None, **options):
+    """Thompson sampling likewise, where the posterior is not sharper than what V can bear."""
+    policy = fb.algos.Thompson(regularization=0.7, scale=0.4)
+    return fb.algos.Federated(policy=policy, privacy=privacy).replace(**options)
+
+
+PRINTED = fb.privacy.Mechanism(LITTLE, release="prefix_tree", trust="silo_local_matrix", calibration="theorem")
 ALGOS = {
-    "FedUCB": fb.algos.fed_ucb(schedule=S.logdet(20.0), regularization=0.3),
-    "FedUCB, every round": fb.algos.fed_ucb(schedule=S.every(1)),
-    "Private-FedUCB, dp20": fb.algos.fed_ucb(LITTLE, schedule=S.logdet(20.0, "dp20")),
-    "Private-FedUCB, zc24": fb.algos.fed_ucb(LITTLE, schedule=S.logdet(20.0), spectral="theory", calibration="theorem"),
-    "Private-FedUCB, private": fb.algos.fed_ucb(LITTLE, schedule=S.private_logdet(20.0), lazy=True),
-    "at most three": fb.algos.fed_ucb(LITTLE, schedule=S.private_logdet(2.0, max_syncs=3)),
-    "FedLinUCB, adaptive": fb.algos.fed_lin_ucb(batch=S.logdet(20.0)),
-    "lazy FedLinUCB, adaptive": fb.algos.fed_lin_ucb(batch=S.logdet(20.0), lazy=True),
-    "Private-FedLinUCB, geometric": fb.algos.private_fed_lin_ucb(LITTLE, batch=S.geometric(1.5)),
-    "Private-FedLinUCB, private": fb.algos.private_fed_lin_ucb(
-        LITTLE, batch=S.private_logdet(20.0, share=0.01), trust="silo_local_matrix"
+    "FedUCB": fed_ucb(schedule=S.LogDet(20.0), regularization=0.3),
+    "FedUCB, every round": fed_ucb(schedule=S.Every(1)),
+    "Private-FedUCB, dp20": fed_ucb(LITTLE, schedule=S.LogDet(20.0, "dp20")),
+    "Private-FedUCB, zc24": fed_ucb(PRINTED, schedule=S.LogDet(20.0), spectral="theory"),
+    "Private-FedUCB, private": fed_ucb(LITTLE, schedule=S.PrivateLogDet(20.0), learns_in_batch=False),
+    "at most three": fed_ucb(LITTLE, schedule=S.PrivateLogDet(2.0, max_syncs=3)),
+    "FedLinUCB, adaptive": federated(schedule=S.LogDet(20.0), learns_in_batch=True),
+    "lazy FedLinUCB, adaptive": federated(schedule=S.LogDet(20.0)),
+    "Private-FedLinUCB, geometric": federated(LITTLE, schedule=S.Geometric(1.5, first=1)),
+    "Private-FedLinUCB, private": federated(LITTLE, schedule=S.PrivateLogDet(20.0, share=0.01)).replace(
+        trust="silo_local_matrix"
     ),
+    "Thompson, geometric": thompson(LITTLE, schedule=S.Geometric(1.5, first=1)),
+    "Thompson without privacy, geometric": thompson(schedule=S.Geometric(1.5, first=1)),
 }
 
 
@@ -112,9 +143,9 @@ def test_algorithm_1(script, key, name):
     expected, synced, statistics = expect(script, bound, 60, key)
     assert rounds == synced
     assert 2 <= len(rounds) <= 60
-    assert int(state.synced) == len(rounds)
+    assert int(getattr(state, "synced", 60)) == len(rounds)
     np.testing.assert_allclose(regret, expected, atol=2e-5)
-    np.testing.assert_allclose(state.channel.view, statistics, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(state.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
     if "every" not in name and "geometric" not in name and name != "at most three":
         assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
 
@@ -123,10 +154,10 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
     """Every 7 rounds, in the middle of epochs, with and without c > 0."""
     for name in ("FedUCB", "Private-FedUCB, dp20"):
         _, regret, rounds, state = run(script, ALGOS[name], 60, key)
-        monkeypatch.setattr("fedbandit_jax.algos.linear._scheduled.REFRESH", 7)
+        monkeypatch.setattr("fedbandit_jax.algos.linear.scheduled.REFRESH", 7)
         play.clear_cache()
         _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
-        monkeypatch.setattr("fedbandit_jax.algos.linear._scheduled.REFRESH", _tracked.REFRESH)
+        monkeypatch.undo()
         play.clear_cache()
         assert rounds == rounds_again
         np.testing.assert_allclose(regret, again, atol=2e-5)
@@ -134,27 +165,43 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_every_batch_is_the_fixed_batch_algorithm(key, lazy):
+@dataclasses.dataclass(frozen=True)
+class RoundByRound(S.Schedule):
+    """`Every(batch)`, which nobody knows to have equal batches."""
+
+    batch: int
+
+    def n_syncs(self, horizon):
+        return horizon // self.batch
+
+    def bind(self, setting):
+        return S.Every(self.batch).bind(setting)
+
+
+@pytest.mark.parametrize(
+    ("policy", "learns"), [(fb.algos.UCB(), True), (fb.algos.UCB(), False), (fb.algos.Thompson(), False)]
+)
+def test_round_by_round_is_the_batch_loop(key, policy, learns):
+    """Two loops, one algorithm: Thompson's draws are of the round, so that they are the same as well."""
     env = fb.envs.sphere(4, 6, 5, rewards="bernoulli")
-    one = fb.algos.fed_lin_ucb(batch=S.every(10), lazy=lazy)
+    one = fb.algos.Federated(policy=policy, schedule=10, learns_in_batch=learns)
     options = dict(horizon=65, key=key, n_seeds=2, stride=5)
-    found, expected = (fb.simulate(env, algo, **options) for algo in (one, one.replace(batch=10)))
+    other = one.replace(schedule=RoundByRound(10))
+    assert type(one.bind(env.spec, 65)) is not type(other.bind(env.spec, 65))
+    found, expected = (fb.simulate(env, algo, **options) for algo in (other, one))
     np.testing.assert_allclose(found.regret, expected.regret, atol=1e-4)
     for name in ("rounds", "floats", "bits"):
         np.testing.assert_array_equal(found.communication[name], expected.communication[name])
 
 
 def test_zero_noise_is_the_non_private_run(script, key):
-    private = fb.algos.fed_ucb(LITTLE, schedule=S.logdet(20.0))
-    plain = fb.algos.fed_ucb(schedule=S.logdet(20.0)).bind(script.spec, 60)
-    bound = private.bind(script.spec, 60)
-    protocol = bound.channel.protocol
-    mute = dataclasses.replace(bound.channel, protocol=dataclasses.replace(protocol, std=np.zeros_like(protocol.std)))
-    assert protocol.sum_std() > 0
-    same = {name: getattr(plain, name) for name in ("first_regularization", "regularization", "width", "schedule")}
-    _, regret, rounds, _ = run(script, private, 60, key, channel=mute, **same)
-    _, expected, expected_rounds, _ = run(script, fb.algos.fed_ucb(schedule=S.logdet(20.0)), 60, key)
+    private = fed_ucb(LITTLE, schedule=S.LogDet(20.0))
+    plain = private.replace(privacy=None)
+    bound, without = private.bind(script.spec, 60), plain.bind(script.spec, 60)
+    assert bound.mechanism.trust.sum_std() > 0
+    same = {name: getattr(without, name) for name in ("policy", "schedule")}
+    _, regret, rounds, _ = run(script, private, 60, key, mechanism=silent(bound).mechanism, **same)
+    _, expected, expected_rounds, _ = run(script, plain, 60, key)
     assert rounds == expected_rounds
     np.testing.assert_array_equal(regret, expected)
 
@@ -162,14 +209,14 @@ def test_zero_noise_is_the_non_private_run(script, key):
 def test_a_threshold_out_of_reach_is_independent_agents(key):
     """Nobody synchronises: every agent is alone with V_i, as with one agent each."""
     env = fb.envs.sphere(3, 6, 4, rewards="bernoulli")
-    never = fb.algos.fed_lin_ucb(batch=S.logdet(1e9))
-    width = fb.algos.lin_ucb().bind(env.spec, 80).width
-    _, regret, rounds, _ = run(env, never, 80, key, width=width)
-    process = RoundProcess(env=env, algo=fb.algos.lin_ucb().bind(env.spec, 80), horizon=80)
+    never = federated(schedule=S.LogDet(1e9), learns_in_batch=True)
+    alone = fb.algos.LinUCB().bind(env.spec, 80)
+    _, regret, rounds, _ = run(env, never, 80, key, policy=alone.policy)
+    process = RoundProcess(env=env, algo=alone, horizon=80)
     world, state = process.init(key)
     assert rounds == []
-    assert process.algo.batch == 80
-    np.testing.assert_allclose(regret, jax.jit(process.step)(key, world, state, 0)[2].regret, atol=1e-4)
+    assert alone.batch == 80
+    np.testing.assert_allclose(regret, jax.jit(process.step)(key, world, state, 0)[2].gap, atol=1e-4)
 
 
 def test_seeds_side_by_side_equal_each_alone(key):
@@ -187,13 +234,11 @@ def test_seeds_side_by_side_equal_each_alone(key):
             assert many[algo.name].communication["rounds"][i, -1] == len(rounds)
 
 
-def test_numbers_of_a_schedule_do_not_recompile(key, monkeypatch):
-    from fedbandit_jax import driver
-
+def test_numbers_of_a_schedule_do_not_recompile():
     signatures = []
     env = fb.envs.gap(3, 5, 4)
     for threshold in (5.0, "M log T", "M^1.5"):
-        algo = fb.algos.fed_ucb(schedule=S.logdet(threshold)).bind(env.spec, 50)
+        algo = fed_ucb(schedule=S.LogDet(threshold)).bind(env.spec, 50)
         signatures.append(driver.signature(RoundProcess(env=env, algo=algo, horizon=50)))
     assert len(set(signatures)) == 1
 
@@ -204,7 +249,7 @@ def test_number_of_synchronisations_without_privacy():
     env = fb.envs.gap(m, 10, d)
     counts = []
     for threshold in ("M log T", 100.0, 10.0):
-        algo = fb.algos.fed_ucb(schedule=S.logdet(threshold), regularization=1.0 / m)
+        algo = fed_ucb(schedule=S.LogDet(threshold), regularization=1.0 / m)
         result = fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), n_seeds=2, stride=1000)
         threshold = float(algo.bind(env.spec, horizon).schedule.threshold)
         bound = 2 * np.sqrt(d * horizon / threshold * np.log(1 + horizon * m / (d * 0.25 * m))) + 4
@@ -213,21 +258,53 @@ def test_number_of_synchronisations_without_privacy():
     assert counts[0] < counts[1] < counts[2]
 
 
+@pytest.mark.parametrize("spectral", ["theory", "quantile"])
+def test_width_by_hand(spectral):
+    """Proposition 2 with the noise of PRIVATIZER at M = 3, d = 4, T = 50, one silo's tree of 6 levels."""
+    m, d, horizon, alpha, budget = 3, 4, 50, 0.02, fb.privacy.Budget(2.0, 0.05)
+    mechanism = fb.privacy.Mechanism(budget, release="prefix_tree", trust="silo_local_matrix", calibration="theorem")
+    algo = fed_ucb(mechanism, spectral=spectral, alpha=alpha, theta_norm=0.8, subgaussian=0.3, schedule=S.LogDet())
+    policy = algo.bind(fb.envs.gap(m, 5, d).spec, horizon).policy
+    levels = 1 + math.ceil(math.log2(horizon))
+    assert levels == 7
+    sigma = 8 * math.sqrt(levels) * math.log(2 / 0.05) / 2.0  # the printed sigma_N
+    nodes = levels if spectral == "theory" else 5  # of 31 = 11111 and 47 = 101111 <= 50, the worst prefixes
+    tail = alpha / (2 * horizon * m)
+    kappa = math.sqrt(nodes) * sigma * stats.chi(d).isf(tail / 2)  # on ||h||; over sqrt(Lambda), on its norm
+    low = policy.rho[0]
+    if spectral == "theory":
+        logs = math.log(4 / 0.05) * (4 * math.sqrt(d) + 2 * math.log(1 / tail))
+        assert low == pytest.approx(math.sqrt(32) * levels * 2 * logs / 2.0)
+    assert policy.rho[1] == pytest.approx(3 * low)
+    assert float(policy.first_regularization) == pytest.approx(m * low)
+    assert float(policy.regularization) == pytest.approx(2 * m * low)
+    log_det = d * math.log(m * low) + 1.7
+    expected = 0.3 * math.sqrt(2 * math.log(2 / alpha) + 1.7)
+    expected += 0.8 * math.sqrt(m * 3 * low) + math.sqrt(m) * kappa / math.sqrt(low)
+    assert float(policy.width._replace(log_det=np.float32(log_det))(0)) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("make", "error", "words"),
     [
-        (dict(budget=1.0), TypeError, "budget must be a fb.privacy.Budget or None, got 1.0"),
-        (dict(schedule=25), TypeError, "schedule must be one of fb.schedules, got 25"),
-        (dict(schedule=S.private_logdet()), ValueError, "schedule must spend no budget when budget is None"),
-        (dict(spectral="exact"), ValueError, "spectral must be one of 'theory', 'quantile', got 'exact'"),
-        (dict(calibration="released"), ValueError, "calibration must be 'tight' or 'theorem' with .*, got 'released'"),
-        (dict(regularization=0), ValueError, "regularization must be finite and > 0, got 0"),
-        (dict(lazy=1), TypeError, "lazy must be True or False, got 1"),
+        (lambda: fb.algos.fed_ucb(1.0), TypeError, "privacy must be an fb.privacy.Mechanism, an fb.*, got 1.0"),
+        (lambda: fed_ucb(schedule="often"), TypeError, "schedule must be one of fb.schedules or .*, got 'often'"),
+        (lambda: fed_ucb(schedule=S.PrivateLogDet()), ValueError, "schedule must spend no budget without privacy, got"),
+        (lambda: fed_ucb(spectral="exact"), ValueError, "spectral must be one of 'theory', 'quantile', got 'exact'"),
+        (
+            lambda: fed_ucb(LITTLE, calibration="released"),
+            ValueError,
+            "calibration must be 'tight' or 'theorem' with .*, got 'released'",
+        ),
+        (lambda: fed_ucb(regularization=0), ValueError, "regularization must be finite and > 0, got 0"),
+        (lambda: fed_ucb(learns_in_batch=1), TypeError, "learns_in_batch must be True or False, got 1"),
+        (lambda: fed_ucb(exploration=3), TypeError, "no parameter exploration; it has policy, "),
+        (lambda: fb.algos.fed_ucb(exploration=3), TypeError, "policy must be an fb.Policy, got 3"),
     ],
 )
-def test_bad_parameters(options, error, words):
+def test_bad_parameters(make, error, words):
     with pytest.raises(error, match=words):
-        fb.algos.fed_ucb(**options)
+        make()
 
 
 def test_bad_environments():
@@ -236,34 +313,51 @@ def test_bad_environments():
     long = fb.envs.script(np.full((1, 2, 1, 2), 2.0), np.ones((1, 2, 1)))
     with pytest.raises(ValueError, match="norm <= 1, the environment's largest has norm 2.8"):
         fb.algos.fed_ucb(LITTLE).bind(long.spec, 100)
+    with pytest.raises(ValueError, match="trust must be .* with LogDetUCB, got .central: the server"):
+        fb.algos.fed_ucb(fb.privacy.Mechanism(LITTLE, trust="central")).bind(fb.envs.gap(3, 4, 3).spec, 100)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (dict(trust="secagg"), "trust must be 'silo_local' or .* with a schedule, got 'secagg'"),
-        (dict(messages=True), "messages must be False with a schedule, got True"),
-        (dict(batch=S.logdet(trigger="dp20")), "batch must have trigger 'zc24'"),
-    ],
-)
-def test_schedules_need_a_proof(options, words):
-    with pytest.raises(ValueError, match=words):
-        fb.algos.private_fed_lin_ucb(LITTLE, **{"batch": S.geometric(), **options})
-    with pytest.raises(TypeError, match=r"batch must be an integer or a schedule such as .*, got 'logdet'"):
-        fb.algos.fed_lin_ucb(batch="logdet")
-    with pytest.raises(ValueError, match="batch must be .* without a budget of its own, got private_logdet"):
-        fb.algos.fed_lin_ucb(batch=S.private_logdet())
+@pytest.mark.parametrize("schedule", [S.Geometric(), S.LogDet(), S.PrivateLogDet(), RoundByRound(5)])
+def test_schedules_need_a_proof(schedule):
+    for trust in ("secagg", "shuffle_amplified", "shuffle_vector_sum"):
+        mechanism = fb.privacy.Mechanism(LITTLE, trust=trust)
+        with pytest.raises(ValueError, match=f"trust must be 'silo_local' or .* not fb.schedules.Every, got '{trust}'"):
+            federated(mechanism, schedule=schedule)
+    with pytest.raises(ValueError, match="messages must be False with a schedule that is not .*Every, got True"):
+        federated(LITTLE, messages=True, schedule=schedule).bind(fb.envs.gap(3, 4, 3).spec, 100)
+
+
+def test_policies_without_a_matrix_cannot_be_read_from():
+    """A schedule that reads V_i, and agents that learn by it, need a policy that has one."""
+    spec = fb.envs.gap(3, 4, 3).spec
+    for algo in (
+        thompson(schedule=S.LogDet()),
+        thompson(LITTLE, schedule=S.PrivateLogDet()),
+        thompson(schedule=S.Geometric(), learns_in_batch=True),
+    ):
+        with pytest.raises(ValueError, match="policy must keep a matrix, as fb.algos.UCB does, .* got Thompson"):
+            algo.bind(spec, 100)
+    with pytest.raises(NotImplementedError, match="Thompson acts on released statistics: learns_in_batch must be"):
+        fb.simulate(fb.envs.gap(3, 4, 3), thompson(learns_in_batch=True), horizon=10, key=jax.random.key(0), n_seeds=1)
+
+
+def test_the_printed_trigger_adds_nothing_where_noise_moves_no_spectrum():
+    """M (rho_max - rho_min) = 0 for the UCB policy, whose regulariser does not change."""
+    bound = federated(LITTLE, schedule=S.LogDet(trigger="dp20")).bind(fb.envs.gap(3, 4, 3).spec, 100)
+    assert float(bound.shift) == 0
+    assert not bound.shifts
 
 
 CLAIMS = [
-    (fb.algos.fed_ucb(LITTLE), "none"),
-    (fb.algos.fed_ucb(LITTLE, schedule=S.every(10)), "as_printed"),
-    (fb.algos.fed_ucb(LITTLE, schedule=S.private_logdet()), "as_printed"),
-    (fb.algos.fed_ucb(LITTLE, schedule=S.private_logdet(), lazy=True), "certified"),
-    (fb.algos.fed_ucb(LITTLE, schedule=S.geometric(), lazy=True), "certified"),
-    (fb.algos.private_fed_lin_ucb(LITTLE, batch=S.logdet()), "none"),
-    (fb.algos.private_fed_lin_ucb(LITTLE, batch=S.private_logdet()), "certified"),
-    (fb.algos.private_fed_lin_ucb(LITTLE, batch=S.geometric()), "certified"),
+    (fed_ucb(LITTLE), "none"),
+    (fed_ucb(LITTLE, schedule=S.Every(10)), "as_printed"),
+    (fed_ucb(LITTLE, schedule=S.PrivateLogDet()), "as_printed"),
+    (fed_ucb(LITTLE, schedule=S.PrivateLogDet(), learns_in_batch=False), "certified"),
+    (fed_ucb(LITTLE, schedule=S.Geometric(), learns_in_batch=False), "certified"),
+    (federated(LITTLE, schedule=S.LogDet()), "none"),
+    (federated(LITTLE, schedule=S.PrivateLogDet()), "certified"),
+    (federated(LITTLE, schedule=S.Geometric()), "certified"),
+    (thompson(LITTLE, schedule=S.Geometric()), "certified"),
 ]
 
 
@@ -272,9 +366,9 @@ def test_certificates(algo, claim):
     certificate = algo.certificate(fb.envs.gap(3, 5, 4).spec, 100)
     assert certificate.claim == claim
     private = "sparse vector" in str(certificate.schedule)
-    assert private == (algo.schedule == S.private_logdet())
+    assert private == (algo.schedule == S.PrivateLogDet())
     assert (certificate.epsilon_exact == np.inf) == (claim == "none")
     if claim == "none":
         assert "the schedule leaks" in certificate.reason
     else:
-        assert certificate.epsilon_exact == pytest.approx(LITTLE.epsilon)
+        assert certificate.epsilon_exact == pytest.approx(LITTLE.epsilon, rel=1e-6)

@@ -1,5 +1,6 @@
 """Decentralised FedUCB equals Algorithm 3 message by message, and has the limits of complete and of empty graphs."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -12,7 +13,8 @@ from gossip_oracle import gossip_fed_ucb
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.privacy.statistic import unpack
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules
 LITTLE = fb.privacy.Budget(2000.0, 0.1)
@@ -41,9 +43,14 @@ def run(env, algo, key, horizon=T):
 def play(process, key):
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
-        return (world, state), (metrics.regret, metrics.report, state.synced)
+        return (world, state), (metrics.gap, metrics.report, state.synced)
 
     return jax.lax.scan(body, process.init(key), np.arange(process.n_steps))
+
+
+def gossip(graph, gamma=1, privacy=None, **options):
+    """Gossip-FedUCB with parameters of any of its parts."""
+    return fb.algos.GossipFedUCB(graph=graph, gamma=gamma, privacy=privacy).replace(**options)
 
 
 GRAPHS = {
@@ -58,12 +65,12 @@ GRAPHS = {
 
 @pytest.mark.parametrize(
     ("graph", "budget", "schedule"),
-    [(graph, None, S.logdet(8.0)) for graph in GRAPHS]
-    + [("line", LITTLE, S.logdet(16.0, "dp20")), ("ring", LITTLE, S.logdet(12.0, "zc24"))],
+    [(graph, None, S.LogDet(8.0)) for graph in GRAPHS]
+    + [("line", LITTLE, S.LogDet(16.0, "dp20")), ("ring", LITTLE, S.LogDet(12.0, "zc24"))],
 )
 def test_algorithm_3(script, key, graph, budget, schedule):
     network, gamma = GRAPHS[graph]
-    algo = fb.algos.gossip_fed_ucb(network, gamma, budget, schedule=schedule, regularization=0.5)
+    algo = gossip(network, gamma, budget, schedule=schedule, regularization=0.5)
     bound, regret, counts, synced, state = run(script, algo, key)
     clique = np.asarray(bound.clique)
     trees = {}
@@ -75,27 +82,28 @@ def test_algorithm_3(script, key, graph, budget, schedule):
         step = int(np.flatnonzero(synced[:, g, clique[i]] == k)[0])
         one = random.stream(jax.random.fold_in(jax.random.fold_in(random.stream(key, "syncs"), step), g), "release")
         one = jax.random.split(one, bound.n_cliques)[clique[i]]
-        channel = jax.tree.map(lambda leaf: leaf[clique[i]], bound.channel)
-        draw, _ = channel.protocol.noise(one, k, (), np.zeros((0, D, M)), np.zeros((0, M)))
+        mechanism = jax.tree.map(lambda leaf: leaf[clique[i]], bound.mechanism)
+        draw = mechanism.trust.noise(one, packed_size(D))
         tree = trees.setdefault((g, clique[i]), oracles.TreeSilo(prefix=True))
         return tree.randomize(k, 0.0, np.asarray(unpack(draw, D), float))
 
-    spectral = algo.bounds(algo.calibrate(script.spec, T), T, D, M)
     width = bound.width
     sizes = np.bincount(clique)
+    rho_min = float(bound.first_regularization[0]) / sizes[0]
+    rho_max = 2 * float(bound.regularization[0]) / sizes[0] - rho_min
+    assert (rho_max > rho_min + 1e-3) == (budget is not None)
     expected = gossip_fed_ucb(
         script,
         network,
         clique,
         gamma,
         T,
-        rho_min=spectral.rho_min,
-        rho_max=spectral.rho_max,
+        rho_min=rho_min,
+        rho_max=rho_max,
         threshold=2 * float(bound.schedule.threshold),
         beta=lambda i, grown: (
             float(width.offset[i])
-            + float(width.slope[i])
-            * np.sqrt(float(width.log_term[i]) + D * np.log(sizes[clique[i]] * spectral.rho_min) + grown)
+            + float(width.slope[i]) * np.sqrt(float(width.log_term[i]) + D * np.log(sizes[clique[i]] * rho_min) + grown)
         ),
         noise=None if budget is None else noise,
         trigger=schedule.trigger,
@@ -110,37 +118,37 @@ def test_algorithm_3(script, key, graph, budget, schedule):
 
 def test_complete_graph_is_the_controller_one_round_late(script, key):
     """With a threshold that always asks: a request in one round, everybody's sums in the next."""
-    options = dict(regularization=0.5)
-    gossip = fb.algos.gossip_fed_ucb(nx.complete_graph(M), 1, schedule=S.logdet(1e-6), **options)
-    _, regret, _, synced, _ = run(script, gossip, key)
+    network = gossip(nx.complete_graph(M), schedule=S.LogDet(1e-6), regularization=0.5)
+    _, regret, _, synced, _ = run(script, network, key)
     assert synced[:, 0, 0].tolist() == [(t + 1) // 2 for t in range(T)]
-    controller = fb.algos.fed_ucb(schedule=S.every(2), **options).bind(script.spec, T)
+    controller = fb.algos.fed_ucb(schedule=2).replace(regularization=0.5).bind(script.spec, T)
     process = RoundProcess(env=script, algo=controller, horizon=T)
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
-        return (world, state), metrics.regret
+        return (world, state), metrics.gap
 
-    expected = jax.lax.scan(body, process.init(key), np.arange(T))[1].ravel()
+    expected = jax.lax.scan(body, process.init(key), np.arange(process.n_steps))[1].ravel()[:T]
     np.testing.assert_allclose(regret, expected, atol=2e-5)
 
 
 def test_isolated_agents_are_independent(key):
     """Without edges it is LinUCB, however often agents send what nobody receives (greedy: the widths differ)."""
     env = fb.envs.sphere(3, 6, 4, rewards="bernoulli")
-    gossip = fb.algos.gossip_fed_ucb(nx.empty_graph(3), schedule=S.logdet(5.0), exploration_scale=0.0)
-    _, regret, counts, synced, _ = run(env, gossip, key, 80)
+    network = gossip(nx.empty_graph(3), schedule=S.LogDet(5.0), exploration_scale=0.0)
+    _, regret, counts, synced, _ = run(env, network, key, 80)
     assert synced[-1].min() > 2
     assert counts["hops"] == 0  # there is no edge to send over
-    process = RoundProcess(env=env, algo=fb.algos.lin_ucb(exploration_scale=0.0).bind(env.spec, 80), horizon=80)
-    np.testing.assert_allclose(regret, jax.jit(process.step)(key, *process.init(key), 0)[2].regret, atol=1e-4)
+    alone = fb.algos.LinUCB().replace(exploration_scale=0.0).bind(env.spec, 80)
+    process = RoundProcess(env=env, algo=alone, horizon=80)
+    np.testing.assert_allclose(regret, jax.jit(process.step)(key, *process.init(key), 0)[2].gap, atol=1e-4)
 
 
 def test_refreshing_changes_nothing(script, key, monkeypatch):
     for trigger in ("zc24", "dp20"):
-        algo = fb.algos.gossip_fed_ucb(nx.path_graph(M), 2, LITTLE, schedule=S.logdet(12.0, trigger))
+        algo = gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(12.0, trigger))
         _, regret, _, synced, _ = run(script, algo, key)
-        monkeypatch.setattr("fedbandit_jax.algos.linear._gossip.REFRESH", 3)
+        monkeypatch.setattr("fedbandit_jax.algos.linear.gossip.REFRESH", 3)
         play.clear_cache()
         _, again, _, synced_again, _ = run(script, algo, key)
         monkeypatch.undo()
@@ -151,7 +159,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch):
 
 def test_seeds_side_by_side_equal_each_alone(key):
     env = fb.envs.gap(4, 5, 3)
-    algo = fb.algos.gossip_fed_ucb(nx.path_graph(4), 2, LITTLE, schedule=S.logdet(10.0, "dp20"))
+    algo = gossip(nx.path_graph(4), 2, LITTLE, schedule=S.LogDet(10.0, "dp20"))
     many = fb.simulate(env, algo, horizon=41, key=key, n_seeds=3)
     for i in range(0, 3, 2):
         _, regret, counts, *_ = run(env, algo, jax.random.fold_in(key, i), 41)
@@ -163,7 +171,7 @@ def test_denser_graphs_have_less_regret():
     """Complete < ring < nobody, by more than two standard errors of paired differences over 6 seeds."""
     env = fb.envs.gap(6, 8, 4)
     algos = {
-        name: fb.algos.gossip_fed_ucb(graph, 1, schedule=S.logdet(10.0), regularization=0.2)
+        name: gossip(graph, schedule=S.LogDet(10.0), regularization=0.2)
         for name, graph in (
             ("complete", nx.complete_graph(6)),
             ("ring", nx.cycle_graph(6)),
@@ -185,34 +193,62 @@ def test_denser_graphs_have_less_regret():
         (nx.path_graph(1), 1, {}, ValueError, "n_agents must be at least 2, got 1"),
         (nx.Graph([(0, 1), (2, 3)]), 1, {}, ValueError, "graph must be connected, got 2 components"),
         ([(0, 1)], 1, {}, TypeError, "graph must be an undirected networkx.Graph, got a list"),
-        (nx.path_graph(4), 1, dict(schedule=S.every(3)), TypeError, "schedule must be fb.schedules.logdet"),
-        (nx.path_graph(4), 1, dict(schedule=S.logdet(max_syncs=3)), ValueError, "schedule must have max_syncs=None"),
-        (nx.path_graph(4), 1, dict(alpha=0), ValueError, "alpha must be in \\(0, 1\\), got 0"),
+        (nx.path_graph(4), 1, dict(schedule=S.Every(3)), TypeError, "schedule must be fb.schedules.LogDet"),
+        (nx.path_graph(4), 1, dict(schedule=S.LogDet(max_syncs=3)), ValueError, "schedule must have max_syncs=None"),
+        (nx.path_graph(4), 1, dict(exploration=fb.algos.UCB()), TypeError, "exploration must be an fb.algos.LogDetUCB"),
+        (nx.path_graph(4), 1, dict(privacy=1.0), TypeError, "privacy must be an fb.privacy.Mechanism, .* got 1.0"),
+        (
+            nx.path_graph(4),
+            1,
+            dict(privacy=fb.privacy.Mechanism(LITTLE, trust="secagg")),
+            ValueError,
+            "trust must be 'silo_local' or .*, got 'secagg'",
+        ),
     ],
 )
 def test_bad_parameters(graph, gamma, options, error, words):
     with pytest.raises(error, match=words):
-        fb.algos.gossip_fed_ucb(graph, gamma, **options)
+        fb.algos.GossipFedUCB(graph=graph, gamma=gamma, **options)
+    with pytest.raises(ValueError, match="alpha must be in \\(0, 1\\), got 0"):
+        gossip(nx.path_graph(4), alpha=0)
 
 
 def test_bad_environments():
-    algo = fb.algos.gossip_fed_ucb(nx.path_graph(4))
+    algo = gossip(nx.path_graph(4))
     with pytest.raises(ValueError, match="graph must have one node for each of 3 agents, got 4 nodes"):
         algo.bind(fb.envs.gap(3, 4, 3).spec, 100)
 
 
 def test_certificate_claims_nothing():
-    algo = fb.algos.gossip_fed_ucb(nx.path_graph(4), 2, fb.privacy.Budget(1.0, 0.1))
+    algo = gossip(nx.path_graph(4), 2, fb.privacy.Budget(1.0, 0.1))
     certificate = algo.certificate(fb.envs.gap(4, 4, 3).spec, 100)
     assert certificate.claim == "none"
     assert certificate.epsilon_exact == np.inf
     assert certificate.releases == 50  # of an estimator that is used every second round
+    assert "noise of known law" in certificate.reason  # of the noise alone
+    assert any("actions inside a batch" in seen for seen in certificate.not_covered)
+    assert any("when silos ask" in seen for seen in certificate.not_covered)
+
+
+@pytest.mark.parametrize("graph", [nx.path_graph(4), nx.complete_graph(4), nx.star_graph(3)])
+def test_the_noise_of_a_silo_is_its_part_of_its_cliques(graph):
+    """Of n_C silos whose variances add up: each has what it was calibrated for, and less is noticed."""
+    budget = fb.privacy.Budget(1.0, 0.1)
+    bound = gossip(graph, 1, budget).bind(fb.envs.gap(4, 4, 3).spec, 100)
+    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="prefix_tree", trust="silo_local_matrix").sigma
+    std = np.asarray(bound.mechanism.trust.std, float)[:, 0]
+    np.testing.assert_allclose(std, sigma * np.sqrt(np.bincount(bound.clique)), rtol=1e-5)
+    assert certify(bound).noise_std == pytest.approx(sigma, rel=1e-5)
+    assert "noise of known law" in certify(bound).reason
+    trust = dataclasses.replace(bound.mechanism.trust, std=bound.mechanism.trust.std * np.float32(0.9))
+    quiet = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, trust=trust))
+    assert "noise gives epsilon = 1." in certify(quiet).reason
 
 
 def test_checkpoints_know_the_graph(tmp_path, key):
     """Two graphs of as many edges are two runs, though their programs are one."""
     env, path = fb.envs.gap(4, 4, 3), tmp_path / "run"
-    star, line = (fb.algos.gossip_fed_ucb(graph) for graph in (nx.star_graph(3), nx.path_graph(4)))
+    star, line = (gossip(graph) for graph in (nx.star_graph(3), nx.path_graph(4)))
     options = dict(horizon=5, key=key, n_seeds=1, checkpoint=path)
     result = fb.simulate(env, star, **options)
     assert result.config["algorithms"][star.name]["graph"]["nodes"] == 4

@@ -1,4 +1,6 @@
-"""Every algorithm equals its printed pseudo-code, round by round, on the same draws."""
+"""Every linear algorithm equals its printed pseudo-code, round by round, on the same draws."""
+
+import dataclasses
 
 import jax
 import numpy as np
@@ -9,142 +11,167 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.privacy.statistic import unpack
+from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 BUDGET = fb.privacy.Budget(20.0, 0.1)  # little enough noise that V stays definite with a small lambda
+SHIFT_ONE = dict(first_regularization=np.float32(1.0), regularization=np.float32(1.0))
 
 
-def run(env, algo, horizon, key, **changes):
+def run(env, algo, horizon, key, *, policy=None, **changes):
     """Regret of every round, the bound algorithm, its final state, and the noise of release k."""
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, horizon).replace(**changes), horizon=horizon)
+    bound = algo.bind(env.spec, horizon)
+    bound = dataclasses.replace(bound, policy=dataclasses.replace(bound.policy, **(policy or {})), **changes)
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
     world, state = process.init(key)
     regret = []
     step = jax.jit(process.step)
     for k in range(process.n_steps):
         world, state, metrics = step(key, world, state, k)
-        regret.extend(np.asarray(metrics.regret)[: len(process.rounds_at(k))])
+        regret.extend(np.asarray(metrics.gap)[: len(process.rounds_at(k))])
 
     def noise(k):
-        x, y = np.zeros((1, env.spec.dim, env.spec.n_agents)), np.zeros((1, env.spec.n_agents))
         syncs = jax.random.fold_in(random.stream(key, "syncs"), k - 1)
-        draw, _ = process.algo.channel.protocol.noise(syncs, k, (), x, y)
+        draw = bound.mechanism.trust.noise(syncs, packed_size(env.spec.dim))
         return np.asarray(unpack(draw, env.spec.dim), float)
 
-    return np.array(regret), process.algo, state, noise
+    return np.array(regret), bound, state, noise
 
 
 @pytest.mark.parametrize("horizon", [60, 57])
 def test_lin_ucb(script, key, horizon):
-    regret, algo, state, _ = run(script, fb.algos.lin_ucb(), horizon, key, batch=20)
-    expected, v, b = oracles.lin_ucb(script, horizon, float(algo.regularization), lambda t: float(algo.width(t)))
+    regret, bound, state, _ = run(script, fb.algos.LinUCB(), horizon, key, batch=20)
+    lam, width = float(bound.policy.regularization), bound.policy.width
+    expected, v, b = oracles.lin_ucb(script, horizon, lam, lambda t: float(width(t)))
     np.testing.assert_allclose(regret, expected, atol=2e-5)
     if horizon % 20 == 0:
-        np.testing.assert_allclose(state.sums[..., :-1], v - algo.regularization * np.eye(4), atol=1e-4)
+        np.testing.assert_allclose(state.sums[..., :-1], v - lam * np.eye(4), atol=1e-4)
         np.testing.assert_allclose(state.sums[..., -1], b, atol=1e-4)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("learns", [True, False])
 @pytest.mark.parametrize(("horizon", "batch"), [(60, 5), (58, 5), (60, 1), (3, 5)])
-def test_fed_lin_ucb(script, key, lazy, horizon, batch):
-    regret, algo, state, _ = run(script, fb.algos.fed_lin_ucb(batch=batch, lazy=lazy), horizon, key)
+def test_fed_lin_ucb(script, key, learns, horizon, batch):
+    algo = fb.algos.fed_lin_ucb(schedule=batch, learns_in_batch=learns)
+    regret, bound, state, _ = run(script, algo, horizon, key)
     expected, synced = oracles.fed_lin_ucb(
-        script, horizon, batch, float(algo.regularization), lambda t: float(algo.width(t)), lazy=lazy
-    )
+        script, horizon, batch, float(bound.policy.regularization), lambda t: float(bound.policy.width(t)),
+        learns=learns,
+    )  # fmt: skip
     np.testing.assert_allclose(regret, expected, atol=2e-5)
     if horizon % batch == 0:
-        np.testing.assert_allclose(state.channel.sums.high, synced, atol=2e-4)
+        np.testing.assert_allclose(state.mechanism.sums.high, synced, atol=2e-4)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("learns", [True, False])
 @pytest.mark.parametrize("release", ["tree", "prefix_tree"])
 @pytest.mark.parametrize("fixed", [False, True])
-def test_private_fed_lin_ucb(script, key, lazy, release, fixed):
+def test_private_fed_lin_ucb(script, key, learns, release, fixed):
     if fixed:
         once = np.broadcast_to(script.contexts[0], script.contexts.shape)
         script = fb.envs.script(
             once, script.answers, np.broadcast_to(script.means[0], script.means.shape), fixed_contexts=True
         )
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=5, lazy=lazy, release=release)
-    regret, bound, state, noise = run(script, algo, 58, key)
-    lam = float(bound.regularization)
-    expected, synced = oracles.fed_lin_ucb(
-        script,
-        58,
-        5,
-        lam,
-        lambda t: float(bound.width(t)),
-        lazy=lazy,
-        noise=noise,
-        prefix=release == "prefix_tree",
-    )
-    assert bound.channel.protocol.sum_std() > 0
-    np.testing.assert_allclose(regret, expected, atol=2e-5)
-    # One more (unused) synchronisation runs after the horizon's last, incomplete batch: compare the one before it.
-    regret, bound, state, noise = run(script, algo, 55, key)
-    _, synced = oracles.fed_lin_ucb(
-        script,
-        55,
-        5,
-        lam,
-        lambda t: float(bound.width(t)),
-        lazy=lazy,
-        noise=noise,
-        prefix=release == "prefix_tree",
-    )
-    inverse = np.linalg.inv(lam * np.eye(4) + synced[:, :4])
-    np.testing.assert_allclose(state.estimate.posterior.inverse[..., 0], inverse, rtol=2e-4, atol=1e-6)
-    np.testing.assert_allclose(state.estimate.posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
+    mechanism = fb.privacy.Mechanism(BUDGET, release=release)
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=5, learns_in_batch=learns)
+    # The horizon's last, incomplete batch is not synchronised: state is compared after the one before it.
+    for horizon in (58, 55):
+        regret, bound, state, noise = run(script, algo, horizon, key)
+        lam, width = float(bound.policy.regularization), bound.policy.width
+        expected, synced = oracles.fed_lin_ucb(
+            script, horizon, 5, lam, lambda t, width=width: float(width(t)), learns=learns, noise=noise,
+            prefix=release == "prefix_tree",
+        )  # fmt: skip
+        assert bound.mechanism.trust.sum_std() > 0
+        np.testing.assert_allclose(regret, expected, atol=2e-5)
+        inverse = np.linalg.inv(lam * np.eye(4) + synced[:, :4])
+        posterior = state.belief.posterior
+        np.testing.assert_allclose(posterior.inverse[..., 0], inverse, rtol=2e-4, atol=1e-6)
+        np.testing.assert_allclose(posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_projected_regularizer(script, key, lazy):
+@pytest.mark.parametrize("learns", [True, False])
+def test_projected_regularizer(script, key, learns):
     """Noise that a small lambda could not bear: the projected run stays definite and equals the oracle."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 0.1), batch=5, lazy=lazy, regularizer="project")
-    regret, bound, state, noise = run(script, algo, 55, key, regularization=np.float32(1.0))
+    budget = fb.privacy.Budget(2.0, 0.1)
+    algo = fb.algos.private_fed_lin_ucb(budget).replace(schedule=5, learns_in_batch=learns, regularizer="project")
+    regret, bound, state, noise = run(script, algo, 55, key, policy=SHIFT_ONE)
     expected, _ = oracles.fed_lin_ucb(
-        script, 55, 5, 1.0, lambda t: float(bound.width(t)), lazy=lazy, noise=noise, psd=True
+        script, 55, 5, 1.0, lambda t: float(bound.policy.width(t)), learns=learns, noise=noise, psd=True
     )
     assert state.status == 0
-    shifted = run(script, algo.replace(regularizer="shift"), 55, key, regularization=np.float32(1.0))[2]
+    shifted = run(script, algo.replace(regularizer="shift"), 55, key, policy=SHIFT_ONE)[2]
     assert shifted.status != 0
     np.testing.assert_allclose(regret, expected, atol=2e-5)
+
+
+def draws_of(script, key):
+    """z of agent i in round t, as `GaussianBelief.sample` draws it."""
+    m, d = script.spec.n_agents, script.spec.dim
+
+    def z(t, i):
+        round_ = jax.random.fold_in(random.stream(key, "choices"), t)
+        return np.asarray(jax.random.normal(jax.random.split(round_, m)[i], (d,)), float)
+
+    return z
+
+
+@pytest.mark.parametrize("budget", [None, BUDGET, fb.privacy.Budget(2.0, 0.1)])
+@pytest.mark.parametrize(("horizon", "release"), [(58, "tree"), (55, "prefix_tree")])
+def test_thompson(script, key, budget, horizon, release):
+    """Algorithm 8 with a Thompson policy, without noise, with little, and with so much that projection matters."""
+    privacy = None if budget is None else fb.privacy.Mechanism(budget, release=release)
+    policy = fb.algos.Thompson(regularization=0.7, scale=0.4)
+    algo = fb.algos.Federated(policy=policy, schedule=5, privacy=privacy)
+    regret, _, state, noise = run(script, algo, horizon, key)
+    z = draws_of(script, key)
+    expected, synced = oracles.federated(
+        script, horizon, 5, 0.7, lambda t, i, contexts, v, u: oracles.argmax_draw(contexts, v, u, z(t, i), 0.4),
+        noise=None if budget is None else noise, prefix=release == "prefix_tree", psd=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    v = 0.7 * np.eye(4) + oracles.project(synced[:, :4])
+    np.testing.assert_allclose(state.belief.factor @ state.belief.factor.T, v, rtol=2e-4, atol=1e-3)
+    np.testing.assert_allclose(state.belief.mean, np.linalg.solve(v, synced[:, 4]), rtol=2e-4, atol=1e-3)
+    assert state.status == 0
+    if budget is not None and budget.epsilon == 2:
+        assert np.linalg.eigvalsh(synced[:, :4])[0] < -0.7  # without the projection there would be no estimate
 
 
 def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
-    bound = fb.algos.fed_lin_ucb(batch=1).bind(env.spec, 20_000)
+    bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
     process = RoundProcess(env=env, algo=bound, horizon=20_000)
     world, state = process.init(key)
-    sums = state.channel.sums
-    state = state._replace(channel=state.channel._replace(sums=sums._replace(high=sums.high + 2.0**17)))
+    sums = state.mechanism.sums
+    state = state._replace(mechanism=state.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17)))
 
     def body(carry, k):
         return process.step(key, *carry, k)[:2], None
 
     (_, state), _ = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(20_000)))((world, state))
-    np.testing.assert_allclose(state.channel.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
+    np.testing.assert_allclose(state.mechanism.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
 
 
 def test_projection_is_the_nearest_psd_matrix(key):
     matrix = np.asarray(unpack(jax.random.normal(key, (27,)), 6)[:, :6])
     values, vectors = np.linalg.eigh(matrix)
-    np.testing.assert_allclose(
-        with_spectrum(values.clip(0), vectors), (vectors * values.clip(0)) @ vectors.T, atol=1e-5
-    )
+    nearest = (vectors * values.clip(0)) @ vectors.T
+    np.testing.assert_allclose(with_spectrum(values.clip(0), vectors), nearest, atol=1e-5)
+    np.testing.assert_allclose(fb.linalg.project(matrix), nearest, atol=1e-5)
 
 
 def test_released_constants():
     """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, alpha=0.01, R=0.5."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0)
-    budget = fb.privacy.Budget(1.0, 0.1)
-    algo = fb.algos.private_fed_lin_ucb(budget, calibration="released", confidence="released", lazy=False)
-    bound = algo.bind(spec, 10_000)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), calibration="released")
+    ucb = fb.algos.UCB(confidence="released")
+    bound = fb.algos.private_fed_lin_ucb(mechanism, exploration=ucb, learns_in_batch=True).bind(spec, 10_000)
     sigma = np.sqrt(9 * (np.log(10) + 1))
     lam = np.sqrt(900) * sigma * (np.sqrt(9 + np.log(100)) + np.sqrt(10))
-    np.testing.assert_allclose(bound.channel.protocol.sum_std(), 10 * sigma, rtol=1e-5)
-    np.testing.assert_allclose(bound.regularization, lam, rtol=1e-5)
+    np.testing.assert_allclose(bound.mechanism.trust.sum_std(), 10 * sigma, rtol=1e-5)
+    np.testing.assert_allclose(bound.policy.regularization, lam, rtol=1e-5)
     beta = np.sqrt(lam * 10) + 0.5 * np.sqrt(10 * np.log(1 + 100 * 1234 / (10 * lam)) + np.log(100))
-    np.testing.assert_allclose(bound.width(1234), beta, rtol=1e-5)
-    plain = fb.algos.fed_lin_ucb(confidence="released").bind(spec, 10_000)
-    np.testing.assert_allclose(plain.regularization, 10.0, rtol=1e-6)
+    np.testing.assert_allclose(bound.policy.width(1234), beta, rtol=1e-5)
+    plain = fb.algos.fed_lin_ucb(exploration=ucb).bind(spec, 10_000)
+    np.testing.assert_allclose(plain.policy.regularization, 10.0, rtol=1e-6)

@@ -5,11 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from fedbandit_jax.algos.arms import _radius
+from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
+from fedbandit_jax.privacy.integers.mechanisms import LocalLaplace
 
 SCALE = 10.0
 NOISES = ("pure", "skellam", "gaussian", "local")
+
+
+def local_constants(size, epsilon):
+    return LocalLaplace(epsilon, SCALE, 0.1, 10**6).tail_constants(size)
 
 
 def setting(noise, epsilon, size):
@@ -21,8 +26,8 @@ def setting(noise, epsilon, size):
         return Skellam((g / epsilon) ** 2), g, (2 + math.sqrt(2) / SCALE) / epsilon, math.sqrt(2) / g
     if noise == "gaussian":
         return DiscreteGaussian(g / epsilon), g, (math.sqrt(2) + math.sqrt(2) / SCALE) / epsilon, 0.0
-    s, h = _radius.local_constants([float(size)], epsilon)
-    return DiscreteLaplace(g / epsilon, size), g, s[0], h
+    s, h = local_constants(float(size), epsilon)
+    return DiscreteLaplace(g / epsilon, size), g, s, h
 
 
 def draw(law, rng, n):
@@ -43,7 +48,7 @@ def failures(law, g, size, radius, n=100_000):
 
 
 def test_theory_is_the_paper_s():
-    table = _radius.theory([2.0, 4.0, 8.0], 3.0, [0.0, 0.1, 0.2], n_arms=4, p=0.05)
+    table = radii.theory([2.0, 4.0, 8.0], 3.0, [0.0, 0.1, 0.2], n_arms=4, p=0.05)
     assert table.shape == (3, 5)
     assert np.all(table[:, 0] == np.inf)
     log = math.log(2 * 4 * 9 / 0.05)
@@ -60,7 +65,7 @@ def test_the_union_bound_of_lemma_2():
     np.testing.assert_allclose(arms * (rewards + noise), 2.5 * p / b[:3] ** 2)
     assert (2.5 * p / b**2.0).sum() == pytest.approx(4.112 * p, rel=1e-3)
     size = np.array([64.0, 64.0, 64.0])
-    exact = _radius.exact(size, [None] * 3, 1.0, n_arms=arms, p=p)[:, arms]
+    exact = radii.exact(size, [None] * 3, 1.0, n_arms=arms, p=p)[:, arms]
     level = 2 * np.exp(-2 * size * exact**2)
     assert (arms * level[0] / b**2.0).sum() == pytest.approx(3 * p, rel=1e-5)
     np.testing.assert_allclose(level[0] / level, [1, 4, 9])
@@ -71,13 +76,13 @@ def test_the_union_bound_of_lemma_2():
 def test_exact_is_below_theory(noise, epsilon):
     sizes = 2 ** np.arange(1, 21)
     laws, g, s, h = zip(*(setting(noise, epsilon, int(size)) for size in sizes))
-    exact = _radius.exact(sizes, laws, g, n_arms=10, p=0.1)
-    theory = _radius.theory(sizes, s, h, n_arms=10, p=0.1)
+    exact = radii.exact(sizes, laws, g, n_arms=10, p=0.1)
+    theory = radii.theory(sizes, s, h, n_arms=10, p=0.1)
     assert exact.shape == theory.shape == (20, 11)
     assert np.all(exact[:, 0] == np.inf)
     assert np.all(np.diff(exact[:, 1:], axis=1) > 0)
     assert np.all(exact[:, 1:] < 0.95 * theory[:, 1:])
-    assert np.all(exact[:, 1:] > _radius.exact(sizes, [None] * 20, 1.0, n_arms=10, p=0.1)[:, 1:])
+    assert np.all(exact[:, 1:] > radii.exact(sizes, [None] * 20, 1.0, n_arms=10, p=0.1)[:, 1:])
 
 
 @pytest.mark.parametrize("size", [4, 256])
@@ -86,7 +91,7 @@ def test_exact_is_below_theory(noise, epsilon):
 def test_exact_fails_as_often_as_it_says(noise, epsilon, size):
     law, g, *_ = setting(noise, epsilon, size)
     level = 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5)
-    radius = _radius.exact([size], [law], g, n_arms=4, p=0.1)[0, 1:]
+    radius = radii.exact([size], [law], g, n_arms=4, p=0.1)[0, 1:]
     rate, deviation = failures(law, g, size, radius), np.sqrt(level / 100_000)
     assert np.all(rate < level + 4 * deviation)
     if math.sqrt(law.variance) / g > 4 * math.sqrt(size):  # the noise dominates
@@ -105,15 +110,15 @@ def halved(law):
 def test_half_the_noise_is_caught(noise):
     """A control."""
     law, g, *_ = setting(noise, 0.1, 4)
-    radius = _radius.exact([4], [halved(law)], g, n_arms=4, p=0.1)[0, 1:]
+    radius = radii.exact([4], [halved(law)], g, n_arms=4, p=0.1)[0, 1:]
     assert np.all(failures(law, g, 4, radius) > 1.5 * 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5))
 
 
 def test_noise_free_is_hoeffding():
     q = 3 * 0.1 * 6 / math.pi**2 / (4 * np.arange(1, 4))
-    radius = _radius.exact([10.0, 50.0], [None, None], 1.0, n_arms=3, p=0.1)[1, 1:]
+    radius = radii.exact([10.0, 50.0], [None, None], 1.0, n_arms=3, p=0.1)[1, 1:]
     np.testing.assert_allclose(radius, np.sqrt(np.log(2 / q) / 100))
-    quiet = _radius.exact([10.0, 50.0], [Skellam(1e-12)] * 2, 1.0, n_arms=3, p=0.1)[1, 1:]
+    quiet = radii.exact([10.0, 50.0], [Skellam(1e-12)] * 2, 1.0, n_arms=3, p=0.1)[1, 1:]
     np.testing.assert_allclose(quiet, radius, rtol=1e-6)
 
 
@@ -123,10 +128,10 @@ def test_bins_cost_little(noise, size, monkeypatch):
     law, g, *_ = setting(noise, 0.1, size)
     coarse, fine = [], []
     for p in (0.1, 1e-7):
-        coarse.append(_radius.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
+        coarse.append(radii.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
         with monkeypatch.context() as patch:
-            patch.setattr(_radius, "_N_BINS", 4000)
-            fine.append(_radius.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
+            patch.setattr(radii, "_N_BINS", 4000)
+            fine.append(radii.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
     ratio = np.array(coarse) / np.array(fine)
     assert ratio.min() >= 1
     assert ratio.max() < 1.005
@@ -138,7 +143,7 @@ def test_local_constants(epsilon):
     p = np.array([0.5, 0.1, 1e-3, 1e-6, 1e-12, 1e-30])
     log = np.log(2 / p)
     for size in (1, 2, 16, 64, 65, 2**10, 2**20, 2**31):
-        s, h = _radius.local_constants(float(size), epsilon)
+        s, h = local_constants(float(size), epsilon)
         g = math.ceil(epsilon * math.sqrt(size))
         law = DiscreteLaplace(g / epsilon, size)
         bound = (s - math.sqrt(2) / epsilon) * np.sqrt(log) + h * log

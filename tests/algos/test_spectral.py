@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedbandit_jax.algos.linear._spectral import bounds, norm_quantile
+from fedbandit_jax.privacy.spectral import bounds, norm_quantile
 
 SIZE = dict(sigma=2.0, nodes=5.0, dim=6, n_syncs=100, n_agents=20, alpha=0.01, delta=0.1)
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from fedbandit_jax.core import control
+from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.control import cond_any, largest, once
 
 
@@ -72,8 +74,10 @@ def test_largest():
     assert mapped.tolist() == [[7] * 3, [5] * 3]
 
 
-def test_once(key):
-    """Both arrays as they are, alone and under vmap, whatever k is."""
+@pytest.mark.parametrize("cpu", [True, False], ids=["fenced", "plain"])
+def test_once(key, cpu, monkeypatch):
+    """Both arrays as they are, alone and under vmap, whatever k is and whatever the machine."""
+    monkeypatch.setattr(control, "on_cpu", lambda: cpu)
 
     def draw(key):
         return [jax.random.uniform(word, (6,)) for word in jax.random.split(key)]  # bits, however compiled
@@ -87,7 +91,7 @@ def test_once(key):
     np.testing.assert_array_equal(jnp.stack(lanes), jnp.stack([jnp.stack(draw(k)) for k in keys], 1))
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere draws are not copied")
+@pytest.mark.skipif(not on_cpu(), reason="elsewhere draws are not copied")
 def test_once_for_all_lanes():
     """Lanes that share a key share the loop that draws: nothing in it has their axis."""
 

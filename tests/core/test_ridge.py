@@ -80,10 +80,25 @@ def test_solve_says_which_matrix_is_not_definite():
     np.testing.assert_array_equal(ok, [True, False])
 
 
-def test_first_argmax_takes_the_first_of_equals():
-    scores = jnp.array([[1.0, 3.0, 2.0], [1.0, 3.0, 5.0], [0.0, 3.0, 5.0], [-jnp.inf, 2.0, 4.0]])
-    np.testing.assert_array_equal(ridge.first_argmax(scores), [0, 0, 1])
-    np.testing.assert_array_equal(ridge.first_argmax(scores), jnp.argmax(scores, 0))
+@pytest.mark.parametrize("cpu", [True, False], ids=["reductions", "argmax"])
+def test_first_argmax(cpu, monkeypatch):
+    """On every machine: the first of equals, infinities included; nothing where a score is not a number."""
+    monkeypatch.setattr(ridge, "on_cpu", lambda: cpu)
+    nan, inf = jnp.nan, jnp.inf
+    scores = jnp.array([
+        [1.0, 3.0, 2.0, -inf, inf, nan, nan, -0.0],
+        [1.0, 3.0, 5.0, -inf, 1.0, nan, 7.0, 0.0],
+        [0.0, 3.0, 5.0, -inf, inf, nan, 1.0, -0.0],
+        [-inf, 2.0, 4.0, -inf, nan, nan, inf, -1.0],
+    ])  # fmt: skip
+    expected = [0, 0, 1, 0, ridge.NOWHERE, ridge.NOWHERE, ridge.NOWHERE, 0]
+    alone, together = jax.jit(ridge.first_argmax)(scores), jax.vmap(ridge.first_argmax)(jnp.stack([scores, scores]))
+    assert alone.dtype == np.int32
+    np.testing.assert_array_equal(alone, expected)
+    np.testing.assert_array_equal(together, [expected, expected])
+    rng = np.random.default_rng(0)
+    ties = jnp.asarray(rng.integers(0, 4, (17, 500)), jnp.float32)
+    np.testing.assert_array_equal(ridge.first_argmax(ties), np.argmax(ties, 0))
 
 
 def test_float32_drift_within_the_refresh_interval():

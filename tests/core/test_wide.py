@@ -37,6 +37,22 @@ def test_scalars(value):
     assert wide.to_int(wide.of(value), signed=False).item() == unsigned(value)
 
 
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, [0, 1, 2**70], 1.5, np.array([[3, -(2**80)]], object)])
+def test_numbers_that_do_not_fit_are_refused(value):
+    with pytest.raises(ValueError, match=r"a 64-bit integer must be a whole number in \[-2\^63, 2\^64\), got"):
+        wide.of(value)
+
+
+def test_sums_of_too_many_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"fewer than 2\^22 numbers to add up, got 4,194,304"):
+        jax.eval_shape(wide.total, jax.ShapeDtypeStruct((2, 2**22), jnp.uint32))
+    word = jax.ShapeDtypeStruct((2**16 + 1,), jnp.uint32)
+    with pytest.raises(ValueError, match=r"at most 2\^16 numbers to add up, got 65,537"):
+        jax.eval_shape(wide.add_up, wide.Wide(word, word))
+    with pytest.raises(ValueError, match=r"bits must be in \[0, 32\), got 32"):
+        wide.shift_left(A, 32)
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [(wide.add, operator.add), (wide.sub, operator.sub)])
 def test_sums(ours, theirs):
     assert wide.to_int(jax.jit(ours)(A, B)).tolist() == [signed(theirs(a, b)) for a, b in zip(LEFT, RIGHT)]

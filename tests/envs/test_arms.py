@@ -96,7 +96,7 @@ def test_one_user_at_a_time(key):
         feedback = pull(keys, jnp.array([arm]))
         assert feedback.reward.shape == (20_000, 1)
         assert abs(feedback.reward.mean() - mean) < 5 * (mean * (1 - mean) / 20_000) ** 0.5
-        np.testing.assert_allclose(feedback.regret, 0.9 - mean, atol=1e-6)
+        np.testing.assert_allclose(feedback.gap, 0.9 - mean, atol=1e-6)
 
 
 def test_lin_ucb_learns_the_best_arm(key):

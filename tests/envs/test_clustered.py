@@ -59,7 +59,7 @@ def test_answers(key, made_up):
     pull = jax.jit(jax.vmap(lambda k, arm: env.pull(k, world, offered, arm), (0, None)))
     for arm in range(3):
         feedback = pull(jax.random.split(key, 4000), jnp.array([arm]))
-        np.testing.assert_allclose(feedback.regret, means.max() - means[arm], atol=1e-6)
+        np.testing.assert_allclose(feedback.gap, means.max() - means[arm], atol=1e-6)
         wins = int(np.asarray(feedback.reward).sum())
         assert stats.binomtest(wins, 4000, float(np.clip(means[arm], 0, 1))).pvalue > ALPHA
 

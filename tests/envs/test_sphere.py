@@ -49,7 +49,7 @@ def test_rewards(key, law):
     arms = np.zeros(20_000, np.int32)
     feedback = env.pull(key, world, fb.Round(contexts), arms)
     means = np.asarray(contexts @ world.theta)
-    np.testing.assert_allclose(feedback.regret, means.max(1) - means[:, 0], atol=1e-6)
+    np.testing.assert_allclose(feedback.gap, means.max(1) - means[:, 0], atol=1e-6)
     noise = np.asarray(feedback.reward - means[:, 0], float)
     if law == "gaussian":
         assert stats.kstest(noise / 0.5, "norm").pvalue > 1e-4

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters._fclub import BoundFCLUB
 from fedbandit_jax.audits import (
     BUDGET,
     N_SYNCS,
@@ -27,33 +26,45 @@ from fedbandit_jax.audits import (
 )
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.channel import Aggregated
-from fedbandit_jax.privacy.integers.ring import PolyaNoise, SkellamNoise
+from fedbandit_jax.privacy.integers.noise import PolyaNoise, SkellamNoise
 from fedbandit_jax.privacy.noise import polya
-from fedbandit_jax.privacy.trust.protocols import SiloLocal, VectorSum
+from fedbandit_jax.privacy.replanted import Replanted
+from fedbandit_jax.privacy.trust import SiloLocal, VectorSum
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
+def turned(kind, value, **changes):
+    """The same fields in another class, or other fields."""
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value)} | changes)
+
+
+def private(*, batch=2, **options):
+    """Private-FedLinUCB under a mechanism with these options."""
+    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, **options), schedule=batch)
+
+
 def honest(*, n_agents=1, batch=2, **options):
-    return linear(fb.algos.private_fed_lin_ucb(BUDGET, batch=batch, **options), n_agents=n_agents)
+    return linear(private(batch=batch, **options), n_agents=n_agents)
 
 
 def damaged(name, change, *, n_agents=1, batch=2, **options):
-    """The honest case of these options, run with `change(channel)` in place of its channel."""
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=batch, **options)
+    """The honest case of these options, run with `change(mechanism)` in place of its mechanism."""
+    algo = private(batch=batch, **options)
     env = fb.envs.script(np.zeros((1, n_agents, 1, 2)), np.zeros((1, n_agents, 1)))
     horizon = N_SYNCS * batch
-    spec = replace(env.spec, max_norm=1.0)
-    bound = algo.bind(spec, horizon)
-    bound = bound.replace(channel=change(bound.channel))
+    bound = algo.bind(replace(env.spec, max_norm=1.0), horizon)
+    bound = replace(bound, mechanism=change(bound.mechanism))
     return replace(linear(algo, n_agents=n_agents), name=name, mechanism=transcript(bound, env, horizon))
+
+
+def trusting(change):
+    """A change of the trust model alone."""
+    return lambda mechanism: replace(mechanism, trust=change(mechanism.trust))
 
 
 def scaled(name, factor, **options):
     """Gaussian noise of the wrong size."""
-
-    def change(channel):
-        return replace(channel, protocol=replace(channel.protocol, std=channel.protocol.std * np.float32(factor)))
-
+    change = trusting(lambda trust: replace(trust, std=trust.std * np.float32(factor)))
     return damaged(name, change, **options)
 
 
@@ -84,8 +95,7 @@ def broken_variance():
 
 def broken_visits():
     """Users who come three times, calibrated for once."""
-    three = linear(fb.algos.private_fed_lin_ucb(BUDGET, batch=3, visits=3), n_agents=1)
-    once = honest(batch=3)
+    three, once = honest(batch=3, visits=3), honest(batch=3)
     return replace(three, name="returning users", mechanism=once.mechanism)
 
 
@@ -107,78 +117,55 @@ class Constant(Aggregated):
 
 
 @fb.pytree
-class SharedByEntries(SiloLocal):
-    """One draw for all entries."""
+class SharedByReleases(Aggregated):
+    """The first release's key in all others."""
 
-    def noise(self, key, k, state, x, y):
-        draw, state = SiloLocal.noise(self, key, k, state, x, y)
-        return jnp.broadcast_to(draw[:1], draw.shape), state
+    def init(self, dim):
+        return Aggregated.init(self, dim)._replace(trust=jnp.zeros(2, jnp.uint32))
+
+    def step(self, key, k, state, x, y):
+        first = jnp.where(k == 1, jax.random.key_data(key), state.trust)
+        statistics, after = Aggregated.step(self, jax.random.wrap_key_data(first), k, state, x, y)
+        return statistics, after._replace(trust=first)
 
 
 @fb.pytree
-class SharedByReleases(SiloLocal):
-    """One draw for all releases of a run."""
+class SharedByEntries(SiloLocal):
+    """One draw for all entries."""
 
-    def init(self, size):
-        return jnp.zeros(size)
-
-    def noise(self, key, k, state, x, y):
-        draw, _ = SiloLocal.noise(self, key, k, (), x, y)
-        draw = jnp.where(k == 1, draw, state)
-        return draw, draw
-
-
-def _as(kind):
-    def change(channel):
-        return kind(n_agents=channel.n_agents, protocol=channel.protocol, release=channel.release)
-
-    return change
-
-
-def _with(kind):
-    def change(channel):
-        return replace(channel, protocol=kind(std=channel.protocol.std))
-
-    return change
+    def noise(self, key, size):
+        return jnp.broadcast_to(SiloLocal.noise(self, key, 1), (size,))
 
 
 def broken_never_added():
     """Noise drawn, reported, and not added."""
-    return damaged("noise never added", _as(Forgotten))
+    return damaged("noise never added", lambda mechanism: turned(Forgotten, mechanism))
 
 
 def broken_missing_key():
     """Randomness that falls back to a constant."""
-    return damaged("constant key", _as(Constant))
+    return damaged("constant key", lambda mechanism: turned(Constant, mechanism))
 
 
 def broken_shared_by_entries():
     """One draw shared by all entries of the statistics."""
-    return damaged("one draw for all entries", _with(SharedByEntries))
+    return damaged("one draw for all entries", trusting(lambda trust: SharedByEntries(std=trust.std)))
 
 
 def broken_shared_by_releases():
     """One draw shared by all releases."""
-    return damaged("one draw for all releases", _with(SharedByReleases))
+    return damaged("one draw for all releases", lambda mechanism: turned(SharedByReleases, mechanism))
 
 
 def broken_half_the_silos():
     """Secure aggregation in which most silos add no share of the noise."""
-
-    def change(channel):
-        protocol = channel.protocol
-        return replace(channel, protocol=replace(protocol, share=protocol.share / np.float32(2)))
-
+    change = trusting(lambda trust: replace(trust, share=trust.share / np.float32(2)))
     return damaged("three of four silos add no noise", change, n_agents=4, trust="secagg", release="blt")
 
 
 def broken_vector_sum():
     """A quarter of the noise bits."""
-
-    def change(channel):
-        protocol = channel.protocol
-        return replace(channel, protocol=replace(protocol, b=np.ceil(protocol.b / 4)))
-
+    change = trusting(lambda trust: replace(trust, b=np.ceil(trust.b / 4)))
     return damaged("a quarter of the bits", change, n_agents=3, trust="shuffle_vector_sum")
 
 
@@ -195,21 +182,21 @@ def two_armed(name, algo, first_user, other_user, batch, answers=1.0):
 
     one, other = data(first_user, 1.0), data(other_user, answers)
     env = fb.envs.script(*one)
-    case = linear(algo.replace(lazy=True, clip_rewards=True), n_agents=1)
+    env = replace(env, spec=replace(env.spec, rewards_in_unit=False))  # nobody promised
+    case = linear(algo.replace(learns_in_batch=False, clip_rewards=True), n_agents=1)
     mechanism = transcript(algo.bind(env.spec, horizon), env, horizon)
     return replace(case, name=name, mechanism=mechanism, data=one, neighbour=other)
 
 
 def broken_cascade():
     """Algorithm 1 as printed: agents learn from raw data inside the batch, and one user steers all later ones."""
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=16, lazy=False, exploration_scale=0.0)
+    algo = private(batch=16).replace(learns_in_batch=True, exploration_scale=0.0)
     return two_armed("batch cascade", algo, [1, 0], [0, 1], 16)
 
 
 def broken_clipping():
     """Unbounded rewards, unclipped."""
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=2, clip_rewards=False)
-    return two_armed("unclipped rewards", algo, [1, 0], [1, 0], 2, answers=50.0)
+    return two_armed("unclipped rewards", private(clip_rewards=False), [1, 0], [1, 0], 2, answers=50.0)
 
 
 @fb.pytree
@@ -254,24 +241,23 @@ def broken_adaptive_schedule():
 def broken_fed_ucb():
     """Algorithm 1 of Dubey & Pentland (2020) as printed: Example 3.1 of Zhou & Chowdhury (2024)."""
     algo = fb.algos.fed_ucb(BUDGET)
-    algo = algo.replace(schedule=fb.schedules.logdet(brink(algo)))
+    algo = algo.replace(schedule=fb.schedules.LogDet(brink(algo)))
     return timing(algo, name="FedUCB, timing")
 
 
 def broken_threshold():
     """Sparse vector without noise on the threshold: every round tells a little more."""
-
-    def change(bound):
-        return Quiet(threshold=bound.threshold, epsilon=bound.epsilon, n_agents=bound.n_agents)
-
     return above_threshold(
-        fb.schedules.private_logdet(1e-3, share=0.5), epsilon=2.0, name="threshold without noise", change=change
+        fb.schedules.PrivateLogDet(1e-3, share=0.5),
+        epsilon=2.0,
+        name="threshold without noise",
+        change=lambda bound: turned(Quiet, bound),
     )
 
 
 def broken_floor():
     """Sparse vector with the sensitivity of a larger V: a fifth of the noise."""
-    schedule = fb.schedules.private_logdet(1e-3, share=0.5)
+    schedule = fb.schedules.PrivateLogDet(1e-3, share=0.5)
     return above_threshold(
         schedule,
         epsilon=2.0,
@@ -283,15 +269,14 @@ def broken_floor():
 def broken_tests():
     """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
     budget = fb.privacy.Budget(2.0, 0.1, "add_remove")
-    schedule = fb.schedules.private_logdet(share=0.5, max_syncs=2)
-    algo = fb.algos.fed_ucb(budget, schedule=schedule, lazy=True)
-    algo = algo.replace(schedule=replace(schedule, threshold=brink(algo)))
+    schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=2)
+    algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
+    algo = algo.replace(threshold=brink(algo))
     honest = scheduled(algo, n_agents=2, horizon=4, name="private_logdet without noise")
     env = fb.envs.script(*honest.data)
     bound = algo.bind(env.spec, 4)
-    old = bound.schedule
-    silent = Silent(threshold=old.threshold, epsilon=old.epsilon, n_agents=old.n_agents)
-    return replace(honest, mechanism=transcript(replace(bound, schedule=silent), env, 4))
+    bound = replace(bound, schedule=turned(Silent, bound.schedule))
+    return replace(honest, mechanism=transcript(bound, env, 4))
 
 
 @fb.pytree
@@ -322,24 +307,19 @@ class NarrowCounter(VectorSum):
 
 def broken_counter():
     """Noise for the wrong number of users: an overflow that this library once had."""
-
-    def change(channel):
-        p = channel.protocol
-        narrow = NarrowCounter(g=p.g, b=p.b, n_batch=p.n_batch, exact=p.exact, width=p.width)
-        return replace(channel, protocol=narrow)
-
+    change = trusting(lambda trust: turned(NarrowCounter, trust))
     return damaged("users counted in 8 bits", change, n_agents=30, batch=10, trust="shuffle_vector_sum")
 
 
 def damaged_sum(name, noise_class, *, mechanism="discrete_laplace", messages=True):
     """The honest case of a mechanism for sums, run with other noise; `noise_class` has the fields of the honest one."""
     growth, horizon = (16, 32) if messages else (4, 44)
-    algo = fb.algos.successive_elimination(
+    algo = fb.algos.SuccessiveElimination(
         epsilon=1.0, mechanism=mechanism, trust="secagg", growth=growth, delta=1e-2, messages=messages
     )
     spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     bound = algo.bind(spec, horizon)
-    noise = noise_class(**vars(bound.protocol.noise))
+    noise = turned(noise_class, bound.protocol.noise)
     bound = replace(bound, protocol=replace(bound.protocol, noise=noise))
     return replace(arms(algo), name=name, mechanism=sums_of_users(bound, horizon))
 
@@ -349,10 +329,10 @@ def broken_inverted_polya():
 
     @fb.pytree
     class Inverted(PolyaNoise):
-        def share(self, key, k, shape):
+        def share(self, key, k, n, shape):
             beta = jnp.exp(-1 / jnp.asarray(self.scale)[k])
             wrong = -1 / jnp.log(1 - beta)  # the scale whose beta is 1 - beta
-            plus, minus = (polya(half, 1 / jnp.asarray(self.users)[k], wrong, shape) for half in jax.random.split(key))
+            plus, minus = (polya(half, 1 / n, wrong, shape) for half in jax.random.split(key))
             return plus - minus
 
     return damaged_sum("inverted Polya scale", Inverted)
@@ -363,8 +343,8 @@ def broken_shared_noise():
 
     @fb.pytree
     class Shared(PolyaNoise):
-        def total(self, key, k, shape):
-            one = super().total(key, k, ())
+        def total(self, key, k, n, shape):
+            one = super().total(key, k, n, ())
             return wide.Wide(*(jnp.broadcast_to(word, shape) for word in one))
 
     return damaged_sum("noise shared across arms", Shared, messages=False)
@@ -375,8 +355,8 @@ def broken_half_the_users():
 
     @fb.pytree
     class Half(PolyaNoise):
-        def share(self, key, k, shape):
-            return PolyaNoise(scale=self.scale, users=2 * jnp.asarray(self.users)).share(key, k, shape)
+        def share(self, key, k, n, shape):
+            return super().share(key, k, 2 * n, shape)
 
     return damaged_sum("half the users missing", Half)
 
@@ -386,9 +366,8 @@ def broken_skellam_variance():
 
     @fb.pytree
     class Small(SkellamNoise):
-        def total(self, key, k, shape):
-            small = SkellamNoise(variance=jnp.sqrt(jnp.asarray(self.variance)), users=self.users)
-            return small.total(key, k, shape)
+        def total(self, key, k, n, shape):
+            return SkellamNoise(variance=jnp.sqrt(jnp.asarray(self.variance))).total(key, k, n, shape)
 
     return damaged_sum("Skellam variance g / eps^2", Small, mechanism="skellam", messages=False)
 
@@ -398,8 +377,8 @@ def broken_noise_of_the_first_batch():
 
     @fb.pytree
     class First(PolyaNoise):
-        def total(self, key, k, shape):
-            return super().total(key, jnp.int32(0), shape)
+        def total(self, key, k, n, shape):
+            return super().total(key, jnp.int32(0), n, shape)
 
     return damaged_sum("first batch's noise scale", First, messages=False)
 
@@ -409,8 +388,8 @@ def broken_constant_key():
 
     @fb.pytree
     class Constant(PolyaNoise):
-        def total(self, key, k, shape):
-            return super().total(jax.random.key(0), k, shape)
+        def total(self, key, k, n, shape):
+            return super().total(jax.random.key(0), k, n, shape)
 
     return damaged_sum("noise from a constant key", Constant, messages=False)
 
@@ -420,93 +399,81 @@ def broken_no_noise_in_sums():
 
     @fb.pytree
     class Nothing(PolyaNoise):
-        def total(self, key, k, shape):
-            return jax.tree.map(jnp.zeros_like, super().total(key, k, shape))
+        def total(self, key, k, n, shape):
+            return jax.tree.map(jnp.zeros_like, super().total(key, k, n, shape))
 
     return damaged_sum("noise of sums never added", Nothing, messages=False)
 
 
 def damaged_clusters(name, change, *, horizon=6, **options):
-    """The honest case of federated clusters, run with `change(bound)` in place of the bound algorithm."""
+    """The honest case of federated clusters, run with `change(noise)` in place of its trees."""
     algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count", **options)
-    return clusters(algo, horizon=horizon, name=name, change=change)
-
-
-def _turned(kind):
-    def change(bound):
-        return kind(**{field.name: getattr(bound, field.name) for field in fields(bound)})
-
-    return change
+    return clusters(algo, horizon=horizon, name=name, change=lambda bound: replace(bound, noise=change(bound.noise)))
 
 
 @fb.pytree
-class Replayed(BoundFCLUB):
+class Replayed(Replanted):
     """Every phase plants the tree of the first."""
 
-    def _tree(self, key, phase, slot):
-        return super()._tree(key, jnp.ones_like(phase), slot)
+    def first(self, key, phase, slot, dim):
+        return Replanted.first(self, key, jnp.ones_like(phase), slot, dim)
+
+    def change(self, key, phase, slot, k, dim):
+        return Replanted.change(self, key, jnp.ones_like(phase), slot, k, dim)
 
 
 @fb.pytree
-class OneForAll(BoundFCLUB):
+class OneForAll(Replanted):
     """All local clusters have the same tree."""
 
-    def _tree(self, key, phase, slot):
-        return super()._tree(key, phase, jnp.zeros_like(slot))
+    def first(self, key, phase, slot, dim):
+        return Replanted.first(self, key, phase, jnp.zeros_like(slot), dim)
+
+    def change(self, key, phase, slot, k, dim):
+        return Replanted.change(self, key, phase, jnp.zeros_like(slot), k, dim)
 
 
 @fb.pytree
-class BareUploads(BoundFCLUB):
+class BareUploads(Replanted):
     """What is uploaded has no noise; what is shown when phases begin has."""
 
-    def begin(self, key, t, state):
-        new, report = super().begin(key, t, state)
-        return _bare(new, new.tree != state.tree), report
-
-    def serve(self, key, t, state, user, x, y):
-        new, report = super().serve(key, t, state, user, x, y)
-        return _bare(new, new.uploads > state.uploads), report
-
-
-def _bare(state, where):
-    """Nothing waits where something has just been sent: no noise either."""
-    keep = jnp.where(where, 0, 1)[..., None, None]
-    return state._replace(buffer=state.buffer._replace(sums=state.buffer.sums * keep))
+    def change(self, key, phase, slot, k, dim):
+        return jnp.zeros((dim, dim + 1))
 
 
 def broken_replayed_tree():
     """A phase's tree reused in the next one: the difference of two releases has no noise."""
-    return damaged_clusters("tree of the first phase", _turned(Replayed))
+    return damaged_clusters("tree of the first phase", lambda noise: turned(Replayed, noise))
 
 
 def broken_tree_of_all_clusters():
     """One draw for all local clusters: what another one shows takes the noise off."""
-    return damaged_clusters("one tree for all clusters", _turned(OneForAll))
+    return damaged_clusters("one tree for all clusters", lambda noise: turned(OneForAll, noise))
 
 
 def broken_uploads():
     """Noise at the beginning of phases only."""
-    return damaged_clusters("bare uploads", _turned(BareUploads))
+    return damaged_clusters("bare uploads", lambda noise: turned(BareUploads, noise))
 
 
 def broken_one_tree():
     """Noise calibrated for the largest tree, composition over phases forgotten."""
 
-    def change(bound):
-        return bound.replace(std=bound.std * np.float32((1 / 3) ** 0.5))  # two leaves, and one in each later phase
+    def change(noise):
+        return replace(noise, std=noise.std * np.float32((1 / 3) ** 0.5))  # two leaves, and one in each later phase
 
     return damaged_clusters("one phase's noise", change, horizon=14, max_uploads=1)
 
 
 def broken_cluster_variance():
     """sqrt(sigma) for sigma."""
-    return damaged_clusters("std for variance, clusters", lambda bound: bound.replace(std=np.sqrt(bound.std)))
+    return damaged_clusters("std for variance, clusters", lambda noise: replace(noise, std=np.sqrt(noise.std)))
 
 
 def broken_cluster_bias():
     """Noise on the features, and none on the rewards."""
 
-    def change(bound):
-        return bound.replace(std=bound.std * np.float32([1, 1, 0]))
+    def change(noise):
+        return replace(noise, std=noise.std * np.float32([1, 1, 0]))
 
     return damaged_clusters("clusters without noise on x y", change)

@@ -1,17 +1,23 @@
+"""Certificates of the linear family say what is proved of what runs, and whoever changes it changes them."""
+
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.interfaces import certify
 
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
 UNBOUNDED = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=False)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
+PRIVATE = fb.algos.private_fed_lin_ucb(BUDGET)
 
 
 def certificate(spec=UNIT, horizon=1000, **options):
-    return fb.algos.private_fed_lin_ucb(BUDGET, **options).certificate(spec, horizon)
+    return PRIVATE.replace(**options).certificate(spec, horizon)
 
 
 @pytest.mark.parametrize(
@@ -20,18 +26,19 @@ def certificate(spec=UNIT, horizon=1000, **options):
         ({}, UNIT, "certified", "noise of known law"),
         ({"release": "prefix_tree"}, UNIT, "certified", "known law"),
         ({"calibration": "theorem"}, UNIT, "certified", "known law"),
+        ({"policy": fb.algos.Thompson()}, UNIT, "certified", "known law"),
         ({}, UNBOUNDED, "certified", "known law"),  # rewards are clipped inside the statistic
         ({"clip_rewards": False}, UNIT, "certified", "known law"),
-        ({"clip_rewards": False}, UNBOUNDED, "none", "rewards unbounded"),
-        ({"lazy": False}, UNIT, "as_printed", "batch cascade"),
+        ({"clip_rewards": False}, UNBOUNDED, "none", "rewards enter unclipped"),
+        ({"learns_in_batch": True}, UNIT, "as_printed", "batch cascade"),
         (
-            {"lazy": False, "calibration": "theorem"},
+            {"learns_in_batch": True, "calibration": "theorem"},
             UNIT,
             "as_printed",
             "actions of all other users being fixed",
         ),
         ({"calibration": "released"}, UNIT, "none", "gives epsilon = 1.5"),
-        ({"calibration": "released", "lazy": False}, UNIT, "none", "only if the actions stay fixed"),
+        ({"calibration": "released", "learns_in_batch": True}, UNIT, "none", "gives epsilon = 1.5"),
     ],
 )
 def test_claims(options, spec, claim, words):
@@ -82,36 +89,36 @@ def test_fixed_contexts_are_not_covered():
 def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
     """What runs has at least the calibrated noise for vectors as long as the check lets through."""
     for epsilon in (0.1, 0.3, 1.0, 2.0, 7.0):
-        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon, 0.1))
         c = 1 + 1e-6
         longest = math.sqrt((3 * c**2 + 1.5 * c**4) / 4.5)
-        (noise,) = algo.calibrate(UNIT, 1000)
-        assert (algo.bind(UNIT, 1000).channel.protocol.std.astype(float) >= noise.sigma * longest).all()
+        sigma = math.sqrt(6 * 4.5) / fb.privacy.gaussian_mu(epsilon, 0.1)
+        bound = PRIVATE.replace(epsilon=epsilon).bind(UNIT, 1000)
+        assert (bound.mechanism.trust.std.astype(float) >= sigma * longest).all()
 
 
-def test_certificates_of_endless_runs():
-    """10^9 synchronisations are certified without being listed; running them is refused."""
-    algo = fb.algos.private_fed_lin_ucb(BUDGET)
-    assert algo.certificate(UNIT, 25 * 10**9).releases_per_user == 30
-    with pytest.raises(ValueError, match="horizon must allow at most 10,000,000 synchronisations, got 25000000000"):
-        algo.bind(UNIT, 25 * 10**9)
+def test_endless_runs_are_refused():
+    """A certificate is read from what would run, whose variances are listed."""
+    with pytest.raises(ValueError, match="horizon must allow at most 10,000,000 synchronisations, got 1,000,000,000"):
+        certificate(horizon=25 * 10**9)
 
 
 def test_nothing_released():
-    c = certificate(horizon=24)
-    assert c.claim == "certified"
-    assert "nothing is released" in c.reason
+    for options in ({}, {"schedule": fb.schedules.Geometric(first=25)}):
+        c = certificate(horizon=24, **options)
+        assert c.claim == "certified"
+        assert "nothing is released" in c.reason
+        assert certificate(horizon=25, **options).epsilon_exact == pytest.approx(1.0, rel=1e-6)
 
 
 def test_not_private():
-    for algo in (fb.algos.lin_ucb(), fb.algos.fed_lin_ucb()):
+    for algo in (fb.algos.LinUCB(), fb.algos.fed_lin_ucb(), fb.algos.Federated(policy=fb.algos.Thompson())):
         c = algo.certificate(UNIT, 100)
         assert c.claim == "none"
         assert c.epsilon is None
 
 
 def test_round_trip_and_one_screen():
-    for c in (certificate(), certificate(lazy=False), fb.algos.lin_ucb().certificate(UNIT, 10)):
+    for c in (certificate(), certificate(learns_in_batch=True), fb.algos.LinUCB().certificate(UNIT, 10)):
         assert Certificate.from_json(c.to_json()) == c
         lines = str(c).splitlines()
         assert len(lines) <= 24
@@ -127,3 +134,40 @@ def test_round_trip_and_one_screen():
         "floating-point",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(("trust", "release"), [("silo_local", "tree"), ("central", "blt"), ("secagg", "tree"),
+                                                ("silo_local_matrix", "prefix_tree"), ("shuffle_vector_sum", "tree"),
+                                                ("local", "input_perturbation")])  # fmt: skip
+@pytest.mark.parametrize("factor", [0.1, 0.5, 2.0])
+def test_scaled_noise_changes_the_epsilon(trust, release, factor):
+    """By what the exact accountant says of it."""
+    mechanism = fb.privacy.Mechanism(BUDGET, release=release, trust=trust)
+    bound = fb.algos.private_fed_lin_ucb(mechanism).bind(UNIT, 1000)
+    honest, leaf = certify(bound), {"secagg": "share", "shuffle_vector_sum": "b"}.get(trust, "std")
+    model = bound.mechanism.trust
+    if leaf == "b":  # whole bits, and room for them
+        bits = np.round(model.b * np.float32(factor**2))
+        parts: dict = dict(b=bits, width=int((2 * model.g + bits).max()))
+    else:
+        parts = {leaf: getattr(model, leaf) * np.float32(factor)}
+    found = certify(bound.replace(trust=dataclasses.replace(model, **parts)))
+    assert honest.claim == "certified"
+    assert found.claim == ("certified" if factor > 1 else "none")
+    expected = fb.privacy.gaussian_epsilon(fb.privacy.gaussian_mu(1.0, 0.1) / factor, 0.1)
+    few = leaf == "b" and factor < 0.5  # so few bits that little is proved of them
+    assert few or found.epsilon_exact == pytest.approx(expected, rel=0.05)
+    assert found.epsilon_exact >= expected * (1 - (1e-2 if leaf == "b" else 1e-3))  # rounding is a part of its noise
+
+
+def test_budgets_are_replaced_whole():
+    """Replacing one number of the budget changes the noise, and the certificate, of all silos alike."""
+    budgets = [fb.privacy.Budget(e, 1e-3) for e in (1.0, 2.0)]
+    for options in (dict(epsilon=3.0), dict(delta=1e-5), dict(adjacency="add_remove")):
+        algo = fb.algos.private_fed_lin_ucb(budgets[0]).replace(**options)
+        asked = dataclasses.replace(budgets[0], **options)
+        c = algo.certificate(UNIT, 1000)
+        assert (c.epsilon, c.delta, c.adjacency.split()[0]) == (asked.epsilon, asked.delta, asked.adjacency)
+        assert c.epsilon_exact == pytest.approx(asked.epsilon, rel=1e-6)
+        with pytest.raises(TypeError, match=f"no parameter {next(iter(options))}"):
+            fb.algos.private_fed_lin_ucb(budgets).replace(**options)

@@ -1,5 +1,8 @@
 """Every message of every silo, randomised, passed on and analysed, has the law of the noise drawn at once."""
 
+import dataclasses
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,24 +10,31 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.privacy.accounting import gaussian_mu
 from fedbandit_jax.privacy.channel import Aggregated, Messages, Rounded
-from fedbandit_jax.privacy.releases import RELEASES, make
-from fedbandit_jax.privacy.statistic import pack, pack_users, packed_size, unpack
-from fedbandit_jax.privacy.trust.protocols import SecAgg, Shuffled, SiloLocal, VectorSum
+from fedbandit_jax.privacy.releases import RELEASES, Release, make
+from fedbandit_jax.privacy.statistic import LinearStatistic, pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.trust import SecAgg, Shuffled, SiloLocal, VectorSum
 
 M, B, D, S = 3, 2, 2, 5
-SPEC = fb.Spec(n_agents=M, n_arms=2, dim=D, max_norm=1.0, rewards_in_unit=True)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 N = 10_000
+
+
 PAIRS = [
     ("silo_local", "tree"),  # releases/test_noise_in_runs.py has the messages of the others
+    ("silo_local_matrix", "prefix_tree"),
     ("secagg", "honaker"),
     ("secagg", "blt"),
     ("central", "blt"),
     ("shuffle_amplified", "tree"),
     ("local", "input_perturbation"),
 ]
-DEEPER = [("secagg", "tree"), *(("silo_local", release) for release in RELEASES if release != "tree")]
+DEEPER = [
+    ("secagg", "tree"),
+    ("silo_local_matrix", "blt"),
+    *(("silo_local", release) for release in RELEASES if release != "tree"),
+]
 PAIRS += [pytest.param(*pair, marks=pytest.mark.slow) for pair in DEEPER]
 
 
@@ -35,28 +45,49 @@ def users():
     return x.astype(np.float32), rng.random((S, B, M)).astype(np.float32)
 
 
-def channel_of(trust, release, *, messages):
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, batch=B, trust=trust, release=release, messages=messages)
-    return algo.bind(SPEC, B * S).channel
+def bound(trust, release, *, messages, visits=1):
+    """The mechanism of M silos, B users each, S synchronisations."""
+    mechanism = fb.privacy.Mechanism(BUDGET, release=release, trust=trust, messages=messages, visits=visits)
+    return mechanism.bind(LinearStatistic(D), n_agents=M, n_syncs=S, batch=B)
 
 
-def play(channel, key, x, y):
+def formed(kind, mechanism, **changes):
+    """The same mechanism in another form, or with other parts."""
+    return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)} | changes)
+
+
+def play(mechanism, key, x, y):
     """(S, d, d + 1) private statistics of one run, and what was shown at the end."""
 
     def body(state, inputs):
         k, x, y = inputs
-        statistics, state = channel.step(jax.random.fold_in(key, k), k, state, x, y)
+        statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, x, y)
         return state, statistics
 
-    state, statistics = jax.lax.scan(body, channel.init(D), (jnp.arange(1, S + 1), x, y))
+    state, statistics = jax.lax.scan(body, mechanism.init(D), (jnp.arange(1, S + 1), x, y))
     return statistics, state.view
 
 
-def sample(channel, key, n=N):
+def sample(mechanism, key, n=N):
     """(n, S * D) packed statistics."""
     x, y = users()
-    run = jax.jit(lambda keys: jax.lax.map(lambda k: pack(play(channel, k, x, y)[0]).ravel(), keys, batch_size=2500))
+    run = jax.jit(lambda keys: jax.lax.map(lambda k: pack(play(mechanism, k, x, y)[0]).ravel(), keys, batch_size=2500))
     return np.asarray(run(jax.random.split(key, n)), float)
+
+
+def by_hand(trust, release, *, n_agents=M, batch=B, dim=D, n_syncs=S, budget=BUDGET, visits=1):
+    """Standard deviation of each packed entry of one release's noise over all silos, from the budget alone.
+
+    One user moves all messages by visits sqrt(kappa) Delta, kappa the largest squared column norm of C, Delta^2 = 4.5
+    when she is replaced; on the joint matrix Delta^2 = 4 for noise with sqrt 2 on the packed covariance.
+    """
+    kappa = (Release.encoder(make(release, n_syncs)) ** 2).sum(0).max()
+    matrix = trust == "silo_local_matrix"
+    sigma = visits * math.sqrt(kappa * (4.0 if matrix else 4.5)) / gaussian_mu(budget.epsilon, budget.delta)
+    sources = {"central": 1, "secagg": 1, "shuffle_vector_sum": 1, "local": n_agents * batch}.get(trust, n_agents)
+    weights = np.ones(packed_size(dim))
+    weights[:-dim] = math.sqrt(2) if matrix else 1
+    return math.sqrt(sources) * sigma * weights
 
 
 def exact():
@@ -78,43 +109,64 @@ def assert_same_law(a, b):
 
 @pytest.mark.parametrize(("trust", "release"), PAIRS)
 def test_messages_equal_aggregated_in_law(key, trust, release):
-    one, other = (channel_of(trust, release, messages=mode) for mode in (True, False))
+    one, other = (bound(trust, release, messages=mode) for mode in (True, False))
     assert type(one) is Messages
     assert type(other) is (Rounded if trust == "secagg" else Aggregated)
     a, b = sample(one, key), sample(other, jax.random.fold_in(key, 1))
     assert_same_law(a, b)
-    spread = a - exact()
-    assert (abs(spread.mean(0)) < 5 * a.std(0) / np.sqrt(N)).all()  # unbiased
-    declared = one.protocol.sum_std() * np.sqrt(make(release, S).prefix_variance())
-    variance = (spread.reshape(N, S, -1) ** 2).mean((0, 2))
-    error = 5 * np.sqrt(2 / (N * packed_size(D)))
-    np.testing.assert_allclose(variance, declared**2, rtol=error)
-    assert (abs(variance / (1.05 * declared) ** 2 - 1) > error).all()  # a scale wrong by 5 % would be rejected
+    spread = (a - exact()).reshape(N, S, -1)
+    assert (abs(spread.mean(0)) < 5 * spread.std(0) / np.sqrt(N)).all()  # unbiased
+    declared = by_hand(trust, release)  # and independent of the numbers that the code declares
+    assert one.trust.sum_std() == pytest.approx(declared.max(), rel=5e-3)
+    variance = (spread**2).mean(0) / np.outer(make(release, S).prefix_variance(), declared**2)
+    for entries in (slice(None, -D), slice(-D, None)):  # of covariance and of bias
+        found = variance[:, entries].mean(1)
+        error = 5 * np.sqrt(2 / (N * variance[0, entries].size))
+        np.testing.assert_allclose(found, 1, atol=error)
+        assert (abs(found / 1.05**2 - 1) > error).all()  # a scale wrong by 5 % would be rejected
+
+
+def test_visits_multiply_the_noise(key):
+    """Of every trust model, messages included: by r, recomputed from the budget."""
+    for trust in ("silo_local", "silo_local_matrix", "central", "secagg"):
+        mechanism = bound(trust, "tree", messages=True, visits=3)
+        a = sample(mechanism, key, 4000).reshape(4000, S, -1)
+        declared = by_hand(trust, "tree", visits=3)
+        found = (a.std(0) / np.outer(np.sqrt(make("tree", S).prefix_variance()), declared)).mean()
+        assert found == pytest.approx(1, abs=5 / np.sqrt(2 * 4000 * S))
 
 
 def test_wrong_law_is_rejected(key):
-    """The comparison above can fail: one silo without noise, or one draw for all releases."""
-    channel = channel_of("silo_local", "tree", messages=True)
-    std = np.array([*channel.protocol.std[:2], 0.0], np.float32)
-    lazy_silo = Messages(n_agents=M, protocol=SiloLocal(std=std), release=channel.release, batch=B)
-    honest = sample(channel_of("silo_local", "tree", messages=False), key)
+    """The comparison above can fail: one silo without noise, or noise on the joint matrix without its sqrt 2."""
+    mechanism = bound("silo_local", "tree", messages=True)
+    std = np.array([*mechanism.trust.std[:2], 0.0], np.float32)
+    lazy_silo = dataclasses.replace(mechanism, trust=SiloLocal(std=std))
+    honest = sample(bound("silo_local", "tree", messages=False), key)
     with pytest.raises(AssertionError):
         assert_same_law(sample(lazy_silo, key), honest)
+    matrix = bound("silo_local_matrix", "tree", messages=True)
+    flat = dataclasses.replace(matrix, trust=SiloLocal(std=matrix.trust.std))
+    honest = sample(bound("silo_local_matrix", "tree", messages=False), key)
+    with pytest.raises(AssertionError):
+        assert_same_law(sample(flat, key), honest)
 
 
 def small_vector_sum():
-    levels = 3
+    """A few coarse bits of every user, in the three levels of a tree over S = 5: (trust, bound mechanism)."""
     g, b = np.array([4, 5, 7], np.float32), np.array([9, 6, 5], np.float32)
-    return VectorSum(g=g, b=b, n_batch=M * B, exact=True, width=int((2 * g + b).max())), make("tree", S), levels
+    trust = VectorSum(g=g, b=b, n_batch=M * B, exact=True, width=int((2 * g + b).max()))
+    mechanism = bound("shuffle_vector_sum", "tree", messages=False)
+    assert len(mechanism.trust.g) == 3
+    return trust, dataclasses.replace(mechanism, trust=trust)
 
 
 def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
-    protocol, release, levels = small_vector_sum()
-    assert release.n_levels == levels
+    trust, rounded = small_vector_sum()
+    assert type(rounded) is Rounded
     n = 800
-    a = sample(Messages(n_agents=M, protocol=protocol, release=release, batch=B), key, n)
-    b = sample(Rounded(n_agents=M, protocol=protocol, release=release), jax.random.fold_in(key, 1), n)
+    a = sample(formed(Messages, rounded), key, n)
+    b = sample(rounded, jax.random.fold_in(key, 1), n)
     assert (abs(a.mean(0) - exact()) < 5 * a.std(0) / np.sqrt(n)).all()
     scale = a.std(0)
     one, other = np.cov((a / scale).T), np.cov((b / scale).T)
@@ -122,59 +174,66 @@ def test_vector_sum_messages(key):
     # exact variance, level by level: (sum f (1 - f) + n b / 4) / g^2
     x, y = users()
     w = np.asarray(pack_users(jnp.asarray(x), jnp.asarray(y)), float)  # (S, B, D, M)
-    z = [(w + 1) * g for g in protocol.g]
+    z = [(w + 1) * g for g in trust.g]
     rounding = [np.cumsum(((v % 1) * (1 - v % 1)).sum((1, 3)), 0) for v in z]
     for k, level in ((0, 0), (1, 1), (3, 2)):  # prefixes 1, 2, 4 are single nodes that start at batch 1
         nodes = a.reshape(n, S, -1)[:, k]
         users_in = M * B << level
-        variance = (rounding[level][k] + users_in * protocol.b[level] / 4) / protocol.g[level] ** 2
+        variance = (rounding[level][k] + users_in * trust.b[level] / 4) / trust.g[level] ** 2
         np.testing.assert_allclose(nodes.var(0), variance, rtol=5 * np.sqrt(2 / n))
-    assert protocol.sum_std() ** 2 >= max(variance)
+    assert trust.sum_std() ** 2 >= max(variance)
 
 
 @pytest.mark.parametrize("trust", [trust for trust in fb.privacy.TRUST])
 def test_noise_has_the_declared_scale_at_the_size_of_the_paper(key, trust):
-    """M=100, B=25, d=10: the drawn noise of every tree level is as large as declared, and not 3 % larger or smaller."""
+    """M=100, B=25, d=10: the drawn noise of every tree level is as large as the budget asks, and not 3 % larger or
+    smaller."""
     m, batch, d, n = 100, 25, 10, 600
     release = "input_perturbation" if trust == "local" else "tree"
-    c = fb.privacy.calibrate(BUDGET, n_syncs=400, release=release, trust=trust, n_agents=m, batch=batch, dim=d)
+    model = fb.privacy.calibrate(
+        BUDGET, n_syncs=400, release=release, trust=trust, n_agents=m, batch=batch, dim=d
+    ).model
     x, y = jnp.zeros((batch, d, m)), jnp.zeros((batch, m))
-    state, nothing = c.protocol.init(packed_size(d)), jnp.zeros((1, packed_size(d)))
+    state, nothing = model.init(packed_size(d)), jnp.zeros((1, packed_size(d)))
 
     def noise(key, k):
-        if c.protocol.on_grid:
-            return c.protocol.noisy_sum(key, k, state, nothing, x, y)[0]
-        return c.protocol.noise(key, k, state, x, y)[0]
+        if model.on_grid:
+            return model.noisy_sum(key, k, state, nothing, x, y)[0][0]
+        return model.noise(key, packed_size(d))
 
     draw = jax.jit(jax.vmap(noise, (0, None)))
+    hand = by_hand(trust, release, n_agents=m, batch=batch, dim=d, n_syncs=400)
+    assert model.sum_std() == pytest.approx(hand.max(), rel=0.01 if trust != "shuffle_vector_sum" else 0.1)
     for k in (1, 2, 64, 256):
-        noise = np.asarray(draw(jax.random.split(key, n), jnp.int32(k)), float)
-        declared = c.protocol.sum_std()
-        if trust == "silo_local_matrix":  # the bound is that of the covariance, d (d + 1) / 2 packed entries of 65
-            declared *= np.sqrt((55 + 10 / 2) / 65)
+        declared = hand
         if trust == "shuffle_vector_sum":  # the bound is that of the lowest level; x = 0 needs no rounding
-            g, b = c.protocol.g[k.bit_length() - 1], c.protocol.b[k.bit_length() - 1]
-            declared, bound = np.sqrt(m * batch * k * b / 4) / g, declared
-            assert 0.95 * bound < declared < bound
-        assert np.sqrt((noise**2).mean()) == pytest.approx(declared, rel=4 / np.sqrt(2 * noise.size))
-        assert 4 / np.sqrt(2 * noise.size) < 0.03
+            g, b = model.g[k.bit_length() - 1], model.b[k.bit_length() - 1]
+            declared = np.sqrt(m * batch * k * b / 4) / g
+            assert 0.95 * model.sum_std() < declared < model.sum_std()
+        z = np.asarray(draw(jax.random.split(key, n), jnp.int32(k)), float) / declared
+        for entries in (slice(None, -d), slice(-d, None)):
+            assert np.sqrt((z[:, entries] ** 2).mean()) == pytest.approx(
+                1, rel=0.01 + 4 / np.sqrt(2 * z[:, entries].size)
+            )
+        assert np.sqrt((z**2).mean()) == pytest.approx(1, rel=4 / np.sqrt(2 * z.size) + 0.005)
+        assert 4 / np.sqrt(2 * z.size) < 0.03
 
 
 def test_vector_sum_shows_only_mixed_bits(key):
-    protocol, release, _ = small_vector_sum()
-    channel = Messages(n_agents=M, protocol=protocol, release=release, batch=B)
+    trust, rounded = small_vector_sum()
+    mechanism = formed(Messages, rounded)
     x, y = users()
-    _, shown = play(channel, key, x, y)
-    assert shown.shape == (packed_size(D), M * S * B * protocol.width)
+    _, shown = play(mechanism, key, x, y)
+    assert shown.shape == (packed_size(D), M * S * B * trust.width)
     assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
-    _, again = play(channel, jax.random.fold_in(key, 1), x, y)
+    _, again = play(mechanism, jax.random.fold_in(key, 1), x, y)
     assert not np.array_equal(shown, again)
 
 
 def test_shuffler_permutes_silos(key):
     messages = jnp.arange(5.0)[:, None, None] * jnp.ones((5, 1, 3))
-    protocol = Shuffled(std=np.zeros(5, np.float32))
-    seen = np.asarray(jax.vmap(lambda k: protocol.third_party(k, messages)[:, 0, 0])(jax.random.split(key, 4000)))
+    trust = Shuffled(std=np.zeros(5, np.float32))
+    seen = np.asarray(jax.vmap(lambda k: trust.third_party(k, messages)[:, 0, 0])(jax.random.split(key, 4000)))
     assert (np.sort(seen, 1) == np.arange(5)).all()
     counts = np.stack([(seen == silo).sum(0) for silo in range(5)])
     assert stats.chi2.sf(((counts - 800) ** 2 / 800).sum(), 16) > 1e-4
@@ -182,25 +241,24 @@ def test_shuffler_permutes_silos(key):
 
 def test_secagg_is_modular(key):
     """Sums wrap modulo 2^32 and come back with their sign; single messages are noise-covered residues."""
-    protocol = SecAgg(share=np.float32(1.0), scale=np.float32(2.0**16), n_agents=3)
+    trust = SecAgg(share=np.float32(1.0), scale=np.float32(2.0**16), n_agents=3)
     for total in (-21_000.0, 0.0, 21_000.0):
         messages = jnp.full((3, 1, 4), total / 3)
         keys = jax.random.split(key, 3)
-        sent = jax.vmap(protocol.randomize, (0, 0, None, 0))(keys, jnp.arange(3), 1, messages)
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(3), 1, messages)
         assert sent.dtype == jnp.uint32
-        shown = protocol.third_party(key, sent)
+        shown = trust.third_party(key, sent)
         assert shown.shape == (1, 4)
-        np.testing.assert_allclose(protocol.analyze(key, 1, shown), total, atol=1e-3 * abs(total) + 0.01)
+        np.testing.assert_allclose(trust.analyze(key, 1, shown), total, atol=1e-3 * abs(total) + 0.01)
 
 
 def test_zero_noise_is_exact(key):
     x, y = users()
     for release in RELEASES:
         for kind in (Aggregated, Messages):
-            extra = dict(batch=B) if kind is Messages else {}
-            protocol = SiloLocal(std=np.zeros(M, np.float32))
-            channel = kind(n_agents=M, protocol=protocol, release=make(release, S), **extra)
-            np.testing.assert_allclose(pack(play(channel, key, x, y)[0]).ravel(), exact(), atol=2e-5)
+            trust = SiloLocal(std=np.zeros(M, np.float32))
+            mechanism = formed(kind, bound("silo_local", release, messages=False), trust=trust)
+            np.testing.assert_allclose(pack(play(mechanism, key, x, y)[0]).ravel(), exact(), atol=2e-5)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])
@@ -240,28 +298,28 @@ def test_unpacked_noise_has_the_symmetric_law(key):
 )
 def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
     """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
-    channel = channel_of(trust, release, messages=messages)
+    mechanism = bound(trust, release, messages=messages)
     x, y = users()
-    _, state = channel.step(key, jnp.int32(1), channel.init(D), x[0], y[0])
+    _, state = mechanism.step(key, jnp.int32(1), mechanism.init(D), x[0], y[0])
     first = np.asarray(state.view).reshape(D, D + 1) if not messages else None
     counts = np.asarray(pack(jnp.asarray(first)) if first is not None else state.view, float)
-    steps = counts * float(channel.protocol.scale if trust == "secagg" else channel.protocol.g[0])
-    centre = 0.0 if trust == "secagg" else float(M * B * channel.protocol.b[0] / 2)
+    steps = counts * float(mechanism.trust.scale if trust == "secagg" else mechanism.trust.g[0])
+    centre = 0.0 if trust == "secagg" else float(M * B * mechanism.trust.b[0] / 2)
     assert abs(steps + centre - np.round(steps + centre)).max() < 0.05  # float32 of 10^5 steps
 
 
 def test_rounding_is_unbiased_whatever_the_silos_have(key):
     """All silos with the same fraction of a step: rounding to the nearest would add up to M/2 steps."""
-    protocol = SecAgg(share=np.float32(1.0), scale=np.float32(1.0), n_agents=50)
+    trust = SecAgg(share=np.float32(1.0), scale=np.float32(1.0), n_agents=50)
     messages = jnp.full((50, 1, 2000), 0.49)
 
     def run(key):
-        sent = jax.vmap(protocol.randomize, (0, 0, None, 0))(jax.random.split(key, 50), jnp.arange(50), 1, messages)
-        return protocol.analyze(key, 1, protocol.third_party(key, sent))
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(jax.random.split(key, 50), jnp.arange(50), 1, messages)
+        return trust.analyze(key, 1, trust.third_party(key, sent))
 
     errors = np.asarray(run(key)) - 50 * 0.49
     assert abs(errors.mean()) < 5 * errors.std() / np.sqrt(errors.size)
-    assert errors.std() < 1.05 * protocol.sum_std()
+    assert errors.std() < 1.05 * trust.sum_std()
 
 
 def test_long_nodes_do_not_overflow(key):
@@ -270,16 +328,16 @@ def test_long_nodes_do_not_overflow(key):
     x, y = jnp.zeros((1, 1, 10_000)), jnp.zeros((1, 10_000))
     keys = jax.random.split(key, 2000)
     zeros = jnp.zeros((1, 2))
-    noise = jax.vmap(lambda k: c.protocol.noisy_sum(k, jnp.int32(2**19), c.protocol.init(2), zeros, x, y)[0])(keys)
-    g, b = float(c.protocol.g[-1]), float(c.protocol.b[-1])
+    noise = jax.vmap(lambda k: c.model.noisy_sum(k, jnp.int32(2**19), c.model.init(2), zeros, x, y)[0])(keys)
+    g, b = float(c.model.g[-1]), float(c.model.b[-1])
     assert np.asarray(noise).std() == pytest.approx(np.sqrt(10_000 * 2.0**19 * b / 4) / g, rel=0.06)
-    numbers, bits = c.protocol.uplink(jnp.int32(2**19), 0, 2)
+    numbers, bits = c.model.uplink(jnp.int32(2**19), 0, 2)
     assert float(numbers) == pytest.approx(2 * 10_000 * 2.0**19)
     assert float(bits) == pytest.approx(2 * g + b)
 
 
 def test_messages_that_would_not_fit_are_refused():
     env = fb.envs.sphere(100, 2, 10, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(BUDGET, trust="shuffle_vector_sum", messages=True)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True))
     with pytest.raises(ValueError, match="messages=True would hold .* bits of users' messages at once"):
         fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), n_seeds=2)

@@ -11,12 +11,12 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.mechanisms import (
     MECHANISMS,
-    DiscreteGaussian,
+    GaussianShares,
     LocalLaplace,
     Polya,
     ServerLaplace,
     ShuffledPolya,
-    Skellam,
+    SkellamShares,
 )
 
 BY_HAND = {  # g, tau, m, bits of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
@@ -24,8 +24,8 @@ BY_HAND = {  # g, tau, m, bits of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 
     ServerLaplace: (4, 24, 305, 9),
     LocalLaplace: (4, 246, 749, 10),  # 8 (2 sqrt(64 ln 20) + ln 20) = 245.5
     ShuffledPolya: (2, 122, 373, None),  # of epsilon / 2 and p = 1 / 2T: 8 ln(4 10^6) = 121.6
-    Skellam: (40, 282, 3125, 12),  # 160 sqrt(ln 20) + sqrt 2 ln 20 = 281.2
-    DiscreteGaussian: (40, 196, 2953, 12),  # 80 sqrt(2 ln 20) = 195.8
+    SkellamShares: (40, 282, 3125, 12),  # 160 sqrt(ln 20) + sqrt 2 ln 20 = 281.2
+    GaussianShares: (40, 196, 2953, 12),  # 80 sqrt(2 ln 20) = 195.8
 }
 
 
@@ -33,33 +33,48 @@ def made(kind, epsilon=0.5, scale=10.0, failure=0.1, horizon=10**6):
     return kind(epsilon, scale, failure, horizon)
 
 
+def law(mechanism, n):
+    """Of the noise that runs for a batch of n users."""
+    return mechanism.noise([n]).law(0, n)
+
+
+def proof(mechanism, n):
+    """What the protocol that runs proves of a batch of n users."""
+    return mechanism.sums([n]).proof(0)
+
+
+def sent(mechanism, n):
+    """Bits of a user."""
+    return mechanism.aggregation.bits(n, mechanism.modulus(n))
+
+
 @pytest.mark.parametrize("kind", BY_HAND)
 def test_parameters_by_hand(kind):
     mechanism, (g, tau, m, bits) = made(kind), BY_HAND[kind]
     assert (mechanism.steps(64), mechanism.slack(64), mechanism.modulus(64)) == (g, tau, m)
-    assert bits is None or mechanism.bits(64) == bits
+    assert bits is None or sent(mechanism, 64) == bits
     assert mechanism.steps(50) == math.ceil(g / 8 * math.sqrt(50))
     variance = 2 / (4 * math.sinh(1 / 16) ** 2)  # of discrete Laplace of scale 8: 2 beta / (1 - beta)^2
-    expected = {LocalLaplace: 64 * variance, Skellam: 6400.0, DiscreteGaussian: 6400.0}.get(kind, variance)
-    assert mechanism.law(64).variance == pytest.approx(expected, rel=1e-9)
+    expected = {LocalLaplace: 64 * variance, SkellamShares: 6400.0, GaussianShares: 6400.0}.get(kind, variance)
+    assert law(mechanism, 64).variance == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", BY_HAND)
 def test_tables_are_the_parameters(kind):
     """What runs is what is certified: batch k's row is that of its number of users."""
     mechanism, users = made(kind), [2, 64, 50, 2**29]
-    protocol = mechanism.sums(users, messages=False)
+    protocol = mechanism.sums(users)
     assert wide.to_int(protocol.modulus).tolist() == [mechanism.modulus(n) for n in users]
     assert wide.to_int(protocol.largest).tolist() == [n * mechanism.steps(n) + mechanism.slack(n) for n in users]
     np.testing.assert_array_equal(protocol.steps, [mechanism.steps(n) for n in users])
-    np.testing.assert_allclose(protocol.bits, [float(mechanism.bits(n)) for n in users], rtol=1e-7)
-    np.testing.assert_allclose(protocol.lost, [mechanism.lost(n) for n in users], rtol=1e-6)
-    np.testing.assert_array_equal(protocol.noise.users, users)
+    np.testing.assert_allclose(protocol.bits, [float(sent(mechanism, n)) for n in users], rtol=1e-7)
+    np.testing.assert_array_equal(protocol.users, users)
     size = np.array([mechanism.steps(n) for n in users]) / (0.25 if kind is ShuffledPolya else 0.5)
-    if kind is Skellam:
-        np.testing.assert_allclose(protocol.noise.variance, size**2, rtol=1e-6)
-    else:
-        np.testing.assert_allclose(getattr(protocol.noise, "sigma" if kind is DiscreteGaussian else "scale"), size)
+    (table,) = vars(protocol.noise).values()
+    np.testing.assert_allclose(table, size**2 if kind is SkellamShares else size, rtol=1e-6)
+    widths = [protocol.noise.width(k) for k in range(4)]
+    np.testing.assert_allclose(widths, size, rtol=1e-6)
+    assert (widths >= size).all()  # float32 rounds up: never less noise than asked for
 
 
 @pytest.mark.parametrize("kind", BY_HAND)
@@ -69,7 +84,7 @@ def test_sums_leave_the_ring_no_more_often_than_said(kind):
         for failure in (0.1, 1e-6):
             mechanism = made(kind, epsilon=epsilon, scale=1.0, failure=failure)
             for n in (2, 16, 300, 2**12, 2**20):
-                outside = 2 * float(mechanism.law(n).tail(mechanism.slack(n)))
+                outside = 2 * float(law(mechanism, n).tail(mechanism.slack(n)))
                 assert outside <= mechanism.wrapping
 
 
@@ -85,7 +100,7 @@ def test_tail_constants(kind):
                 log = math.log(2 / p)
                 rounding = math.sqrt(n * log / 2) / g  # Hoeffding, two-sided at p
                 noise = s * math.sqrt(log) + h * log - rounding
-                assert 2 * mechanism.law(n).tail(noise * g) <= p
+                assert 2 * law(mechanism, n).tail(noise * g) <= p
 
 
 PURE = (Polya, ServerLaplace, LocalLaplace, ShuffledPolya)
@@ -96,13 +111,15 @@ SIZES = [2**b for b in range(1, 30)] + [3, 50, 1000]
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
 def test_pure_epsilon_is_never_above_what_was_asked(kind, epsilon):
     mechanism = made(kind, epsilon=epsilon)
-    given = np.array([mechanism.pure_epsilon(n) for n in SIZES])
+    sums = mechanism.sums(SIZES)
+    proofs = [sums.proof(k) for k in range(len(SIZES))]
+    given = np.array([found.pure for found in proofs])
     assert (given <= epsilon * (1 + 1e-12)).all()
     assert given.max() > 0.99 * epsilon  # and it is used
     half = epsilon / 2 if kind is ShuffledPolya else 0
     steps = np.array([mechanism.steps(n) for n in SIZES])
     assert (given >= half).all()
-    assert (np.array([mechanism.epsilon_at(n, 1e-6) for n in SIZES[:12]]) <= given[:12]).all()
+    assert (np.array([found.at(1e-6) for found in proofs[:12]]) <= given[:12]).all()
     assert (steps >= (epsilon - half) * np.sqrt(SIZES)).all()
 
 
@@ -116,18 +133,18 @@ def test_pure_epsilon_from_the_pmf(kind):
         pmf = np.exp(-np.abs(copies) * mechanism.noise_epsilon / g).sum(0)
         worst = max(np.abs(np.log(pmf / np.roll(pmf, shift))).max() for shift in range(1, g + 1))
         half = 1.0 if kind is ShuffledPolya else 0.0
-        assert mechanism.pure_epsilon(n) == pytest.approx(worst + half, rel=1e-9)
+        assert proof(mechanism, n).pure == pytest.approx(worst + half, rel=1e-6)
 
 
 def test_skellam_and_gaussian_by_hand():
     """Lemma 3 and Lemma 4 at n = 64: D = 40, v = 6400 and sigma = 10."""
     two = 2 * 1600 / 12800 + min((3 * 1600 + 240) / (4 * 6400**2), 120 / 12800)
-    assert made(Skellam).renyi(64)(2.0) == pytest.approx(two, rel=1e-12)
-    privacy = made(DiscreteGaussian).zcdp(64)
+    assert proof(made(SkellamShares), 64).renyi(2.0) == pytest.approx(two, rel=1e-7)
+    privacy = proof(made(GaussianShares), 64).zcdp
     xi = 10 * sum(math.exp(-2 * math.pi**2 * 100 * k / (k + 1)) for k in range(1, 64))
     assert privacy.xi == pytest.approx(xi, rel=1e-6)
     assert privacy.rho == pytest.approx(0.125, rel=1e-6)
-    rough = made(DiscreteGaussian, scale=1.0, epsilon=1.0).zcdp(4)  # sigma = 1
+    rough = proof(made(GaussianShares, scale=1.0, epsilon=1.0), 4).zcdp  # sigma = 1
     xi = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 4))
     assert rough.xi == pytest.approx(xi, rel=1e-9)
     assert rough.rho == pytest.approx(min(1 + xi / 2, (1 + xi) ** 2) / 2, rel=1e-9)
@@ -135,12 +152,12 @@ def test_skellam_and_gaussian_by_hand():
 
 def certificate(label, horizon=10**6, **options):
     mechanism, trust = fb.algos.ELIMINATION[label]
-    algo = fb.algos.successive_elimination(mechanism=mechanism, trust=trust, **{"epsilon": 1.0, **options})
+    algo = fb.algos.SuccessiveElimination(mechanism=mechanism, trust=trust, **{"epsilon": 1.0, **options})
     return algo.certificate(fb.envs.arms().spec, horizon)
 
 
 LABELS = {"DP-SE": None, "CDP-SE": ServerLaplace, "LDP-SE": LocalLaplace, "Dist-DP-SE": Polya,
-          "Dist-RDP-SE": Skellam, "Dist-CDP-SE": DiscreteGaussian, "Shuffle-DP-SE": ShuffledPolya}  # fmt: skip
+          "Dist-RDP-SE": SkellamShares, "Dist-CDP-SE": GaussianShares, "Shuffle-DP-SE": ShuffledPolya}  # fmt: skip
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -170,26 +187,28 @@ def test_certificates(label):
         return
     sums = 10 * 19  # of ten arms; 2 + ... + 2^19 users reach the horizon
     mechanism, sizes = made(kind, epsilon=1.0, failure=0.1 / (100 * sums)), [2**b for b in range(1, 18)]
-    assert found.notion == mechanism.notion
+    assert found.notion == mechanism.noise(sizes).notion
     assert found.releases == len(sizes)  # of two arms' 2 + ... + 2^18 users the last do not come
-    assert found.bits_per_user == (mechanism.bits(2), mechanism.bits(2**17))
-    expected = 1e-6 if kind is ShuffledPolya else 0.1 / 19_000  # half of it lost, not wrapped
-    assert found.wrap_probability == pytest.approx(expected, rel=1e-5)
-    std = max(math.sqrt(mechanism.law(n).variance) / mechanism.steps(n) for n in sizes)
+    assert found.bits_per_user == (sent(mechanism, 2), sent(mechanism, 2**17))
+    lost = 0.5e-6 if kind is ShuffledPolya else 0.0
+    tails = [2 * float(law(mechanism, n).tail(mechanism.slack(n))) for n in sizes]
+    assert found.wrap_probability == pytest.approx(max(tails) + lost, rel=1e-3, abs=1e-12)
+    assert found.wrap_probability <= (lost or 0.1 / 19_000) + lost
+    std = max(math.sqrt(law(mechanism, n).variance) / mechanism.steps(n) for n in sizes)
     assert found.server_noise_std == pytest.approx(std)
-    assert (found.zcdp is not None) == (kind is DiscreteGaussian)
+    assert (found.zcdp is not None) == (kind is GaussianShares)
     if kind is LocalLaplace:
         assert found.noise_std == pytest.approx(math.sqrt(2), rel=0.1)
         assert found.noise_whose == "of a user's message"
     if kind is ShuffledPolya:
         assert found.noise_std == pytest.approx(2 * math.sqrt(2), rel=0.1)
-    if kind is Skellam:  # at n = 2 the third term is largest
-        assert bounds[0] == pytest.approx(max(mechanism.renyi(n)(2.0) for n in sizes))
+    if kind is SkellamShares:  # at n = 2 the third term is largest
+        assert bounds[0] == pytest.approx(max(proof(mechanism, n).renyi(2.0) for n in sizes))
         assert 1 < bounds[0] < 1.02
-    if kind is DiscreteGaussian:
+    if kind is GaussianShares:
         assert found.zcdp[0] == pytest.approx(0.5, rel=1e-6)
         assert bounds == pytest.approx([order / 2 for order in orders], rel=1e-6)
-    if kind in (Skellam, DiscreteGaussian):
+    if kind in (SkellamShares, GaussianShares):
         assert found.delta == 1e-6
         assert 4.3 < found.epsilon_exact < 5.0  # of a Gaussian of that size 4.38 (mu = 1)
 
@@ -197,11 +216,12 @@ def test_certificates(label):
 def test_shuffled_messages_are_long():
     """The paper's construction needs 7.5e8 bits at n = 256, epsilon = 1 and T = 10^6; a better proof half of them."""
     mechanism = made(ShuffledPolya, epsilon=1.0)
-    assert 0.2 < mechanism.bits(256) / 7.5e8 < 0.6
-    assert mechanism.lost(256) <= 1 / (2 * 10**6)
-    assert mechanism.lost(256) > 0.99 / (2 * 10**6)
-    assert mechanism.pure_epsilon(256) <= 1.0
-    assert mechanism.pure_epsilon(256) - 0.5 == pytest.approx(Polya(0.5, 1.0, 5e-7, 10**6).pure_epsilon(256))
+    assert 0.2 < sent(mechanism, 256) / 7.5e8 < 0.6
+    lost = float(mechanism.aggregation.lost(256))
+    assert 0.99 / (2 * 10**6) < lost <= 1 / (2 * 10**6)
+    pure = proof(mechanism, 256).pure
+    assert pure <= 1.0
+    assert pure - 0.5 == pytest.approx(proof(Polya(0.5, 1.0, 5e-7, 10**6), 256).pure)
 
 
 def test_little_noise_is_worth_little():
@@ -222,7 +242,7 @@ def test_noise_is_for_the_same_grid_as_the_rewards():
     """float32(n) may have another ceil(epsilon sqrt(n)): at n = 3^17 and this epsilon, 6 for 7."""
     n = 3**17
     epsilon = 6 / math.sqrt(float(np.float32(n)))
-    protocol = Polya(epsilon, 1.0, 0.1, 3 * n).sums([n], messages=False)
+    protocol = Polya(epsilon, 1.0, 0.1, 3 * n).sums([n])
     assert math.ceil(epsilon * math.sqrt(n)) == 7
     assert protocol.steps[0] == 7
     assert 7 / epsilon <= protocol.noise.scale[0] <= np.nextafter(np.float32(7 / epsilon), np.float32(np.inf))

@@ -12,6 +12,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.integers.noise import Noise, PolyaNoise, ServerNoise
 
 ALPHA = 1e-4
 
@@ -44,15 +45,15 @@ def test_finest_encoding_loses_nothing():
 
 
 @fb.pytree
-class Written(ring.Noise):
+class Written(Noise):
     """Noise that is given."""
 
     value: wide.Wide
 
-    def total(self, key, k, shape):
+    def total(self, key, k, n, shape):
         return self.value
 
-    def share(self, key, k, shape):
+    def share(self, key, k, n, shape):
         return self.value.low.astype(jnp.int32)
 
 
@@ -60,11 +61,12 @@ def a_ring(n, g, tau, noise, *, lost=0.0, messages=False):
     """Of one batch."""
     return ring.RingSum(
         noise=noise,
+        users=np.array([min(n, 2**31 - 1)], np.int32),
         steps=np.array([g], np.float32),
         modulus=wide.of([n * g + 2 * tau + 1]),
         largest=wide.of([n * g + tau]),
-        lost=np.array([lost], np.float32),
         bits=np.array([1.0], np.float32),
+        aggregation=ring.Aggregation(failure=n * (1 - (1 - lost) ** (1 / n))),
         messages=messages,
     )
 
@@ -136,7 +138,7 @@ def test_full_blocks_of_the_largest_messages():
 
 def test_central_noise_is_the_server_s(key):
     """Users send what they have; the server's noise is drawn once."""
-    protocol = a_ring(8, 4, 50, ring.ServerNoise(scale=np.array([5.0]), users=np.array([8.0])), messages=True)
+    protocol = a_ring(8, 4, 50, ServerNoise(scale=np.array([5.0])), messages=True)
     x = np.array([0, 0.25, 0.5, 1], np.float32)
     assert wide.to_int(protocol.randomize(key, key, 0, x)).tolist() == [0, 1, 2, 4]
     sums = jax.tree.map(jnp.asarray, wide.of([16] * 20_000))
@@ -149,12 +151,12 @@ def test_real_sums(key):
     x = np.random.default_rng(0).random(2**16).astype(np.float32)
     there = np.arange(2**16) < 50_001
     exact = x[there].sum(dtype=np.float64)
-    plain = ring.RealSum(scale=0.0, bits=np.array([32.0]))
+    plain = ring.RealSum(scale=0.0, users=np.array([2**16]), bits=np.array([32.0]))
     collected = jax.jit(plain.collect)(key, 0, jnp.split(x, 2), jnp.split(there, 2))
     np.testing.assert_allclose(wide.to_int(collected).item() / 2**24, exact, atol=50_001 * 2.0**-24)
     many = jax.tree.map(lambda word: jnp.full(20_000, word), collected)
     np.testing.assert_allclose(plain.decode(key, 0, many).sums, exact, rtol=1e-6)
-    private = ring.RealSum(scale=20.0, bits=np.array([32.0]))
+    private = ring.RealSum(scale=20.0, users=np.array([2**16]), bits=np.array([32.0]))
     spread = np.asarray(private.decode(key, 0, many).sums, float) - exact
     assert stats.kstest(spread, stats.laplace(scale=20).cdf).pvalue > ALPHA
     assert stats.kstest(spread, stats.laplace(scale=22).cdf).pvalue < ALPHA
@@ -212,18 +214,18 @@ def test_messages_equal_aggregated_in_law(key, pair, k):
 
 
 @fb.pytree
-class Inverted(ring.PolyaNoise):
+class Inverted(PolyaNoise):
     """Rates of Gamma(r) with scale (1 - beta) / beta in place of beta / (1 - beta), as in released code."""
 
-    def share(self, key, k, shape):
+    def share(self, key, k, n, shape):
         scale = -1 / jnp.log(-jnp.expm1(-1 / jnp.asarray(self.scale)[k]))
-        return ring.PolyaNoise(scale=jnp.full(len(USERS), scale), users=self.users).share(key, k, shape)
+        return PolyaNoise(scale=jnp.full(len(USERS), scale)).share(key, k, n, shape)
 
 
 @pytest.mark.parametrize("k", FEW_AND_MANY)
 def test_inverted_polya_is_rejected(key, k):
     right = made(("discrete_laplace", "secagg"), messages=True)
-    wrong = replace(right, noise=Inverted(scale=right.noise.scale, users=right.noise.users))
+    wrong = replace(right, noise=Inverted(scale=right.noise.scale))
     assert same_law(sums(right, key, k), sums(wrong, jax.random.fold_in(key, 1), k)) < 1e-6
 
 
@@ -239,7 +241,7 @@ def test_missing_users_are_rejected(key, pair, k):
 
 def test_server_noise_is_added_before_float32_rounds(key):
     """Rounding sums of 2^24 and more first would move neighbours by 2 and more: twice the epsilon."""
-    protocol = ring.RealSum(scale=1.0, bits=np.full(1, 32.0))
+    protocol = ring.RealSum(scale=1.0, users=np.array([2**25]), bits=np.full(1, 32.0))
     keys = jax.random.split(key, 200_000)
     decode = jax.jit(jax.vmap(lambda key, sums: protocol.decode(key, jnp.int32(0), sums).sums[0], (0, None)))
     views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * ring.FINE]))) for moved in (0, 1)]

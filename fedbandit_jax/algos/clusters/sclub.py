@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos.clusters import _users
-from fedbandit_jax.algos.clusters._users import Seats, Sums, Width
-from fedbandit_jax.core import control, struct
+from fedbandit_jax.algos.clusters import users
+from fedbandit_jax.algos.clusters.users import ClusteringRecipe, Seats, UserSums, UserWidth
+from fedbandit_jax.core import control, rows, struct
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
 
 
@@ -28,30 +28,31 @@ class Sets(NamedTuple):
     served: Array  # () int32, rounds of the server
 
 
-class State(NamedTuple):
+class SCLUBState(NamedTuple):
     """Users and clusters."""
 
-    users: Sums
+    users: UserSums
     sets: Sets  # leading axis L
 
 
+@struct.sealed
 @struct.pytree
 class BoundSCLUB(ClusteringAlgorithm):
     """SCLUB for a known environment."""
 
-    width: Width
+    width: UserWidth
     alpha_theta: struct.Number
     alpha_p: struct.Number
     regularization: struct.Number
     seats: Seats = struct.static()
 
-    def init(self, key: Array, spec: Spec) -> State:
+    def init(self, key: Array, spec: Spec) -> SCLUBState:
         """All users of a server are one cluster."""
         del key
         (n_servers, p), d = self.seats.taken.shape, spec.dim
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
-        return State(
-            users=_users.nothing(self.seats.n_seats, d, self.regularization),
+        return SCLUBState(
+            users=users.nothing(self.seats.n_seats, d, self.regularization),
             sets=Sets(
                 label=jnp.where(taken, 0, jnp.arange(p, dtype=jnp.int32)),
                 inverse=jnp.broadcast_to(jnp.eye(d) / self.regularization, (*shape, d, d)),
@@ -64,55 +65,57 @@ class BoundSCLUB(ClusteringAlgorithm):
             ),
         )
 
-    def index(self, key: Array, t: Array, state: State, user: Array, contexts: Array) -> Array:
+    def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
         """By the sums of all users of the cluster."""
         del key, t
         server, place = self.seats.find(user)
         sets = state.sets
         slot = sets.label[server, place]
         beta = self.width(sets.count[server, slot], self.regularization, self.regularization)
-        return _users.index(contexts, sets.inverse[server, slot], sets.theta[server, slot], beta)
+        return users.index(contexts, sets.inverse[server, slot], sets.theta[server, slot], beta)
 
-    def serve(self, key: Array, t: Array, state: State, user: Array, x: Array, y: Array) -> tuple[State, Report]:
+    def serve(
+        self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
+    ) -> tuple[SCLUBState, Report]:
         """The user leaves her cluster if her estimate has, then clusters that are alike merge."""
         del key, t
         server, place = self.seats.find(user)
-        users = _users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
-        of, sets = self.seats.at(users, server), Sets(*(a[server] for a in state.sets))
-        sets = control.cond_any(_users.begins_phase(sets.served), _note, sets)
+        known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
+        of, sets = self.seats.at(known, server), rows.take(state.sets, server)
+        sets = control.cond_any(users.begins_phase(sets.served), _note, sets)
         sets = sets._replace(served=sets.served + 1, checked=sets.checked.at[place].set(True))
         sets = control.cond_any(self._leaves(of, sets, place), lambda sets: self._split(of, sets, place), sets)
         sets = self._settle(of, sets, sets.label == sets.label[place])
         sets = self._merge(of, sets, place)
-        return State(users, Sets(*(a.at[server].set(one) for a, one in zip(state.sets, sets)))), Report()
+        return SCLUBState(known, rows.put(state.sets, server, sets)), Report()
 
-    def partition(self, state: State) -> Partition:
+    def partition(self, state: SCLUBState) -> Partition:
         """Sets; servers do not talk."""
         found = self.seats.of_users(self.seats.everywhere(state.sets.label))
         return Partition(found, found)
 
-    def _leaves(self, users: Sums, sets: Sets, place: Array) -> Array:
+    def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
         """Algorithm 2: is her estimate far from what was noted of her cluster, or does she come more or less often?"""
-        counts, t = users.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
+        counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
         others = (sets.label == sets.label[place]).at[place].set(False)
-        spread = _users.spread(counts[place]) + _users.spread(sets.noted_count[place])
-        far = _users.distance(users.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
-        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * _users.spread(t)
+        spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
+        far = users.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
+        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * users.spread(t)
         return others.any() & (far | (others & often).any())
 
-    def _split(self, users: Sums, sets: Sets, place: Array) -> Sets:
+    def _split(self, known: UserSums, sets: Sets, place: Array) -> Sets:
         """She is alone; the others keep what was noted."""
         others = (sets.label == sets.label[place]).at[place].set(False)
         alone = sets._replace(
             label=jnp.where(others, jnp.argmax(others), sets.label).astype(jnp.int32).at[place].set(place),
-            noted_theta=sets.noted_theta.at[place].set(users.theta[place]),
-            noted_count=sets.noted_count.at[place].set(users.counts[place].astype(jnp.float32)),
+            noted_theta=sets.noted_theta.at[place].set(known.theta[place]),
+            noted_count=sets.noted_count.at[place].set(known.counts[place].astype(jnp.float32)),
         )
-        return self._settle(users, alone, others)
+        return self._settle(known, alone, others)
 
-    def _settle(self, users: Sums, sets: Sets, members: Array) -> Sets:
+    def _settle(self, known: UserSums, sets: Sets, members: Array) -> Sets:
         """The estimate of a cluster, from the sums of its members (P,) bool."""
-        found, count = _users.together(users, members, self.regularization)
+        found, count = users.together(known, members, self.regularization)
         slot = jnp.argmax(members)
         return sets._replace(
             inverse=sets.inverse.at[slot].set(found.inverse),
@@ -120,14 +123,14 @@ class BoundSCLUB(ClusteringAlgorithm):
             count=sets.count.at[slot].set(count),
         )
 
-    def _merge(self, users: Sums, sets: Sets, place: Array) -> Sets:
+    def _merge(self, known: UserSums, sets: Sets, place: Array) -> Sets:
         """Algorithm 3, for the cluster that has just changed: while another one is alike, the first such joins it."""
 
         def join(carry: tuple[Sets, Array]) -> tuple[Sets, Array]:
             sets, alike = carry
             both = (sets.label == sets.label[place]) | (sets.label == jnp.argmax(alike))
             slot = jnp.argmax(both).astype(jnp.int32)
-            union = self._settle(users, sets._replace(label=jnp.where(both, slot, sets.label)), both)
+            union = self._settle(known, sets._replace(label=jnp.where(both, slot, sets.label)), both)
             union = union._replace(
                 noted_theta=jnp.where(both[:, None], union.theta[slot], union.noted_theta),
                 noted_count=jnp.where(both, union.count[slot], union.noted_count),
@@ -146,9 +149,9 @@ class BoundSCLUB(ClusteringAlgorithm):
         members = sets.label[None] == jnp.arange(len(sets.label))[:, None]
         size = members.sum(1)
         ready = (size > 0) & ~(members & ~sets.checked).any(1)
-        f, rate = _users.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
-        near = _users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
-        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * _users.spread(t)
+        f, rate = users.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
+        near = users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
+        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * users.spread(t)
         return (near & ready & ready[slot]).at[slot].set(False)
 
 
@@ -159,30 +162,7 @@ def _note(sets: Sets) -> Sets:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SCLUB(_users.Recipe):
-    """See `sclub`."""
-
-    alpha_theta: float
-    alpha_p: float
-
-    def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
-        """Width for these users."""
-        del horizon
-        alphas = dict(alpha_theta=np.float32(self.alpha_theta), alpha_p=np.float32(self.alpha_p))
-        return BoundSCLUB(**alphas, **self.common(spec))
-
-
-def sclub(
-    *,
-    alpha_theta: float = 1.5,
-    alpha_p: float = 1.0,
-    regularization: float = 1.0,
-    alpha: float = 0.01,
-    subgaussian: float = 0.5,
-    theta_norm: float = 1.0,
-    exploration_scale: float = 1.0,
-    name: str | None = None,
-) -> SCLUB:
+class SCLUB(ClusteringRecipe):
     """SCLUB on every server of its own: clusters are sets of users, which are split and merged again.
 
     A server has phases of 2, 4, 8, ... of its rounds. A user is served by LinUCB on the sums of her cluster. Then, with
@@ -198,12 +178,7 @@ def sclub(
     Args:
         alpha_theta: factor of distances of estimates, > 0 or inf.
         alpha_p: factor of differences of arrival rates, > 0 or inf: rates do not matter.
-        regularization: lambda of every estimate.
-        alpha: probability that a confidence set fails, in (0, 1).
-        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
-        theta_norm: S, bound on ||theta*||.
-        exploration_scale: factor on the confidence width.
-        name: label in results, default "SCLUB".
+        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
         ValueError, TypeError: naming the argument and its value; when bound, if the environment's users are all new.
@@ -211,15 +186,20 @@ def sclub(
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=4)
-        >>> fb.simulate(env, fb.algos.sclub(), horizon=300, key=jax.random.key(0), n_seeds=2).regret.shape
+        >>> fb.simulate(env, fb.algos.SCLUB(), horizon=300, key=jax.random.key(0), n_seeds=2).regret.shape
         (2, 300)
 
     Reference: Li, Chen & Leung (2019), Algorithms 1-3; as a baseline Liu et al. (2022), Section 5. DEVIATION li2019
     Alg. 3: only pairs with the cluster that has just changed are compared, others after their own rounds.
     """
-    given = _users.checked(locals(), "SCLUB")
-    alphas = {"alpha_theta": alpha_theta, "alpha_p": alpha_p}
-    return SCLUB(**{name: _users.threshold(name, value) for name, value in alphas.items()}, **given)
 
+    factors = ("alpha_theta", "alpha_p")
 
-SCLUB.factory = sclub
+    alpha_theta: float = 1.5
+    alpha_p: float = 1.0
+
+    def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
+        """Width for these users."""
+        del horizon
+        factors = {name: np.float32(getattr(self, name)) for name in self.factors}
+        return BoundSCLUB(**factors, **self.common(spec))

@@ -1,96 +1,119 @@
-"""FedUCB with a controller: Algorithm 1 of Dubey & Pentland (2020), with or without its PRIVATIZER."""
+"""FedUCB with a controller: Algorithms 1 and 2 of Dubey & Pentland (2020), as a composition."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
 
-from fedbandit_jax.algos.linear import _privatizer
-from fedbandit_jax.algos.linear._certify import certify, nothing_released
-from fedbandit_jax.algos.linear._privatizer import Recipe
-from fedbandit_jax.algos.linear._scheduled import BoundScheduled, scheduled
-from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.algos.linear.confidence import LogDetWidth
+from fedbandit_jax.algos.linear.federated import Federated
+from fedbandit_jax.algos.linear.ucb import BoundUCB, Exploration
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.privacy import releases
+from fedbandit_jax.interfaces import Law
+from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.channel import Aggregated, Exact
-from fedbandit_jax.privacy.trust.calibration import Calibration
-from fedbandit_jax.schedules import Schedule, Setting, logdet
+from fedbandit_jax.privacy.channel import BoundMechanism
+from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
+from fedbandit_jax.privacy.spectral import Spectral
+from fedbandit_jax.privacy.trust import SiloLocal
+from fedbandit_jax.schedules import LogDet, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FedUCB(Recipe):
-    """See `fed_ucb`."""
+class LogDetUCB(Exploration):
+    """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i.
 
-    lazy: bool
+    Args:
+        spectral: of the noise of a silo's prefix sum, whose norm Lambda bounds: "theory", as printed; "quantile", from
+            its law, a fraction of that. V is shifted by 2 Lambda I for every silo.
+        regularization: rho_min = rho_max of one agent where there is no noise; default 1.
 
-    def calibrate(self, spec: Spec, horizon: int) -> tuple[Calibration, ...]:
-        """Noise of every silo; () when there is nothing to protect or to release."""
-        self.check(spec)
-        return self.noise(self.schedule.n_syncs(horizon), spec.n_agents)
+    Raises:
+        ValueError, TypeError: naming the argument and its value; when bound, also if there is one agent.
+    """
 
-    def bind(self, spec: Spec, horizon: int) -> BoundScheduled:
-        """Calibrate the noise, then rho_min, rho_max, kappa and D."""
-        noises, m, n_syncs = self.calibrate(spec, horizon), spec.n_agents, self.schedule.n_syncs(horizon)
-        of_silo = self.bounds(noises, n_syncs, spec.dim, m)
-        channel, epsilon = Exact(n_agents=m), None
-        if self.budget is not None and noises:
-            release = releases.make(self.release, n_syncs)
-            channel = Aggregated(n_agents=m, protocol=noises[0].protocol, release=release)
-            epsilon = self.budget.epsilon / self.visits
+    spectral: str = "quantile"
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
+
+    def bind(self, law: Law) -> BoundUCB:
+        """rho_min, rho_max and kappa, for all silos together."""
+        if law.n_agents < 2:
+            raise ValueError(
+                f"FedUCB needs at least two agents (Definition 1), the environment has {law.n_agents}: "
+                "private_fed_lin_ucb and LinUCB work with one"
+            )
+        m = law.n_agents
+        of_silo = self.bounds(law, len(law.stds))
         low, high, _ = of_silo
-        return scheduled(
-            self.schedule,
-            Setting(m, spec.dim, horizon, low, high, epsilon),
+        return BoundUCB(
             first_regularization=np.float32(m * low),
             regularization=np.float32(m * (low + high) / 2),  # 2 Lambda of every silo
-            width=self.width(of_silo, m, spec.dim),
+            width=self.width(of_silo, m, law.dim),
             known_noise=None,
-            channel=channel,
-            spec=spec,
-            n_syncs=n_syncs,
-            lazy=self.lazy,
-            clip_rewards=self.budget is not None and self.clip_rewards,
+            rho=(low, high),
             project=False,
         )
 
-    def certificate(self, spec: Spec, horizon: int) -> Certificate:
-        """What this run proves."""
-        if self.budget is None:
-            return no_privacy("not a private algorithm: no noise is added")
-        self.bind(spec, horizon)  # what the schedule reads is checked there
-        noises = self.calibrate(spec, horizon)
-        if not noises:
-            return nothing_released(f"no synchronisation in {horizon} rounds", lazy=self.lazy)
-        return certify(
-            noises,
-            noises[0].protocol,
-            spec,
-            lazy=self.lazy,
-            clip_rewards=self.clip_rewards,
-            schedule=self.schedule,
+    def bounds(self, law: Law, n_releases: int) -> Spectral:
+        """rho_min, rho_max and kappa of one silo, at all of n releases of all silos together."""
+        mechanism = law.mechanism
+        if not isinstance(mechanism, BoundMechanism):
+            rho = 1.0 if self.regularization is None else self.regularization
+            return Spectral(rho, rho, 0.0)
+        budget, release, trust = mechanism.budgets[0], mechanism.release, mechanism.trust
+        if not isinstance(trust, SiloLocal):
+            raise ValueError(
+                f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
+            )
+        printed = self.spectral == "theory"
+        return spectral.bounds(
+            self.spectral,
+            sigma=trust.sigma_of_silo(),
+            nodes=1 + math.ceil(math.log2(release.n_syncs)) if printed else release.largest_variance(),
+            dim=law.dim,
+            n_syncs=n_releases,
+            n_agents=law.n_agents,
+            alpha=self.alpha,
+            delta=budget.delta,
         )
+
+    def width(self, of_silo: Spectral, sharing: Any, dim: int) -> LogDetWidth:
+        """Proposition 2, n silos sharing (an array of any shape): beta_i =
+
+            sigma sqrt(2 ln(2/alpha) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n.
+
+        DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
+        Not proved for all agents at once: each agent's rows are a process of its own that depends on when others
+        synchronise, and the proof spends alpha / 2 on one (see footnote 5 of Zhou & Chowdhury 2024).
+        """
+        low, high, kappa = of_silo
+        n, scale = np.asarray(sharing, float), self.exploration_scale
+        offset = self.theta_norm * np.sqrt(n * high) + kappa * np.sqrt(n)
+        log_term = 2 * math.log(2 / self.alpha) - dim * np.log(n * low)
+        slope = np.full(n.shape, scale * self.subgaussian)
+        fields = (scale * offset, slope, log_term, np.zeros(n.shape))
+        return LogDetWidth(*(np.asarray(field, np.float32) for field in fields))
+
+
+def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
+    """PRIVATIZER, Algorithm 2, where only a budget is given: a tree on the joint matrix, whose prefixes silos send."""
+    return as_mechanism(privacy, release="prefix_tree", trust="silo_local_matrix")
 
 
 def fed_ucb(
-    budget: Budget | None = None,
+    privacy: Mechanism | Budget | None = None,
     *,
-    schedule: Schedule | None = None,
-    lazy: bool = False,
-    calibration: str = "tight",
-    release: str = "prefix_tree",
-    spectral: str = "quantile",
-    visits: int = 1,
-    clip_rewards: bool = True,
-    regularization: float = 1.0,
-    alpha: float = 0.01,
-    subgaussian: float = 0.5,
-    theta_norm: float = 1.0,
-    exploration_scale: float = 1.0,
+    exploration: LogDetUCB | None = None,
+    schedule: Schedule | int | None = None,
+    learns_in_batch: bool = True,
     name: str | None = None,
-) -> FedUCB:
+) -> Federated:
     """FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
 
     Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on what all had released at the last synchronisation plus
@@ -99,30 +122,22 @@ def fed_ucb(
     `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
 
     Trust: silo-local, as `private_fed_lin_ucb`. As printed (the default) the algorithm is not private, whatever its
-    noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.private_logdet()` and
-    `lazy=True` it is certified. Noise and constants are by default exact and several times smaller than printed, which
-    are `calibration="theorem"`, `spectral="theory"` and `logdet(trigger="dp20")`.
+    noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.PrivateLogDet()` and
+    `learns_in_batch=False` it is certified. Noise and constants are by default exact and several times smaller than
+    printed, which are `calibration="theorem"`, `spectral="theory"` and `LogDet(trigger="dp20")`.
 
     Args:
-        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`; None: no noise.
-        schedule: one of `fb.schedules`, default `logdet()`: Theorem 1's D and the restated trigger. The three budgets
-            of communication in Remark 1 are `logdet("M log T")`, `logdet("M^1.5")` and `every(1)`.
-        lazy: False, act on own raw statistics too (as printed); True, on synchronised statistics only.
-        calibration: "tight", exact; "theorem", sigma_N of Algorithm 2, several times more.
-        release: "prefix_tree" (Algorithm 2) or another key of `fb.privacy.RELEASES` (not with "theorem").
-        spectral: "theory", Lambda as printed; "quantile", from the law of the noise, a fraction of it.
-        visits: how often one user may come to her silo.
-        clip_rewards: clip rewards to [0, 1].
-        regularization: rho_min = rho_max of one agent without a budget: V starts at M times it.
-        alpha: probability that a confidence set fails, in (0, 1).
-        subgaussian: sigma of the reward noise (1/2 for rewards in [0, 1]).
-        theta_norm: S, bound on ||theta*||.
-        exploration_scale: factor on beta_i.
-        name: label; default "FedUCB", or "Private-FedUCB" with a budget.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix"; None: no noise.
+        exploration: width and spectral bounds, default `LogDetUCB()`.
+        schedule: one of `fb.schedules`, default `LogDet()`: Theorem 1's D and the restated trigger. The three budgets
+            of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs round by
+            round.
+        learns_in_batch: True, act on own raw statistics too (as printed); False, on released statistics only.
+        name: label; default "FedUCB", or "Private-FedUCB" with noise.
 
     Raises:
         ValueError, TypeError: naming the argument and its value; when bound to an environment, also if it has one
-            agent, or with a budget feature vectors longer than 1.
+            agent, or with noise feature vectors longer than 1.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -133,14 +148,17 @@ def fed_ucb(
         >>> private = fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1))
         >>> private.certificate(env.spec, 100).claim
         'none'
-        >>> private.replace(schedule=fb.schedules.private_logdet(), lazy=True).certificate(env.spec, 100).claim
+        >>> safe = private.replace(schedule=fb.schedules.PrivateLogDet(), learns_in_batch=False)
+        >>> safe.certificate(env.spec, 100).claim
         'certified'
 
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
     Algorithm 3, which restates it.
     """
-    schedule = logdet() if schedule is None else schedule
-    return FedUCB(**_privatizer.checked(locals()), lazy=validate.boolean("lazy", lazy))
-
-
-FedUCB.factory = fed_ucb
+    return Federated(
+        policy=LogDetUCB() if exploration is None else exploration,
+        schedule=LogDet() if schedule is None else schedule,
+        privacy=privatizer(privacy),
+        learns_in_batch=learns_in_batch,
+        name=name or ("FedUCB" if privacy is None else "Private-FedUCB"),
+    )

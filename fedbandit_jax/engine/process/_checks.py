@@ -1,4 +1,4 @@
-"""What a process checks before anything is compiled: the shapes of all that passes between its parts."""
+"""What a process checks of all that passes between its parts: shapes before it is compiled, numbers as it runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from fedbandit_jax.interfaces import Environment, Feedback, Round
+from fedbandit_jax.interfaces import Environment, Feedback, Round, Spec
+
+SLACK = 1e-5  # of a norm: float32 rounds
 
 
 def need(method: str, condition: bool, what: str, got: Any) -> None:
@@ -47,7 +50,22 @@ def check_environment(env: Environment) -> tuple[Any, Round]:
          f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
     same("env.observe", "a world", world, after)
     feedback = jax.eval_shape(env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
-    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, regret)", feedback)
+    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, gap)", feedback)
     for name, value in zip(feedback._fields, feedback):
         need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)
     return world, offered
+
+
+def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Array]:
+    """Features (..., d) and rewards (...) that the spec allows, and where something else was given (...).
+
+    A vector that is longer than the spec declares is scaled to that length, a reward clipped if rewards are in [0, 1].
+    What is not finite counts as 0.
+    """
+    square = (contexts * contexts).sum(-1)
+    long, finite = square > (spec.max_norm + SLACK) ** 2, jnp.isfinite(square)
+    scale = jnp.where(long & finite, spec.max_norm / jnp.sqrt(square), 1)
+    known = jnp.where(jnp.isfinite(rewards), rewards, 0)
+    given = jnp.clip(known, 0, 1) if spec.rewards_in_unit else known
+    outside = long | ~finite | ~jnp.isfinite(rewards) | (given != known)
+    return jnp.where(finite[..., None], contexts * scale[..., None], 0), given, outside

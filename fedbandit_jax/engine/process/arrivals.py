@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import metrics, random, ridge, struct
-from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Users
+from fedbandit_jax.engine.process._checks import admit, check_environment, is_array, need, same
+from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Status, Users
 
 BLOCK = 16, 256  # fewest and most rounds of a step
 MAX_ARRIVALS = 2**24  # float32 counts them
@@ -20,6 +20,9 @@ MAX_ARRIVALS = 2**24  # float32 counts them
 class ArrivalProcess:
     """A step is a block of rounds. Who comes, what is offered and what every arm would pay is drawn for all of them at
     once, before the first is served: the loop over rounds is left with what depends on what was learned.
+
+    An algorithm is given nothing but what the environment's own spec allows, and what was not is a status bit,
+    `OUTSIDE_SPEC`. A user who does not exist is number n, for whom no table has a row: JAX drops what is written there.
 
     What is counted is counted when a step ends. Four named streams per seed, as in `RoundProcess`: users, answers,
     choices and synchronisations (privacy noise).
@@ -62,10 +65,10 @@ class ArrivalProcess:
         """One block."""
         syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
         first = k * self.block
-        offered, feedback = self._draw(key, world, first + jnp.arange(self.block))
+        offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 
         def play(i, carry):
-            state, regret, total = carry
+            state, gaps, total = carry
             t = first + i
             state, before = self.algo.begin(syncs, t, state)
             now, answers = jax.tree.map(lambda x: x[i], (offered, feedback))
@@ -76,25 +79,35 @@ class ArrivalProcess:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
             arm = ridge.first_argmax(index)
             state, after = self.algo.serve(syncs, t, state, user, contexts[arm], answers.reward[arm])
-            return state, regret.at[i].set(answers.regret[arm]), _add(_add(total, before), after)
+            wrong = outside[i, arm] | (arm >= len(index))
+            total = _add(_add(total, before), after)
+            total = total._replace(status=total.status | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0))
+            return state, gaps.at[i].set(answers.gap[arm]), total
 
         reports = jax.eval_shape(lambda: self._reports(syncs, state, offered))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), reports)
         start = state, jnp.zeros(self.block), nothing
-        state, regret, report = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
-        return world, state, Metrics(regret, report, gauges=self._gauges(world, state))
+        state, gaps, report = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
+        return world, state, Metrics(gaps, report, gauges=self._gauges(world, state))
 
-    def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback]:
-        """What is offered in these rounds, and what each of the K arms would pay: (B, K) rewards and regrets."""
+    def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
+        """What is offered in these rounds, and what each of the K arms would pay: (B, K) rewards and gaps.
+
+        And where the spec was broken, (B, K). The arms of a user who does not exist pay nothing, and cost nothing.
+        """
         users, answers = (random.stream(key, name) for name in ("users", "answers"))
 
         def one(t):
             offered, _ = self.env.observe(jax.random.fold_in(users, t), world, t)
             source = jax.random.fold_in(answers, t)
             pull = jax.vmap(lambda arm: self.env.pull(source, world, offered, arm[None]))
-            reward, regret = (x[:, 0] for x in pull(jnp.arange(self.env.spec.n_arms)))
+            reward, gap = (x[:, 0] for x in pull(jnp.arange(self.env.spec.n_arms)))
+            assert offered.user is not None
             exists = (offered.user[0] >= 0) & (offered.user[0] < self.env.spec.n_users)
-            return offered, Feedback(reward, jnp.where(exists, regret, jnp.nan))  # which gives the seed a status bit
+            contexts, reward, outside = admit(self.env.spec, offered.contexts, reward[None])
+            offered = offered._replace(contexts=contexts, user=jnp.where(exists, offered.user, self.env.spec.n_users))
+            feedback = Feedback(jnp.where(exists, reward[0], 0), jnp.where(exists, gap, 0))
+            return offered, feedback, outside[0] | ~exists
 
         return jax.vmap(one)(rounds)
 

@@ -6,11 +6,16 @@ from typing import Any, Protocol
 
 from jax import Array
 
-from fedbandit_jax.interfaces import Metrics
+from fedbandit_jax.interfaces import Algorithm, Metrics
 
 
 class Process(Protocol):
     """A pytree that can be stepped. The world never depends on the algorithm, so a sweep shares it."""
+
+    @property
+    def algo(self) -> Algorithm:
+        """The bound algorithm that runs, from which the certificate is read."""
+        ...
 
     @property
     def n_steps(self) -> int:

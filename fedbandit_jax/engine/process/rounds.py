@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
-from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report, Round, Status
 
 
 @struct.pytree
@@ -19,6 +19,9 @@ class RoundProcess:
 
     Four named streams per seed: the environment's draws, the rewards, the algorithm's own, and the synchronisation's
     (privacy noise). Two algorithms under one key therefore see the same users and the same reward noise.
+
+    What passes between the two parts is checked here, round by round: an algorithm is given nothing but what the
+    environment's own spec allows, and what was not is a status bit, `OUTSIDE_SPEC`.
     """
 
     env: Environment
@@ -55,26 +58,57 @@ class RoundProcess:
         env, algo = self.env, self.algo
 
         def offer(world, t):
-            return env.observe(jax.random.fold_in(users, t), world, t)
+            offered, world = env.observe(jax.random.fold_in(users, t), world, t)
+            return *_known(offered, env.spec.n_users), world
 
         def play(carry, t):
             world, local = carry
-            offered, world = offer(world, t)
+            offered, strangers, world = offer(world, t)
             arms = algo.act(jax.random.fold_in(choices, t), t, local, offered)
+            arms, refused = _existing(arms, offered)
             feedback = env.pull(jax.random.fold_in(answers, t), world, offered, arms)
-            local, record = algo.learn(t, local, offered, arms, feedback.reward)
-            return (world, local), (record, feedback.regret.sum())
+            reward, wrong = _allowed(feedback.reward, refused | strangers, env.spec.rewards_in_unit)
+            local, record = algo.learn(t, local, offered, arms, reward)
+            return (world, local), (record, feedback.gap.sum(), wrong.any() & (t < self.horizon))
 
         first = k * algo.batch
         local = algo.download(state, offer(world, first)[0])
         rounds = first + jnp.arange(algo.batch)
-        (world, local), (records, regret) = lax.scan(play, (world, local), rounds)
+        (world, local), (records, gap, wrong) = lax.scan(play, (world, local), rounds)
         state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
-        return world, state, Metrics(regret, jax.tree.map(_counter, report))
+        status = jnp.asarray(report.status) | jnp.where(wrong.any(), int(Status.OUTSIDE_SPEC), 0)
+        return world, state, Metrics(gap, jax.tree.map(_counter, report._replace(status=status)))
 
     def check(self, label: str) -> None:
         """Do environment and algorithm keep to the shapes of `interfaces`?"""
         check(self, label)
+
+
+def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
+    """Users 0 ... n - 1, and who is none of them (M,). A stranger is given the number n, which no table has."""
+    if offered.user is None:
+        return offered, False
+    strangers = (offered.user < 0) | (offered.user >= n_users)
+    return offered._replace(user=jnp.where(strangers, n_users, offered.user)), strangers
+
+
+def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
+    """Arms 0 ... K - 1 that are offered (M,), and where another was played: the nearest is, and pays nothing."""
+    exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
+    refused = exists != arms
+    if offered.mask is not None:
+        refused |= ~jnp.take_along_axis(offered.mask, exists[:, None], 1)[:, 0]
+    return exists, refused
+
+
+def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array]:
+    """Rewards that are finite, and in [0, 1] if that is promised, and where one was not; 0 where it is refused."""
+    wrong = refused | ~jnp.isfinite(reward)
+    reward = jnp.where(wrong, 0, reward)
+    if not in_unit:
+        return reward, wrong
+    clipped = jnp.clip(reward, 0, 1)
+    return clipped, wrong | (clipped != reward)
 
 
 def _counter(x: Any) -> Array:
@@ -92,6 +126,11 @@ def check(process: RoundProcess, label: str) -> None:
     env, algo, spec = process.env, process.algo, process.env.spec
     m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
     _, offered = check_environment(env)
+    user = getattr(offered, "user", None)
+    if spec.n_users:
+        need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
+    else:
+        need("env.observe", user is None, "no user: env.spec.n_users is 0, so that users are not told apart", user)
     arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
     who = f"{label}'s "
     state = jax.eval_shape(lambda key: algo.init(key, spec), key)

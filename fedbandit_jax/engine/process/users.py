@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report
+from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report, Status
 
 BLOCK = 2**12  # users of one key
 TOGETHER = 16  # blocks drawn at once fit a CPU's cache, and fill the vector units of its cores
@@ -68,10 +68,11 @@ class UserProcess:
         rest = self.horizon - played
         whole = plan.users <= rest // n_active
         asked = whole & plan.asked
-        sums = self._collect(users, choices, world, plan, asked, k)
+        sums, outside = self._collect(users, choices, world, plan, asked, k)
         concluded, report = self.algo.conclude(syncs, k, learner, sums)
         learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
         report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
+        report = report._replace(status=report.status | jnp.where(outside, Status.OUTSIDE_SPEC.value, 0))
         means = self.env.means(world)
         gaps = means.max() - means
         if self.algo.round_robin:
@@ -84,8 +85,10 @@ class UserProcess:
             regret, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
         return world, (played + rounds.sum(), learner), Metrics(regret, report, rounds)
 
-    def _collect(self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array) -> wide.Wide:
-        """Sums over the users of every arm (K,); 0 for arms that are not pulled.
+    def _collect(
+        self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array
+    ) -> tuple[wide.Wide, Array]:
+        """Sums over the users of every arm (K,), 0 for arms that are not pulled; is any reward against the spec?
 
         The blocks of all arms form one queue, so that a small batch costs one turn of the loop and not K.
         """
@@ -102,16 +105,24 @@ class UserProcess:
             rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k)
             first = block * self.block + jnp.arange(self.block // 2)
             inside = first < n[arm], first + self.block // 2 < n[arm]
-            return arm, self.algo.collect(jax.random.fold_in(own[arm], block), k, rewards, inside)
+            wrong = self._outside(rewards, inside)
+            return arm, self.algo.collect(jax.random.fold_in(own[arm], block), k, rewards, inside), wrong
 
         def add_blocks(carry):
-            i, total = carry
-            pulled, collected = jax.vmap(of_block)(i + jnp.arange(self.together))
+            i, total, outside = carry
+            pulled, collected, wrong = jax.vmap(of_block)(i + jnp.arange(self.together))
             by_arm = wide.where(arms[:, None] == pulled, collected, wide.of(0))
-            return i + self.together, wide.add(total, wide.add_up(by_arm))
+            return i + self.together, wide.add(total, wide.add_up(by_arm)), outside | wrong.any()
 
         nothing = wide.Wide(jnp.zeros(len(arms), jnp.uint32), jnp.zeros(len(arms), jnp.uint32))
-        return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, (jnp.int32(0), nothing))[1]
+        start = jnp.int32(0), nothing, jnp.bool_(False)
+        return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
+
+    def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
+        """Is a reward of those inside not what the environment's spec declares?"""
+        unit = self.env.spec.rewards_in_unit
+        fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))
+        return ~jnp.logical_and(*fine).all()
 
     def check(self, label: str) -> None:
         """Shapes of everything that passes between environment and algorithm."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases._release import Release as Release
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.releases.explicit import explicit as explicit
+from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import Blt as Blt
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation
 from fedbandit_jax.privacy.releases.toeplitz import SqrtToeplitz as SqrtToeplitz
@@ -21,8 +22,10 @@ RELEASES: dict[str, Callable[[int], Release]] = {
 }
 
 
-def make(name: str, n_syncs: int) -> Release:
-    """The named release for S synchronisations.
+def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
+    """The release of a name, or of a class of one's own, for S synchronisations.
+
+    What is not one of the package's own classes is turned into the matrices that it is, after checking them.
 
     >>> for name in RELEASES:  # noise at equal privacy: largest prefix variance times squared sensitivity
     ...     release = make(name, 400)
@@ -34,9 +37,19 @@ def make(name: str, n_syncs: int) -> Release:
     blt                  8.85
     input_perturbation 400.00
     """
-    return RELEASES[validate.one_of("release", name, RELEASES)](n_syncs)
+    made = find(release)(n_syncs)
+    if not isinstance(made, Release):
+        raise TypeError(f"release must make an fb.privacy.Release, got {made!r}")
+    if made.n_syncs != n_syncs:
+        raise ValueError(f"release must be for n_syncs = {n_syncs} synchronisations, got {made!r}")
+    return made if struct.is_sealed(made) else explicit(made)
 
 
-def is_built_in(release: Release) -> bool:
-    """Is it proved by our tests? Others are checked when they are calibrated."""
-    return type(release).__module__.startswith("fedbandit_jax.")
+def sends_prefixes(release: str | Callable[[int], Release]) -> bool:
+    """Do silos decode their own messages and send private prefix sums?"""
+    return bool(getattr(find(release), "prefix_at_silo", False))
+
+
+def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
+    """The release of a name, or a class of one's own as it is."""
+    return release if callable(release) else RELEASES[validate.one_of("release", release, RELEASES)]

@@ -10,13 +10,14 @@ import numpy as np
 import scipy.linalg
 from jax import Array
 
-from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases import _blt
-from fedbandit_jax.privacy.releases._release import Release
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.releases import blt
+from fedbandit_jax.privacy.releases.release import Release
 
 MAX_SYNCS = 10**7
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class InputPerturbation(Release):
     """Every batch sum is released once and the server adds them up: C = I, so prefix k carries k noises."""
@@ -99,6 +100,7 @@ class _Toeplitz(Release):
         return np.cumsum(self.response() ** 2)
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class SqrtToeplitz(_Toeplitz):
     """R = C = the square root of A: c_j = binom(2j, j) / 4^j.
@@ -142,6 +144,7 @@ class SqrtToeplitz(_Toeplitz):
         return (weights.reshape(-1, *(1,) * new.ndim) * inputs).sum(0), inputs
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Blt(_Toeplitz):
     """Buffered linear Toeplitz: c_j = sum_i omega_i theta_i^(j-1), whose inverse has the same form.
@@ -170,21 +173,21 @@ class Blt(_Toeplitz):
     @property
     def theta(self) -> np.ndarray:
         """Decays of the buffers, in (0, 1), (n_buffers,)."""
-        return np.array(_blt.coefficients(self.n_syncs, self.n_buffers)[0])
+        return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[0])
 
     @property
     def omega(self) -> np.ndarray:
         """Weights of the buffers, > 0, (n_buffers,)."""
-        return np.array(_blt.coefficients(self.n_syncs, self.n_buffers)[1])
+        return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[1])
 
     def column(self) -> np.ndarray:
         """1, then sum_i omega_i theta_i^(j-1)."""
-        return _blt.column(self.theta, self.omega, self.n_syncs)
+        return blt.column(self.theta, self.omega, self.n_syncs)
 
     def response(self) -> np.ndarray:
         """Prefix sums of the first column of C^-1."""
-        decays, weights = _blt.inverse(self.theta, self.omega)
-        return np.cumsum(_blt.column(decays, -weights, self.n_syncs))
+        decays, weights = blt.inverse(self.theta, self.omega)
+        return np.cumsum(blt.column(decays, -weights, self.n_syncs))
 
     def encode_init(self, shape: tuple[int, ...]) -> Array:
         """Empty buffers."""

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.privacy.releases._release import Release
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.releases.release import Release
 
 
 def _level(k: Array) -> Array:
@@ -17,6 +18,7 @@ def _level(k: Array) -> Array:
     return jnp.bitwise_count((k & -k) - 1)
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Tree(Release):
     """Binary tree, Algorithm 2 of Zhou & Chowdhury (2024).
@@ -85,6 +87,7 @@ class Tree(Release):
         return jnp.where(level < _level(k), 0, jnp.where(level == _level(k), node, state))
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class PrefixTree(Tree):
     """P_alt, Algorithm 4 of Zhou & Chowdhury (2024), the protocol of Dubey & Pentland (2020).
@@ -97,6 +100,7 @@ class PrefixTree(Tree):
     prefix_at_silo: ClassVar[bool] = True
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Honaker(Tree):
     """The tree with every node released and estimated from below, Honaker (2015).

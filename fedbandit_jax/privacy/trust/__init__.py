@@ -1,1 +1,79 @@
-"""Trust models: who adds the noise, how much, and what it proves."""
+"""Trust models by name: who adds the noise, how much a budget needs, and what it proves. See `Trust`."""
+
+from collections.abc import Callable
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy.trust.gaussian import Central as Central
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
+from fedbandit_jax.privacy.trust.gaussian import Local as Local
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
+from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
+from fedbandit_jax.privacy.trust.model import METHODS as METHODS
+from fedbandit_jax.privacy.trust.model import Ask as Ask
+from fedbandit_jax.privacy.trust.model import Proof as Proof
+from fedbandit_jax.privacy.trust.model import Trust as Trust
+from fedbandit_jax.privacy.trust.secagg import SecAgg as SecAgg
+from fedbandit_jax.privacy.trust.shuffle import Shuffled as Shuffled
+from fedbandit_jax.privacy.trust.shuffle import VectorSum as VectorSum
+
+TRUST: dict[str, type[Trust]] = {
+    "silo_local": SiloLocal,
+    "silo_local_matrix": SiloLocalMatrix,
+    "shuffle_amplified": Shuffled,
+    "shuffle_vector_sum": VectorSum,
+    "secagg": SecAgg,
+    "central": Central,
+    "local": Local,
+}
+
+
+def find(trust: str | type[Trust]) -> type[Trust]:
+    """The trust model of a name, or a class of one's own as it is."""
+    if isinstance(trust, type) and issubclass(trust, Trust):
+        return trust
+    return TRUST[validate.one_of("trust", trust, TRUST)]
+
+
+def check(trust: str | type[Trust], release: str | Callable[[int], releases.Release], method: str) -> None:
+    """Do a trust model, a release and a calibration go together?
+
+    >>> check("secagg", "prefix_tree", "tight")
+    Traceback (most recent call last):
+    ValueError: release 'prefix_tree' has silos send private prefix sums: trust must be 'silo_local' or \
+'silo_local_matrix', got 'secagg'
+    """
+    model = find(trust)
+    validate.one_of("calibration", method, METHODS)
+    if releases.sends_prefixes(release) and not model.prefixes:
+        raise ValueError(
+            f"release {release!r} has silos send private prefix sums: trust must be {_able('prefixes')}, got {trust!r}"
+        )
+    if model.releases is not None and releases.find(release) not in model.releases:
+        choices = " or ".join(repr(name) for name, made in releases.RELEASES.items() if made in model.releases)
+        raise ValueError(f"release must be {choices} with trust={trust!r} ({model.why}), got {release!r}")
+    if method not in model.methods:
+        methods = " or ".join(map(repr, model.methods))
+        raise ValueError(f"calibration must be {methods} with trust={trust!r}, got {method!r}")
+    if method != "tight" and release not in ("tree", "prefix_tree"):
+        raise ValueError(
+            f"release must be 'tree' or 'prefix_tree' with calibration={method!r} (the paper's), got {release!r}"
+        )
+
+
+def check_schedule(trust: str | type[Trust]) -> None:
+    """May batches end whenever a schedule says?
+
+    >>> check_schedule("secagg")
+    Traceback (most recent call last):
+    ValueError: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule that is not \
+fb.schedules.Every, got 'secagg'
+    """
+    if not find(trust).any_schedule:
+        raise ValueError(
+            f"trust must be {_able('any_schedule')} with a schedule that is not fb.schedules.Every, got {trust!r}"
+        )
+
+
+def _able(what: str) -> str:
+    return " or ".join(repr(name) for name, model in TRUST.items() if getattr(model, what))

@@ -36,14 +36,14 @@ def test_calibration_table(budget):
 
 
 def test_calibration_table_to_four_digits():
-    """The same table, four significant digits of our own arithmetic in closed form."""
+    """The same table, our own arithmetic in closed form; noise is a float32 number, rounded up."""
     for (epsilon, delta), _ in TABLE.items():
         sigma_sq = calibrate(Budget(epsilon, delta), n_syncs=400, method="theorem").sigma ** 2
-        assert sigma_sq == pytest.approx(8 * 9 * (math.log(2 / delta) + epsilon) / epsilon**2, rel=1e-12)
+        assert sigma_sq == pytest.approx(8 * 9 * (math.log(2 / delta) + epsilon) / epsilon**2, rel=1e-6)
         for adjacency, joint in (("replace", 4.5), ("add_remove", 2.0)):
             tight = calibrate(Budget(epsilon, delta, adjacency), n_syncs=400).sigma ** 2
             exact = 9 * joint * dp_accounting.get_sigma_gaussian(epsilon, delta) ** 2
-            assert tight == pytest.approx(exact, rel=1e-7)
+            assert tight == pytest.approx(exact, rel=1e-6)
 
 
 def test_released_noise_really_gives():

@@ -12,6 +12,7 @@ from test_matrices import decoder
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.releases import RELEASES, make
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
@@ -77,29 +78,31 @@ def released_noise(bound, env, horizon, key, n_runs):
     def run(key):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
-            v = jnp.linalg.inv(state.estimate.posterior.inverse[..., 0])
-            gram = v - bound.regularization * jnp.eye(2)
-            return (world, state), jnp.concatenate([gram.ravel(), v @ state.estimate.posterior.theta[:, 0]])
+            posterior = state.belief.posterior
+            v = jnp.linalg.inv(posterior.inverse[..., 0])
+            gram = v - bound.policy.regularization * jnp.eye(2)
+            return (world, state), jnp.concatenate([gram.ravel(), v @ posterior.theta[:, 0]])
 
         return jax.lax.scan(body, process.init(key), jnp.arange(bound.n_syncs))[1]
 
     return np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, n_runs)), float)  # (n, S, 6): n00, .., n11, n0, n1
 
 
-def private(n_syncs, **options):
+def private(n_syncs, *, learns=False, **options):
     """(algorithm bound to 3 silos whose users all have x = 0, environment, horizon) with batches of 2."""
     horizon = 2 * n_syncs
     env = fb.envs.script(np.zeros((horizon, 3, 2, 2)), np.zeros((horizon, 3, 2)))
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), batch=2, **options)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options)
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2, learns_in_batch=learns)
     return algo.bind(env.spec, horizon), env, horizon
 
 
-CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"lazy": False})]
+CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"learns": True})]
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),  # whether agents are lazy is nothing to the release
-    [pytest.param(*case, marks=[pytest.mark.slow] * ("lazy" in case[1] and case[0] != "tree")) for case in CASES],
+    ("name", "options"),  # whether agents learn in the batch is nothing to the release
+    [pytest.param(*case, marks=[pytest.mark.slow] * ("learns" in case[1] and case[0] != "tree")) for case in CASES],
     ids=str,
 )
 def test_noise_is_in_the_statistics_that_decide(key, name, options):
@@ -122,9 +125,11 @@ def test_noise_is_in_the_statistics_that_decide(key, name, options):
 def test_controls_are_caught(key):
     """The same test rejects: no noise at all, half the scale, one silo's noise instead of M."""
     bound, env, horizon = private(4)
-    std = bound.channel.protocol.std
+    std = bound.mechanism.trust.std
     alone = std * np.array([1, 0, 0], np.float32)
-    for broken in (silent(bound).channel.protocol.std, std / 2, alone):
-        channel = replace(bound.channel, protocol=replace(bound.channel.protocol, std=broken))
-        noise = released_noise(bound.replace(channel=channel), env, horizon, key, 1000)
+    for broken in (silent(bound).mechanism.trust.std, std / 2, alone):
+        trust = replace(bound.mechanism.trust, std=broken)
+        changed = replace(bound, mechanism=replace(bound.mechanism, trust=trust))
+        noise = released_noise(changed, env, horizon, key, 1000)
+        assert certify(changed).claim == "none"  # and by the certificate, which is read from them
         assert variance_test(noise[:, 0, 0], float((std.astype(float) ** 2).sum())) < ALPHA

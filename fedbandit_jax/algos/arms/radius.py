@@ -1,0 +1,117 @@
+"""Confidence radii of batched elimination: tables found on the host, float64.
+
+Batch b gives each of its |Phi| active arms l users, and an arm's mean is estimated by (sum x + N) / l: x in [0, 1] are
+the encoded rewards over the granularity g, unbiased, and N is the noise over g.
+
+*Theory* (Chowdhury & Zhou 2023, Lemma 2): if |N|, with the error of encoding, is at most s sqrt(ln(2/p)) + h ln(2/p)
+with probability 1 - 2 p, for all p, then
+
+    beta = sqrt(ln(4 |Phi| b^2 / p) / (2 l)) + s sqrt(ln(2 |Phi| b^2 / p)) / l + h ln(2 |Phi| b^2 / p) / l.
+
+Its proof adds, over the arms of all batches, p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise:
+(1/2 + 2) p pi^2 / 6 = 4.11 p, and not the 3 p of the lemma.
+
+*Exact* (ours): beta with P(some arm of some batch is outside) <= 3 p, each arm of batch b having the share q = 3 p (6 /
+pi^2) / (b^2 |Phi|), half a side. Rounding is part of x, so it costs nothing: by Hoeffding P(sum (x - E x) > u) <= P(U >
+u) = e^(-2 u^2 / l), and as N is independent and its law is known, P(sum (x - E x) + N > y) <= P(U + N > y). This is
+summed over bins of N, each rounded up, and equals q/2 at y = l beta, which is at most 0.5 % too large for it.
+
+*Epochs* of Sajed & Sheffet (2019) have radii and sizes of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedbandit_jax.privacy.accounting.lattice import LatticeLaw
+
+_N_BINS = 400  # a side
+_STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # the last has no tail that float64 can hold
+
+
+def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p: float) -> np.ndarray:
+    """Radii (S, K + 1) of Lemma 2: row b - 1 for batch b, column j for j active arms.
+
+    Args:
+        batch_sizes: (S,), users of an arm in every batch.
+        s, h: of the noise, scalars or (S,).
+        n_arms: K.
+        p: in (0, 1).
+
+    >>> theory([2.0, 4.0], 0.0, 0.0, n_arms=2, p=0.1).round(3)
+    array([[  inf, 0.96 , 1.047],
+           [  inf, 0.796, 0.849]])
+    """
+    size, s, h = (np.broadcast_to(np.asarray(x, float), np.shape(batch_sizes))[:, None] for x in (batch_sizes, s, h))
+    log = np.log(2 / p * np.arange(1, len(size) + 1)[:, None] ** 2 * np.arange(1, n_arms + 1))
+    radius = np.sqrt((log + math.log(2)) / (2 * size)) + (s * np.sqrt(log) + h * log) / size
+    return np.pad(radius, ((0, 0), (1, 0)), constant_values=np.inf)
+
+
+def exact(
+    batch_sizes: ArrayLike, laws: Sequence[LatticeLaw | None], granularity: ArrayLike, *, n_arms: int, p: float
+) -> np.ndarray:
+    """Radii (S, K + 1) from the law of the noise, laid out as those of `theory`.
+
+    Args:
+        batch_sizes: (S,), users of an arm in every batch.
+        laws: S laws of the total integer noise of an arm; None: no noise.
+        granularity: g, scalar or (S,), integers per unit of reward.
+        n_arms: K.
+        p: a third of the probability that any arm of any batch is outside, in (0, 1/3).
+
+    >>> exact([2.0, 4.0], [None, None], 1.0, n_arms=2, p=0.1).round(3)
+    array([[  inf, 0.774, 0.879],
+           [  inf, 0.687, 0.748]])
+    """
+    sizes, arms = np.asarray(batch_sizes, float), np.arange(1, n_arms + 1)
+    table = np.full((len(sizes), n_arms + 1), np.inf)
+    for b, (size, law, g) in enumerate(zip(sizes, laws, np.broadcast_to(granularity, sizes.shape), strict=True)):
+        level = 9 * p / (math.pi * (b + 1)) ** 2 / arms  # q / 2
+        hoeffding = np.sqrt(size / 2 * np.log(1 / level))
+        table[b, 1:] = (hoeffding if law is None else _quantile(law, float(g), size, level)) / size
+    return table
+
+
+def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and radii (S, K + 1) of Sajed & Sheffet (2019), Algorithm 2, by epoch and number of arms left.
+
+    As many epochs as without noise reach the horizon with one arm, so that all epsilon have tables of one shape.
+    """
+    arms = np.maximum(np.arange(n_arms + 1), 1)
+    sizes, radii, reached = [], [], 0.0
+    while reached < horizon:
+        epoch = len(sizes) + 1
+        gap, sampling, noise = 2.0**-epoch, np.log(8 * arms * epoch**2 / p), np.log(4 * arms * epoch**2 / p)
+        without_noise = 32 * sampling / gap**2
+        size = np.floor(np.maximum(without_noise, 8 * noise / (epsilon * gap))) + 1
+        reached += without_noise[1]
+        sizes.append(size)
+        radii.append(np.sqrt(sampling / (2 * size)) + noise / (epsilon * size))
+    return np.array(sizes), np.array(radii)
+
+
+def _quantile(law: LatticeLaw, g: float, size: float, levels: np.ndarray) -> np.ndarray:
+    """y with P(U + N > y) <= level, for levels that fall."""
+    lattice = _STDS * max(math.sqrt(law.variance), 1)
+    noise = lattice[np.argmax(law.tail(lattice) <= levels[-1] / 2)] / g
+    high = math.sqrt(size / 2 * math.log(2 / levels[-1])) + noise  # P(U + N > high) <= levels[-1]
+    grid = np.linspace(0, high, _N_BINS + 1)
+    tail = law.tail(grid * g)
+    fall = -np.diff(tail)
+    value = np.concatenate([-grid[:0:-1], grid])
+    mass = np.concatenate([tail[-1:], fall[:0:-1], [1 - tail[0] - tail[1]], fall])
+
+    def outside(y: np.ndarray) -> np.ndarray:
+        return np.exp(-2 / size * np.maximum(y[:, None] - value, 0) ** 2) @ mass + tail[-1]
+
+    low, high = np.zeros(len(levels)), np.full(len(levels), high + grid[1])
+    for _ in range(30):
+        middle = (low + high) / 2
+        inside = outside(middle) <= levels
+        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+    return high

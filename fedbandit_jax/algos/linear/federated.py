@@ -1,0 +1,287 @@
+"""Federated LinUCB: Algorithms 1 and 8 of Zhou & Chowdhury (2024), for any policy, schedule and private mechanism.
+
+Letters: M agents, B batch, S synchronisations, W = sum x x' and U = sum x y of the synchronised batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax import schedules
+from fedbandit_jax.algos.linear.scheduled import (
+    LEARNS_IN_BATCH,
+    REFRESH,
+    ScheduledLoop,
+    adopt,
+    best_arms,
+    policy_doors,
+    proven,
+)
+from fedbandit_jax.algos.linear.ucb import UCB
+from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.interfaces import Algorithm, Law, Policy, Recipe, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.channel import ChannelState, Exact, Timing
+from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
+from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
+from fedbandit_jax.privacy.trust import check_schedule, find
+from fedbandit_jax.schedules import Every, LogDet, Schedule, Setting
+
+
+class ServerState(NamedTuple):
+    """What the server holds between synchronisations."""
+
+    mechanism: ChannelState
+    belief: Any  # the policy's, from what was released
+    status: Array  # `Status` bits
+
+
+class BatchRecord(NamedTuple):
+    """What the agents remember of a round until the batch ends."""
+
+    x: Array  # (d, M) features played
+    y: Array  # (M,) rewards
+    outside: Array  # (M,) did they break what the environment promises?
+
+
+@struct.sealed
+@struct.pytree
+class BatchLoop(Algorithm):
+    """Federated learning with a fixed batch, for a known environment and horizon; private if its mechanism is."""
+
+    policy: Policy
+    mechanism: Exact
+    stds: Any  # (S,) standard deviation of the noise of every release
+    spec: Spec = struct.static()
+    batch: int = struct.static()
+    n_syncs: int = struct.static()
+    learns_in_batch: bool = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Agents that learn inside a batch read raw rewards."""
+        return (*((LEARNS_IN_BATCH,) if self.learns_in_batch else ()), *policy_doors(self.policy, self.spec))
+
+    def guarantee(self) -> Certificate:
+        """That of the mechanism."""
+        timing = Timing("fixed in advance, not private")
+        return proven(self.mechanism, timing, self.batch, self.spec).through(self.raw)
+
+    def init(self, key: Array, spec: Spec) -> ServerState:
+        """W = 0, U = 0."""
+        del key
+        return ServerState(self.mechanism.init(spec.dim), self.policy.start(spec.dim), jnp.int32(0))
+
+    def download(self, state: ServerState, offered: Round) -> Any:
+        """All agents share the server's belief; each gets a copy of its own to learn by inside the batch."""
+        prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
+        return prepare(state.belief, offered, self.spec.fixed_contexts)
+
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        """Algorithm 1 line 6."""
+        return best_arms(self.policy.indices(key, t, local, offered), offered)
+
+    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, BatchRecord]:
+        """Algorithm 8 lines 5 and 8, only remember; or Algorithm 1 line 7, a local update, through the door."""
+        del t
+        record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards))
+        if self.learns_in_batch:
+            local = self.policy.learn(local, offered, record.x, record.y)
+        return local, record
+
+    def sync(
+        self, key: Array, k: Array, state: ServerState, local: Any, records: BatchRecord
+    ) -> tuple[ServerState, Report]:
+        """Algorithm 1 lines 9-18: the batch goes through the mechanism, and the policy sees what is released."""
+        del local
+        d, m = self.spec.dim, self.spec.n_agents
+        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.x, records.y)
+        count = jnp.float32(m * self.batch) * (k + 1)
+        std = jnp.asarray(self.stds)[k] if self.n_syncs else jnp.float32(0)
+        fresh = self.policy.update(k, Released(statistics[:, :-1], statistics[:, -1], count, std))
+        belief, ok = adopt(fresh, state.belief)
+        happens = k < self.n_syncs  # nothing is released after an incomplete batch
+        status = state.status | jnp.where(ok, 0, Status.NO_ESTIMATE)
+        synced = ServerState(sent, belief, status)
+        synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
+        up, bits = self.mechanism.uplink(k + 1, d)
+        report = Report(
+            rounds=jnp.where(happens, 1, 0),
+            floats=jnp.where(happens, jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))]), 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=synced.status | jnp.where(records.outside.any(), Status.OUTSIDE_SPEC, 0),
+        )
+        return synced, report
+
+    def view(self, state: ServerState) -> Any:
+        """What the server was shown, or shows, at the last synchronisation."""
+        return state.mechanism.view
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Federated(Recipe):
+    """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
+
+    Args:
+        policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or one of your own.
+        schedule: of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon, the last T
+            mod B rounds are played without a final synchronisation. With a private mechanism other schedules than
+            `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric` needs fewer releases;
+            `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and leaks (claim `none`).
+        privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
+        learns_in_batch: False, agents act on released statistics only (Algorithm 8). True, they also learn from their
+            raw rewards inside the batch (Algorithm 1 as printed): replacing one user changes later actions of the
+            batch, and its sum, by far more than the theorem assumes; the certificate then claims only `as_printed`.
+        name: label in results; default: that of the policy's class.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value; when bound to an environment, also if its feature
+            vectors are longer than 1, or if the noise cannot be calibrated.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", trust="secagg")
+        >>> algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=10, privacy=mechanism)
+        >>> result = fb.simulate(env, algo, horizon=50, key=jax.random.key(0), n_seeds=2)
+        >>> result.certificate.claim, round(result.certificate.epsilon_exact, 3)
+        ('certified', 1.0)
+
+    Reference: Zhou & Chowdhury (2024), Algorithms 1 and 8.
+    """
+
+    policy: Policy = UCB()
+    schedule: Schedule | int = Every(25)
+    privacy: Mechanism | Budget | None = None
+    learns_in_batch: bool = False
+    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self):
+        if not isinstance(self.policy, Policy):
+            raise TypeError(f"policy must be an fb.Policy, got {self.policy!r}")
+        schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
+        object.__setattr__(self, "schedule", schedule)
+        object.__setattr__(self, "privacy", privacy)
+        validate.boolean("learns_in_batch", self.learns_in_batch)
+        if privacy is None and np.max(schedule.pure(1.0)) > 0:
+            raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
+        if privacy is not None and not isinstance(schedule, Every):
+            check_schedule(privacy.trust)
+        if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
+            raise ValueError(
+                f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
+                "learn from, got True"
+            )
+        if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger != "zc24":
+            raise ValueError(f"schedule must have trigger 'zc24' (others need LogDetUCB's rho_max), got {schedule!r}")
+        if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
+            raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
+        if self.name is None:
+            object.__setattr__(self, "name", type(self.policy).__name__)
+
+    def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
+        """Calibrate the mechanism, then let the policy know the law of its noise."""
+        schedule, privacy, m = schedules.as_schedule(self.schedule), as_mechanism(self.privacy), spec.n_agents
+        batch = schedule.batch if isinstance(schedule, Every) else None
+        n_syncs = schedule.n_syncs(horizon)
+        mechanism, stds, shares = Exact(n_agents=m), np.zeros(n_syncs), None
+        if privacy is not None:
+            check_norms(str(self.name), spec.max_norm)
+            shares = privacy.shares()
+            mechanism = privacy.bind(
+                LinearStatistic(spec.dim, spec.rewards_in_unit, True, spec.fixed_contexts, spec.n_users),
+                n_agents=m,
+                n_syncs=n_syncs,
+                batch=batch,
+                pure=schedule.pure(shares),
+            )
+            stds = mechanism.stds()
+        policy = self.policy.bind(Law(m, spec.dim, stds, jax.tree.map(np.array, mechanism)))
+        common: dict[str, Any] = dict(
+            policy=policy,
+            mechanism=mechanism,
+            stds=stds.astype(np.float32),
+            spec=spec,
+            n_syncs=n_syncs,
+            learns_in_batch=self.learns_in_batch,
+        )
+        if batch is not None:
+            return BatchLoop(**common, batch=batch)
+        low, high = policy.rho if policy.keeps_matrix else (1.0, 1.0)  # pyright: ignore
+        setting = Setting(m, spec.dim, horizon, low, high, shares)
+        shift, chosen = schedule.shift(setting), schedule.bind(setting)
+        schedules.check(chosen)
+        if not policy.keeps_matrix and (self.learns_in_batch or chosen.reads != "nothing"):
+            raise ValueError(
+                f"policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch or a schedule that "
+                f"reads what they have learned, got {type(self.policy).__name__}"
+            )
+        return ScheduledLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
+
+
+def fed_lin_ucb(
+    *,
+    exploration: UCB = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = True,
+    name: str = "FedLinUCB",
+) -> Federated:
+    """Federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
+
+    Args:
+        exploration: regulariser and confidence width.
+        schedule: see `Federated`; 1 is the super single agent that sees all M users of a round.
+        learns_in_batch: True, agents learn inside the batch (Algorithm 1); False, only at synchronisations (Algorithm
+            8).
+        name: label in results.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3)
+        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=50, key=jax.random.key(0), n_seeds=2)
+        >>> result.communication["rounds"][:, -1]
+        array([2, 2])
+    """
+    return Federated(policy=exploration, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
+
+
+def private_fed_lin_ucb(
+    privacy: Mechanism | Budget,
+    *,
+    exploration: UCB = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = False,
+    name: str = "Private-FedLinUCB",
+) -> Federated:
+    """Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
+
+    The privacy unit is one user of one round; who adds the noise depends on the trust model of `privacy`. A good choice
+    for a given trust model is release="blt" with `UCB(confidence="known_noise", regularizer="project")`.
+
+    Args:
+        privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
+        exploration: regulariser and confidence width.
+        schedule, learns_in_batch: see `Federated`.
+        name: label in results.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+        >>> fb.simulate(env, algo, horizon=50, key=jax.random.key(0), n_seeds=2).certificate.claim
+        'certified'
+        >>> algo.replace(learns_in_batch=True).certificate(env.spec, 50).claim
+        'as_printed'
+        >>> algo.replace(release="blt", trust="secagg", epsilon=2.0).privacy.budget.epsilon
+        2.0
+
+    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
+    """
+    return Federated(policy=exploration, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)

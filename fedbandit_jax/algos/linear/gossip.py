@@ -1,0 +1,252 @@
+"""The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
+
+One step is gamma rounds, in which each of the gamma estimators is used once: the j-th use of estimator g is round t =
+j gamma + g. A request raised after use j reaches the whole clique before use j + 1, after which every member sends its
+private sums; these arrive before use j + 2. In between an estimator is not used, so a step can end with all that its
+messages do. Letters: M agents, C cliques of the power graph, n_C agents in one of them.
+
+DEVIATION dubey2020 Alg. 3, which is not quite printed as its proof reads it: l. 1 starts S at 0 and log det S at minus
+infinity (here n_C rho_min I); l. 6 has M where a clique has n_C; l. 15 releases when a request arrives, which would
+give members different S until all have (here all release after their next use); l. 18-22, where sums arrive, stand
+inside the branch for requests. While an answer is awaited nobody of the clique asks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax.algos.linear.confidence import LogDetWidth
+from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, REFRESH, Tracked, again, best_arms, follow
+from fedbandit_jax.algos.linear.ucb import score
+from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
+from fedbandit_jax.privacy.channel import BoundMechanism, Exact
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
+
+
+class Shared(NamedTuple):
+    """What the members of every clique have in common since their last synchronisation."""
+
+    gram: Array  # (C, d, d) V
+    bias: Array  # (C, d)
+    log_det: Array  # (C,)
+
+
+class Estimator(NamedTuple):
+    """One of the gamma estimators of all agents."""
+
+    mechanism: Any  # of every clique
+    shared: Shared
+    pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last synchronisation
+    settled: Array  # what is no longer in `pending`: see `scheduled`
+    own: Tracked  # of V_i
+    shifted: Tracked | None  # of V_i + c I, if the schedule reads that
+    asked: Array  # (C,) did a member ask for a synchronisation after the last use?
+    synced: Array  # (C,) int32: synchronisations so far
+    uses: Array  # (C,) int32: since the last one
+    status: Array  # `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class BoundGossip(Algorithm):
+    """Decentralised FedUCB on a known network; private if its channel is, but for what its schedule tells."""
+
+    first_regularization: Any  # (C,) before the first synchronisation
+    regularization: Any  # (C,)
+    width: LogDetWidth  # leaves (M,)
+    mechanism: Exact  # leaves (C, ...)
+    sizes: Any  # (C,) silos of every clique, whose noises add up
+    schedule: BoundSchedule
+    shift: Any  # (C,) c
+    clique: Any  # (M,) of every agent
+    hops: Any  # (M,) transmissions of one broadcast, from edge to edge
+    spec: Spec = struct.static()
+    horizon: int = struct.static()
+    batch: int = struct.static()  # gamma
+    n_cliques: int = struct.static()
+    shifts: bool = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Requests depend on raw statistics, and agents learn from raw rewards."""
+        return LEAKS, LEARNS_IN_BATCH
+
+    def guarantee(self) -> Certificate:
+        """Of one silo in one clique, whose noise is its part of the clique's; through both doors."""
+        if not struct.is_sealed(self.mechanism):
+            return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+        mechanism = self._silo()
+        if isinstance(mechanism, BoundMechanism):
+            std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
+            least = (std / np.sqrt(np.asarray(self.sizes, float))).min()
+            trust = dataclasses.replace(mechanism.trust, std=least[None])  # pyright: ignore
+            mechanism = dataclasses.replace(mechanism, trust=trust)
+        return mechanism.guarantee(timing(self.schedule), None).through(self.raw)
+
+    def init(self, key: Array, spec: Spec) -> Estimator:
+        """V = n_C rho_min I; all estimators, stacked on a new leading axis."""
+        del key
+        c, d = self.n_cliques, spec.dim
+        sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
+        gram = jnp.asarray(self.first_regularization)[:, None, None] * jnp.eye(d)
+        zeros = jnp.zeros(c, jnp.int32)
+        shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
+        nothing = jnp.zeros((d, d + 1, spec.n_agents))
+        one = Estimator(
+            mechanism=sent,
+            shared=shared,
+            pending=nothing,
+            settled=nothing,
+            own=own,
+            shifted=shifted,
+            asked=zeros > 0,
+            synced=zeros,
+            uses=zeros,
+            status=jnp.int32(0),
+        )
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
+
+    def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
+        """Lines 4-5: with estimator t mod gamma."""
+        del key
+        one = _of(local, t % self.batch)
+        width = self.width._replace(log_det=one.shared.log_det[self.clique] + one.own.gained)
+        scores = score(one.own.posterior, offered.contexts)
+        return best_arms(scores.mean + width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0)), offered)
+
+    def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
+        """Line 5: statistics and determinants of that estimator."""
+        g = t % self.batch
+        one = _of(local, g)
+        x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
+        rows = jnp.concatenate([x, y[None]])
+        used = one._replace(
+            pending=one.pending + x[:, None] * rows[None],
+            own=follow(one.own, x, y),
+            shifted=follow(one.shifted, x, y),
+            uses=one.uses + 1,
+            status=one.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        )
+        return jax.tree.map(lambda old, new: old.at[g].set(new), local, used), ()
+
+    def sync(self, key: Array, k: Array, state: Estimator, local: Estimator, records: Any):
+        """Lines 6-22, after use k of every estimator that the horizon lets be used."""
+        del state, records
+        g = jnp.arange(self.batch)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, g)
+        used = k * self.batch + g < self.horizon
+        due = local.asked & used[:, None]  # (gamma, C)
+
+        def send(state: Estimator) -> Estimator:
+            return jax.vmap(self._synchronise)(keys, due, state)
+
+        def ask(key: Array, one: Estimator, used: Array) -> Array:
+            read = one.own if one.shifted is None else one.shifted
+            return used & self.schedule.requests(key, k, (), read.gained, one.uses[self.clique])
+
+        asking = jax.vmap(ask)(keys, local, used) & ~local.asked[:, self.clique]  # (gamma, M)
+        new = control.cond_any(due.any(), send, local)
+        asked = (asking[..., None] & (self.clique[:, None] == jnp.arange(self.n_cliques))).any(1)
+        new = new._replace(asked=jnp.where(used[:, None], asked, local.asked))
+        new = lax.cond((k + 1) % REFRESH == 0, lambda state: jax.vmap(self._refresh)(state), lambda state: state, new)
+        sending = due[:, self.clique]
+        hops = jnp.asarray(self.hops)
+        numbers = (sending * hops).sum() * jnp.float32(packed_size(self.spec.dim))
+        counts = {
+            "messages": sending.sum() + asking.sum(),
+            "hops": ((sending.astype(jnp.int32) + asking) * hops).sum(),
+        }
+        status = jnp.bitwise_or.reduce(new.status)
+        return new, Report(rounds=due.any(1).sum(), floats=numbers, float_bits=32, status=status, counts=counts)
+
+    def view(self, state: Estimator) -> Any:
+        """What every clique was sent at its last synchronisation, and how many there were, by estimator."""
+        return state.mechanism.view, state.synced
+
+    def _synchronise(self, key: Array, due: Array, one: Estimator) -> Estimator:
+        """Of one estimator, in the cliques that are due."""
+        c, d, m = self.n_cliques, self.spec.dim, self.spec.n_agents
+        member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
+        totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
+
+        def release(mechanism: Exact, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
+            return mechanism.release_sum(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
+
+        keys = jax.random.split(random.stream(key, "release"), c)
+        states = self.mechanism, keys, one.synced + 1, one.mechanism, totals
+        statistics, sent = jax.vmap(release, axis_size=c)(*states)
+        gram = jnp.asarray(self.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
+        _, ok = ridge.solve(gram, statistics[..., -1])
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # without an estimate, what was shared before
+        bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
+        started = self._start(gram, bias)
+
+        def chosen(new: Any, old: Any, which: Array) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+
+        in_clique = due[self.clique]
+
+        def restarted(new: Tracked | None, old: Tracked | None) -> Tracked | None:
+            if new is None or old is None:
+                return None
+            gained = jnp.where(in_clique, new.gained, old.gained)
+            return Tracked(ridge.where(in_clique, new.posterior, old.posterior), gained)
+
+        shared, own, shifted = started
+        return one._replace(
+            mechanism=chosen(sent, one.mechanism, due),
+            shared=chosen(shared, one.shared, due),
+            pending=jnp.where(in_clique, 0, one.pending),
+            settled=jnp.where(in_clique, 0, one.settled),
+            own=restarted(own, one.own),
+            shifted=restarted(shifted, one.shifted),
+            synced=one.synced + due,
+            uses=jnp.where(due, 0, one.uses),
+            status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
+        )
+
+    def _silo(self) -> Exact:
+        """The mechanism of any one clique: what it admits does not depend on which."""
+        return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
+
+    def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
+        """What an epoch of every clique's V (C, d, d) and bias (C, d) begins with."""
+        m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
+        grams, biases = gram, bias
+        if self.shifts:  # one solve for both: see `_estimate`
+            grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
+            biases = jnp.concatenate([bias, bias])
+        solved, log_dets, _ = ridge.solve_det(grams, biases)
+        own = Tracked(ridge.agents(solved, self.clique), jnp.zeros(m))
+        shifted = None
+        if self.shifts:
+            more = (log_dets[c:] - log_dets[:c])[self.clique]
+            shifted = Tracked(ridge.agents(solved, c + jnp.asarray(self.clique)), more)
+        return Shared(gram, bias, log_dets[:c]), own, shifted
+
+    def _refresh(self, one: Estimator) -> Estimator:
+        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        settled, shared = one.settled + one.pending, one.shared
+        rows = jnp.moveaxis(settled, 2, 0)
+        own, shifted = again(
+            shared.gram[self.clique] + rows[..., :-1],
+            shared.bias[self.clique] + rows[..., -1],
+            jnp.asarray(self.shift)[self.clique],
+            one.own,
+            one.shifted,
+        )
+        return one._replace(settled=settled, pending=jnp.zeros_like(settled), own=own, shifted=shifted)
+
+
+def _of(state: Estimator, g: Array) -> Estimator:
+    """Estimator g of all."""
+    return jax.tree.map(lambda leaf: leaf[g], state)

@@ -1,0 +1,334 @@
+"""The loop of federated LinUCB that synchronises when a schedule says so: Algorithm 1 of Dubey & Pentland (2020).
+
+One step is one round. In a round in which no seed synchronises nothing is solved: where agents follow their own V_i,
+inverses and log-determinants move by rank-one updates. Letters: M agents, V the matrix that all share since the last
+synchronisation, V_i = V + sum x x' over what agent i has seen since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact, Timing
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
+
+REFRESH = 1000  # rank-one updates that float32 bears between two Cholesky solves
+LEARNS_IN_BATCH = Raw(
+    claim="as_printed",
+    why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
+    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered; "
+    "learns_in_batch=False is",
+    seen="actions inside a batch, which use raw statistics",
+)
+
+SCORES_TOGETHER = Raw(
+    claim="none",
+    why="the policy scores the users of all agents at once (it defines `indices` or `prepare`, or its `index` calls "
+    "the host or has a rule of its own under vmap), so that what one user is recommended may depend on what others are "
+    "offered",
+    seen="recommendations to other users of the same round",
+)
+
+
+def policy_doors(policy: Policy, spec: Spec) -> tuple[Raw, ...]:
+    """A policy of one's own that defines `update` and `index` alone, as pure functions, has no door."""
+    own = type(policy)
+    if struct.is_sealed(policy):
+        return ()
+    if own.indices is not Policy.indices or own.prepare is not Policy.prepare:
+        return (SCORES_TOGETHER,)
+    belief = jax.eval_shape(lambda: policy.start(spec.dim))
+    contexts = jax.ShapeDtypeStruct((spec.n_arms, spec.dim), jnp.float32)
+    program = jax.make_jaxpr(policy.index)(jax.random.key(0), jnp.int32(0), belief, contexts)
+    return (SCORES_TOGETHER,) if MIXES & set(_primitives(program.jaxpr)) else ()
+
+
+MIXES = {"pure_callback", "io_callback", "custom_vmap_call"}  # by which a function sees more than its arguments
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    """Names of what a program does, inner programs included."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            inner = getattr(part, "jaxpr", part)
+            if hasattr(inner, "eqns"):
+                yield from _primitives(inner)
+
+
+def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
+    """What a mechanism proves where users are those of `spec`; nothing if it is not one of the package's own."""
+    if not struct.is_sealed(mechanism):
+        return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+    if mechanism.n_agents != spec.n_agents:
+        return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
+    if isinstance(mechanism, BoundMechanism):
+        one = mechanism.statistic
+        mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
+        if not struct.is_sealed(one) or mine != its:
+            return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
+    return mechanism.guarantee(timing, batch)
+
+
+def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
+    """A fresh belief where all its numbers are finite, the old one otherwise; and whether they are."""
+    finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(fresh) if jnp.issubdtype(x.dtype, jnp.floating)]
+    ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
+    return jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old), ok
+
+
+class Tracked(NamedTuple):
+    """A regularised Gram matrix of every agent since the last synchronisation."""
+
+    posterior: Posterior  # A = M
+    gained: Array  # (M,) its log det, less that of the V all started from
+
+
+def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
+    """One more row of every agent."""
+    if tracked is None:
+        return None
+    gain = ridge.gain(tracked.posterior, x, y)
+    return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
+
+
+def again(v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None) -> tuple[Tracked, Tracked | None]:
+    """Inverses of V_i (M, d, d) and V_i + c_i I by Cholesky, with biases (M, d), in one solve, as LAPACK calls must.
+
+    Their log-determinants stay as they were tracked: their errors are smaller than those of a difference of two.
+    """
+    m, d = bias.shape
+    if shifted is not None:
+        v = jnp.concatenate([v, v + shift[:, None, None] * jnp.eye(d)])
+        bias = jnp.concatenate([bias, bias])
+    solved, ok = ridge.solve(v, bias)
+
+    def fresh(old: Tracked, first: int) -> Tracked:
+        mine = slice(first, first + m)
+        return old._replace(posterior=ridge.where(ok[mine], ridge.agents(solved, mine), old.posterior))
+
+    return fresh(own, 0), None if shifted is None else fresh(shifted, m)
+
+
+class RoundState(NamedTuple):
+    """Everything between two rounds."""
+
+    mechanism: ChannelState
+    belief: Any  # the policy's, shared since the last synchronisation
+    pending: Array  # (d, d + 1, A) sums of [x x' | x y] since then: of every agent if tracked, of all together if not
+    settled: Array  # what is no longer in `pending`, for float32 cannot add small numbers to large ones for long
+    own: Tracked | None  # of V_i
+    shifted: Tracked | None  # of V_i + c I, if the schedule reads that
+    counted: Array  # (M,) int32 sums of what users add, if the schedule reads that
+    memory: Any  # the schedule's
+    asked: Array  # (M,) who asked after the last round
+    synced: Array  # int32: synchronisations so far
+    since: Array  # int32: rounds since the last one
+    status: Array  # `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class ScheduledLoop(Algorithm):
+    """Federated learning under a schedule, for a known environment and horizon; private if mechanism and schedule are.
+
+    What is raw stays behind two doors: `own` is kept where agents learn in their epoch, or where the schedule reads log
+    det V_i; a schedule is handed no more than it says it reads.
+    """
+
+    policy: Policy
+    mechanism: Exact
+    stds: Any  # (S,) standard deviation of the noise of every release
+    schedule: BoundSchedule
+    shift: struct.Number  # c
+    spec: Spec = struct.static()
+    n_syncs: int = struct.static()
+    learns_in_batch: bool = struct.static()
+    shifts: bool = struct.static()  # is c > 0?
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Of the schedule, and of agents that learn from raw rewards."""
+        learns = (LEARNS_IN_BATCH,) if self.learns_in_batch else ()
+        return (*doors(self.schedule), *learns, *policy_doors(self.policy, self.spec))
+
+    def guarantee(self) -> Certificate:
+        """That of the mechanism, composed with what the schedule spends."""
+        return proven(self.mechanism, timing(self.schedule), None, self.spec).through(self.raw)
+
+    @property
+    def reads(self) -> str:
+        """What the schedule is handed: see `BoundSchedule.reads`."""
+        return type(self.schedule).reads
+
+    @property
+    def tracks(self) -> bool:
+        """Is every agent's own matrix needed?"""
+        return self.reads == "log_det" or self.learns_in_batch
+
+    def init(self, key: Array, spec: Spec) -> RoundState:
+        """Nothing seen."""
+        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
+        return self._epoch(
+            key,
+            RoundState(
+                mechanism=self.mechanism.init(spec.dim),
+                belief=self.policy.start(spec.dim),
+                pending=nothing,
+                settled=nothing,
+                own=None,
+                shifted=None,
+                counted=jnp.zeros(spec.n_agents, jnp.int32),
+                memory=(),
+                asked=jnp.zeros(spec.n_agents, bool),
+                synced=jnp.int32(0),
+                since=jnp.int32(0),
+                status=jnp.int32(0),
+            ),
+        )
+
+    def act(self, key: Array, t: Array, local: RoundState, offered: Round) -> Array:
+        """Algorithm 1, lines 4-8."""
+        belief = local.belief
+        if self.learns_in_batch and local.own is not None:
+            own = local.own
+            belief = belief._replace(posterior=own.posterior, log_det=belief.log_det + own.gained)
+        prepared = self.policy.prepare(belief, offered, False)
+        return best_arms(self.policy.indices(key, t, prepared, offered), offered)
+
+    def learn(
+        self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
+    ) -> tuple[RoundState, tuple[()]]:
+        """Lines 10-11: statistics, and determinants of every agent where they are read."""
+        del t
+        x, y, outside = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards)
+        rows = jnp.concatenate([x, y[None]])  # (d + 1, M)
+        if self.tracks:
+            pending = local.pending + x[:, None] * rows[None]
+        else:
+            pending = local.pending + jnp.einsum("im,jm->ij", x, rows, precision="highest")[..., None]
+        counted = local.counted
+        if self.reads == "users":
+            leverage = ridge.gain(local.belief.posterior, x, y).leverage
+            counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
+        return local._replace(
+            pending=pending,
+            counted=counted,
+            own=follow(local.own, x, y),
+            shifted=follow(local.shifted, x, y),
+            since=local.since + 1,
+            status=local.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        ), ()
+
+    def sync(
+        self, key: Array, k: Array, state: RoundState, local: RoundState, records: Any
+    ) -> tuple[RoundState, Report]:
+        """Lines 12-24, after round k = 0, 1, ...: does anyone ask, and what then."""
+        del state, records
+        d, m = self.spec.dim, self.spec.n_agents
+        gained = local.counted
+        if self.reads == "log_det":
+            read = local.shifted if local.shifted is not None else local.own
+            assert read is not None
+            gained = read.gained
+        asked = self.schedule.requests(random.stream(key, "requests"), k, local.memory, gained, local.since)
+        local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
+        due = local.asked.any()
+        up, bits = self.mechanism.uplink(local.synced + 1, d)
+        floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))])
+        new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
+        new = lax.cond((k + 1) % REFRESH == 0, self._refresh, lambda state: state, new)
+        return new, Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, floats, 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=new.status,
+        )
+
+    def view(self, state: RoundState) -> Any:
+        """What the server was shown, or shows, at the last synchronisation, how many there were, and who asked now."""
+        return state.mechanism.view, state.synced, state.asked
+
+    def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
+        """Lines 16-21, after round t."""
+        d, m = self.spec.dim, self.spec.n_agents
+        statistics, sent = self.mechanism.release_sum(
+            random.stream(key, "release"),
+            state.synced + 1,
+            state.mechanism,
+            (state.settled + state.pending).sum(-1),
+            jnp.zeros((0, d, m)),
+            jnp.zeros((0, m)),
+        )
+        std = jnp.asarray(self.stds)[state.synced] if self.n_syncs else jnp.float32(0)
+        released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
+        belief, ok = adopt(self.policy.update(state.synced, released), state.belief)
+        return self._epoch(
+            key,
+            state._replace(
+                mechanism=sent,
+                belief=belief,
+                synced=state.synced + 1,
+                status=state.status | jnp.where(ok, 0, Status.NO_ESTIMATE),
+            ),
+        )
+
+    def _epoch(self, key: Array, state: RoundState) -> RoundState:
+        """Begin an epoch: nothing pending, every agent starts from what all share."""
+        m, shared = self.spec.n_agents, state.belief
+        own = Tracked(ridge.tile(shared.posterior, m), jnp.zeros(m)) if self.tracks else None
+        shifted = None
+        if self.shifts:
+            posterior, log_det, _ = ridge.solve_det(
+                (shared.gram + self.shift * jnp.eye(self.spec.dim))[None], jnp.zeros((1, self.spec.dim))
+            )
+            shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
+        floor = jnp.float32(0)
+        if self.reads != "nothing":
+            inverse = shared.posterior.inverse  # neither norm is smaller than its largest eigenvalue
+            norm = jnp.minimum(jnp.abs(inverse).sum(1).max(), jnp.sqrt((inverse * inverse).sum()))
+            floor = 1 / (1.001 * norm)
+        return state._replace(
+            pending=jnp.zeros_like(state.pending),
+            settled=jnp.zeros_like(state.settled),
+            own=own,
+            shifted=shifted,
+            counted=jnp.zeros_like(state.counted),
+            memory=self.schedule.start(random.stream(key, "epoch"), floor),
+            since=jnp.int32(0),
+        )
+
+    def _refresh(self, state: RoundState) -> RoundState:
+        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        settled = state.settled + state.pending
+        state = state._replace(settled=settled, pending=jnp.zeros_like(settled))
+        if state.own is None:
+            return state
+        m, shared = self.spec.n_agents, state.belief
+        rows = jnp.moveaxis(settled, 2, 0)  # (M, d, d + 1)
+        bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
+        own, shifted = again(
+            shared.gram + rows[..., :-1],
+            bias + rows[..., -1],
+            jnp.broadcast_to(self.shift, (m,)),
+            state.own,
+            state.shifted,
+        )
+        return state._replace(own=own, shifted=shifted)
+
+
+def best_arms(indices: Array, offered: Round) -> Array:
+    """The first largest of (K, M) among the arms that exist, (M,)."""
+    if offered.mask is not None:
+        indices = jnp.where(offered.mask.T, indices, -jnp.inf)
+    return ridge.first_argmax(indices)

@@ -1,0 +1,213 @@
+"""Upper confidence bounds on released statistics: the LinUCB policy, under every release and trust model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.algos.linear import confidence
+from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
+from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.interfaces import Law, Policy, Released, Round
+
+
+class Scores(NamedTuple):
+    """Estimates of every arm, kept up to date from round to round when the contexts are fixed."""
+
+    mean: Array  # (K, M) <x, theta>
+    width_sq: Array  # (K, M) x' V^-1 x
+
+
+class Estimate(NamedTuple):
+    """The belief: a ridge estimate from released statistics, and its confidence width."""
+
+    posterior: Posterior  # A = 1
+    gram: Array  # (d, d) V
+    log_det: Array  # (1,) log det V
+    width: Width | LogDetWidth
+
+
+class Prepared(NamedTuple):
+    """What agents score with in a batch."""
+
+    posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
+    table: Scores | None  # when contexts are fixed
+    width: Width | LogDetWidth
+
+
+def score(posterior: Posterior, contexts: Array) -> Scores:
+    """Estimates of contexts (M, K, d)."""
+    return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
+
+
+@struct.sealed
+@struct.pytree
+class BoundUCB(Policy):
+    """Optimism on released statistics: argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first one on ties."""
+
+    keeps_matrix = True
+
+    first_regularization: struct.Number  # lambda before the first release
+    regularization: struct.Number
+    width: Width | LogDetWidth
+    known_noise: KnownNoise | None  # sets regularization and width anew at every synchronisation
+    project: bool = struct.static()
+    rho: tuple[float, float]  # bounds of the spectrum of one agent's regulariser
+
+    def start(self, dim: int) -> Estimate:
+        """V = lambda I, theta = 0."""
+        return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
+
+    def update(self, k: Array, released: Released) -> Estimate:
+        """One Cholesky solve for all agents."""
+        gram, regularization, width = released.gram, self.regularization, self.width
+        if self.project or self.known_noise is not None:
+            values, vectors = jnp.linalg.eigh(gram)
+            # Also when nothing is projected: of two LAPACK calls that do not wait for each other, jaxlib 0.10.2 may let
+            # both wait for ever on two cores.
+            gram = ridge.with_spectrum(jnp.maximum(values, 0) if self.project else values, vectors)
+            if self.known_noise is not None:
+                regularization, width = self.known_noise(k, values)
+        return self._solved(gram, released.bias, regularization, width)
+
+    def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
+        """The shared estimate; contexts that are fixed are scored once."""
+        return _prepared(belief.posterior, belief.log_det, belief.width, offered, fixed_contexts)
+
+    def prepare_raw(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
+        """A copy of the estimate for every agent, to learn by inside the batch."""
+        posterior = ridge.tile(belief.posterior, len(offered.contexts))
+        return _prepared(posterior, belief.log_det, belief.width, offered, fixed_contexts)
+
+    def indices(self, key: Array, t: Array, prepared: Prepared, offered: Round) -> Array:
+        """Upper confidence bounds of all arms, (K, M)."""
+        del key
+        scores = prepared.table or score(prepared.posterior, offered.contexts)
+        return scores.mean + prepared.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
+
+    def learn(self, prepared: Prepared, offered: Round, x: Array, y: Array) -> Prepared:
+        """One Sherman-Morrison step per agent; a table of K arms follows in O(K d)."""
+        gain = ridge.gain(prepared.posterior, x, y)
+        table = prepared.table
+        if table is not None:
+            change = ridge.inner(offered.contexts, gain.image)  # x_a' V^-1 x for every arm a
+            table = Scores(table.mean + change * gain.residual, table.width_sq - change * change * gain.scale)
+        width = prepared.width
+        if isinstance(width, LogDetWidth):
+            width = width._replace(log_det=width.log_det + jnp.log1p(gain.leverage))
+        return Prepared(ridge.update(prepared.posterior, gain), table, width)
+
+    def _solved(self, gram: Array, bias: Array, regularization: struct.Number, width: Width | LogDetWidth) -> Estimate:
+        v = regularization * jnp.eye(len(gram)) + gram
+        posterior, log_det, _ = ridge.solve_det(v[None], bias[None])
+        return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
+
+
+def _prepared(
+    posterior: Posterior, log_det: Array, width: Width | LogDetWidth, offered: Round, fixed_contexts: bool
+) -> Prepared:
+    if isinstance(width, LogDetWidth):
+        width = width._replace(log_det=jnp.broadcast_to(log_det, posterior.theta.shape[1:]))
+    return Prepared(posterior, score(posterior, offered.contexts) if fixed_contexts else None, width)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exploration(Policy):
+    """What every optimistic policy can be told.
+
+    Args:
+        regularization: lambda of the ridge estimate before noise asks for more; None: what the confidence width wants.
+        alpha: probability that the confidence set fails, in (0, 1).
+        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
+        theta_norm: S, bound on ||theta*||.
+        exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
+    """
+
+    regularization: float | None = None
+    alpha: float = 0.01
+    subgaussian: float = 0.5
+    theta_norm: float = 1.0
+    exploration_scale: float = 1.0
+
+    def __post_init__(self):
+        if self.regularization is not None:
+            validate.positive("regularization", self.regularization)
+        validate.probability("alpha", self.alpha)
+        for name in ("subgaussian", "theta_norm", "exploration_scale"):
+            validate.non_negative(name, getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UCB(Exploration):
+    """Linear upper confidence bounds: argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
+
+    Args:
+        confidence: "theory" (the paper's, from bounds that hold before the first round), "known_noise" (from the law of
+            the noise and the spectrum of what was released: valid as often and many times narrower) or "released" (the
+            authors' constants, with theta_norm = sqrt d; lambda = sqrt M without noise).
+        regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
+            matrix is projected on the positive semidefinite cone, free in privacy, and a smaller lambda is enough.
+        regularization: lambda where no noise asks for more, >= 0; default 1. Not with confidence="released".
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
+    """
+
+    confidence: str = "theory"
+    regularizer: str = "shift"
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate.one_of("confidence", self.confidence, confidence.CONFIDENCE)
+        validate.one_of("regularizer", self.regularizer, confidence.REGULARIZERS)
+        if self.confidence == "released" and self.regularization is not None:
+            raise ValueError(f"regularization must be None with confidence='released', got {self.regularization!r}")
+        if self.confidence == "known_noise" and self.theta_norm == 0:
+            raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
+
+    def bind(self, law: Law) -> BoundUCB:
+        """Regulariser and width that the noise calls for."""
+        common: dict[str, Any] = dict(
+            n_agents=law.n_agents,
+            dim=law.dim,
+            alpha=self.alpha,
+            subgaussian=self.subgaussian,
+            exploration_scale=self.exploration_scale,
+        )
+        rule = None
+        if self.confidence == "released":
+            lam, width = confidence.released(**common, **_message(law))
+        else:
+            common |= dict(
+                server_stds=law.stds,
+                theta_norm=self.theta_norm,
+                regularizer=self.regularizer,
+                least=1.0 if self.regularization is None else self.regularization,
+            )
+            if self.confidence == "theory":
+                lam, width = confidence.theory(**common)
+            else:
+                lam, width, rule = confidence.known_noise(**common)
+        return BoundUCB(
+            first_regularization=np.float32(lam),
+            regularization=np.float32(lam),
+            width=width,
+            known_noise=rule if len(law.stds) else None,
+            project=self.regularizer == "project",
+            rho=(lam / law.n_agents, lam / law.n_agents),
+        )
+
+
+def _message(law: Law) -> dict[str, Any]:
+    """Levels of the tree, and the standard deviation of the noise of a release over all silos."""
+    bound = law.mechanism
+    if not law.stds.any():
+        return dict(levels=0.0, message_std=0.0)
+    return dict(levels=bound.release.sensitivity_sq(), message_std=bound.trust.sum_std())

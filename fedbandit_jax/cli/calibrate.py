@@ -1,0 +1,103 @@
+"""`fedbandit calibrate`: how much noise a budget needs, and what a given noise proves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from fedbandit_jax.cli._run import Adjacency, Command, check_values
+from fedbandit_jax.core import validate
+
+Release = Literal["tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]
+Trust = Literal[
+    "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
+]  # fmt: skip
+ONE_GAUSSIAN = ("silo_local", "central", "local")  # of whose messages --sigma is the standard deviation
+
+ROW = "{:>8} {:>9} {:>11} {:>11} {:>11} {:>15}  {}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibrate(Command):
+    """Print how much noise each budget needs, by every way of finding it, and what that noise really gives.
+
+    theorem: as printed in Zhou & Chowdhury (2024), Theorem 5.1 (Lemma F.2, Theorem 5.5 for shuffling). released: the
+    authors' code. tight: exact.
+
+    For example:
+      fedbandit calibrate
+      fedbandit calibrate --release blt --delta 1e-5
+      fedbandit calibrate --trust secagg --release blt
+      fedbandit calibrate --sigma 5.45 --delta 0.1      what epsilon does this noise give?
+
+    Args:
+        epsilon: privacy budgets, each > 0; not with --sigma.
+        delta: in (0, 1).
+        adjacency: what one user's change means: replaced by any other user, or removed.
+        horizon: T, rounds.
+        batch: B, rounds between synchronisations.
+        agents: M, silos.
+        dim: d, features; for trust models whose noise depends on it.
+        release: continual-release mechanism.
+        trust: who adds the noise.
+        visits: how often one user may come to her silo.
+        sigma: instead of calibrating, the epsilon of Gaussian noise with this standard deviation on every message.
+    """
+
+    epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)
+    delta: float = 0.1
+    adjacency: Adjacency = "replace"
+    horizon: int = 10_000
+    batch: int = 25
+    agents: int = 100
+    dim: int = 10
+    release: Release = "tree"
+    trust: Trust = "silo_local"
+    visits: int = 1
+    sigma: float | None = None
+
+    def run(self) -> int:
+        """A table, one row for every budget and method."""
+        from fedbandit_jax import privacy
+        from fedbandit_jax.privacy.trust import check
+
+        check_values("epsilon", self.epsilon)
+        batch = validate.integer("batch", self.batch, at_least=1)
+        n_syncs = validate.integer("horizon", self.horizon, at_least=batch) // batch
+        check(self.trust, self.release, "tight")
+        model = privacy.TRUST[self.trust]
+        able = ", ".join(name for name, one in privacy.TRUST.items() if "dim" in one.needs)
+        self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
+        self.applies_to("noise that several silos add", self.trust != "central", "agents")
+        self.applies_to("noise that is to be found, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
+        common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, visits=self.visits)
+        head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
+        if self.sigma is not None:
+            if self.trust not in ONE_GAUSSIAN:
+                raise ValueError(f"sigma applies only to --trust {', '.join(ONE_GAUSSIAN)}, got --trust {self.trust}")
+            gives = privacy.epsilon_of(self.sigma, delta=self.delta, adjacency=self.adjacency, **common)
+            print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
+            return 0
+        budgets = [privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]
+        worst = privacy.RELEASES[self.release](n_syncs).largest_variance()
+        print(f"{head}, delta = {self.delta:g}")
+        print(ROW.format("epsilon", "method", "sigma", "sigma^2", "server std", "really epsilon", "sound"))
+        common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
+        for budget in budgets:
+            for method in model.methods:
+                try:
+                    check(self.trust, self.release, method)
+                except ValueError:
+                    continue  # the papers have no such method for this release
+                try:
+                    c = privacy.calibrate(budget, method=method, **common)
+                except ValueError as error:
+                    if method == "tight":
+                        raise
+                    print(f"{budget.epsilon:8g} {method:>9} {error}")
+                    continue
+                numbers = (c.sigma, c.sigma**2, c.model.sum_std() * worst**0.5, c.epsilon_exact)
+                shown = (f"{number:.5g}" for number in numbers)
+                print(ROW.format(f"{budget.epsilon:g}", method, *shown, "yes" if c.sound else "NO"))
+        print(f"sigma: std of every entry of the noise {model.whose}; server std: the largest in the server's sums.")
+        return 0

@@ -1,0 +1,82 @@
+"""What a sweep runs: every algorithm at every point of the grid, with a label and coordinates for each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedbandit_jax.interfaces import Algorithm
+
+
+class Configuration(NamedTuple):
+    """One algorithm of a sweep, and where in the sweep it stands."""
+
+    algo: Algorithm
+    coordinates: dict[str, Any]  # "algorithm", the label of the algorithm before the grid, and its grid parameters
+
+
+def expand(
+    algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
+) -> dict[str, Configuration]:
+    """Configurations by label: the algorithm's own, followed by its values of the parameters that have several.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+    """
+    named = _named(algos)
+    values = _values(named, grid)
+    found: dict[str, Configuration] = {}
+    for label, algo in named.items():
+        for name, one in _points(label, algo, values):
+            if name in found:
+                raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
+            found[name] = one
+    return found
+
+
+def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
+    """Algorithms by distinct labels."""
+    if isinstance(algos, Algorithm):
+        raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
+    if not isinstance(algos, Mapping):
+        names = [getattr(algo, "name", repr(algo)) for algo in algos]
+        if len(set(names)) < len(names):
+            raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
+        algos = dict(zip(names, algos))
+    if not algos:
+        raise ValueError("algos must name at least one algorithm, got none")
+    for label, algo in algos.items():
+        if not isinstance(algo, Algorithm):
+            raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
+        if not isinstance(label, str):
+            raise TypeError(f"algos must have strings for labels, got {label!r}")
+    return algos
+
+
+def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """Checked values of every parameter, as Python objects."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid must map parameters to values, got {grid!r}")
+    checked = {}
+    for name, values in grid.items():
+        if not any(name in algo.parameters() for algo in algos.values()):
+            raise ValueError(f"grid names {name!r}, which no algorithm here has")
+        listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
+        listed = [value.item() if hasattr(value, "item") else value for value in listed]
+        if not listed:
+            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
+        if any(a == b for a, b in itertools.combinations(listed, 2)):
+            raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
+        checked[name] = listed
+    return checked
+
+
+def _points(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Configuration]]:
+    """All combinations of the parameters that this algorithm has."""
+    mine = {name: values for name, values in grid.items() if name in algo.parameters()}
+    for values in itertools.product(*mine.values()):
+        point = dict(zip(mine, values))
+        varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
+        variant = algo.replace(**point) if point else algo
+        yield f"{label}({varied})" if varied else label, Configuration(variant, {"algorithm": label, **point})

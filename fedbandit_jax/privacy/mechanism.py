@@ -1,0 +1,178 @@
+"""A private mechanism as a user composes it: a budget, a release and a trust model. Bound, it draws and it proves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.privacy import trust
+from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.calibration import calibrate
+from fedbandit_jax.privacy.channel import Aggregated, BoundMechanism, Closed, Messages, Rounded
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.trust.model import Trust
+
+MAX_SYNCS = 10**7  # whose variances are listed on the host
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """How sums of (x y, x x') over users leave the silos: which noise, by whom, over which messages.
+
+    A user with ||x|| <= 1 and y in [0, 1] moves a batch sum by Delta_J in joint l2 norm when she is replaced (Delta_J^2
+    = 4.5) or removed (2); the release multiplies that by the square root of its squared sensitivity. Both bounds are
+    enforced where data enter.
+
+    Args:
+        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or one for every silo (trust "silo_local" only).
+        release: a key of `fb.privacy.RELEASES`: "tree" (Algorithm 2), "prefix_tree" (Algorithm 4; the same law),
+            "honaker", "sqrt_toeplitz", "blt" (a third to an eighth of the tree's noise, the more the longer the run) or
+            "input_perturbation"; or a `Release` class of your own.
+        trust: a key of `fb.privacy.TRUST`: "silo_local" (each silo protects its users from everybody else),
+            "silo_local_matrix" (the same on the joint matrix), "shuffle_amplified", "shuffle_vector_sum" (a trusted
+            shuffler), "secagg" (secure aggregation), "central" (the server is trusted; with one agent, Shariff &
+            Sheffet 2018) or "local" (nobody is; Zheng et al. 2020); or a `GaussianTrust` class of your own.
+        calibration: "tight" (exact), "theorem" or "released", see `fb.privacy.calibrate`.
+        visits: how often one user may come to her silo.
+        clip_rewards: clip rewards to [0, 1] before they enter a statistic. Without it, rewards that the environment
+            does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their clipped mean is
+            no longer linear in x, and confidence widths are no longer proved.
+        messages: False, what the messages of all silos add up to is drawn at once, in their law; True, every message of
+            every silo is randomised, passed on and analysed: slow, for audits.
+
+    Raises:
+        ValueError, TypeError: naming the argument and its value.
+
+    Example:
+        >>> Mechanism(Budget(1.0, 0.1), release="blt", trust="secagg").trust
+        'secagg'
+
+    Reference: Zhou & Chowdhury (2024), Algorithms 2, 4-7 and Theorems 5.1, 5.3, 5.5.
+    """
+
+    budget: Budget | tuple[Budget, ...]
+    release: str | Callable[[int], Release] = "tree"
+    trust: str | type[Trust] = "silo_local"
+    calibration: str = "tight"
+    visits: int = 1
+    clip_rewards: bool = True
+    messages: bool = False
+
+    def __post_init__(self):
+        if isinstance(self.budget, (list, tuple)):
+            object.__setattr__(self, "budget", tuple(self.budget))
+        budgets = self.budgets
+        if not budgets or not all(isinstance(one, Budget) for one in budgets):
+            raise TypeError(f"budget must be a fb.privacy.Budget, or one for every silo, got {self.budget!r}")
+        trust.check(self.trust, self.release, self.calibration)
+        if len(budgets) > 1:
+            if not trust.find(self.trust).per_silo:
+                raise ValueError(f"trust must be 'silo_local' when every silo has its own budget, got {self.trust!r}")
+            for name in ("delta", "adjacency"):
+                values = {getattr(one, name) for one in budgets}
+                if len(values) > 1:
+                    raise ValueError(f"budget must have one {name} for all silos, got {sorted(values)}")
+        validate.integer("visits", self.visits, at_least=1)
+        validate.boolean("clip_rewards", self.clip_rewards)
+        validate.boolean("messages", self.messages)
+        if self.messages and trust.find(self.trust).randomize is Trust.randomize:
+            raise ValueError(f"messages must be False with trust={self.trust!r}, which has no `randomize`, got True")
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """One, or one for every silo."""
+        return self.budget if isinstance(self.budget, tuple) else (self.budget,)
+
+    def shares(self) -> np.ndarray | float:
+        """Epsilon of one visit, of all silos or (M,) of each: what a private schedule takes its share from."""
+        epsilons = np.array([one.epsilon for one in self.budgets]) / self.visits
+        return epsilons if len(epsilons) > 1 else float(epsilons[0])
+
+    def bind(
+        self,
+        statistic: LinearStatistic,
+        *,
+        n_agents: int,
+        n_syncs: int,
+        batch: int | None = None,
+        pure: np.ndarray | float = 0.0,
+    ) -> BoundMechanism | Closed:
+        """The mechanism of a run: calibrated for S synchronisations of M silos.
+
+        Args:
+            statistic: what users add, with the promises of the environment.
+            n_agents: M.
+            n_syncs: S, the most synchronisations there can be.
+            batch: B, if every batch has the same number of rounds.
+            pure: epsilon of one visit that a private schedule spends, () or (M,).
+
+        Raises:
+            ValueError: naming the argument and its value, or the condition that does not hold.
+        """
+        if len(self.budgets) not in (1, n_agents):
+            raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
+        if n_syncs > MAX_SYNCS:
+            raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
+        if n_syncs == 0:
+            return Closed(n_agents=n_agents)
+        if batch is None:
+            trust.check_schedule(self.trust)
+            if self.messages:
+                raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
+        shares = np.broadcast_to(pure, len(self.budgets))
+        noises = [
+            calibrate(
+                budget,
+                n_syncs=n_syncs,
+                release=self.release,
+                method=self.calibration,
+                trust=self.trust,
+                visits=self.visits,
+                n_agents=n_agents,
+                batch=batch,
+                dim=statistic.dim,
+                pure=float(share),
+            )
+            for budget, share in zip(self.budgets, shares)
+        ]
+        model = noises[0].model
+        if len(noises) > 1:
+            model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
+        form = Messages if self.messages else Rounded if model.on_grid else Aggregated
+        return form(
+            n_agents=n_agents,
+            trust=model,
+            release=noises[0].ask.release,
+            statistic=dataclasses.replace(statistic, clips=self.clip_rewards),
+            adjacency=self.budgets[0].adjacency,
+            epsilon=np.array([one.epsilon for one in self.budgets], float),
+            delta=self.budgets[0].delta,
+            batch=batch,
+            visits=self.visits,
+            method=self.calibration,
+        )
+
+
+def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local") -> Mechanism | None:
+    """A budget alone is a mechanism with the defaults of whoever is given it."""
+    if privacy is None or isinstance(privacy, Mechanism):
+        return privacy
+    if isinstance(privacy, (list, tuple)):
+        privacy = tuple(privacy)
+    elif not isinstance(privacy, Budget):
+        raise TypeError(f"privacy must be an fb.privacy.Mechanism, an fb.privacy.Budget or None, got {privacy!r}")
+    return Mechanism(privacy, release, trust)
+
+
+def check_norms(who: str, max_norm: float) -> None:
+    """Are the environment's feature vectors no longer than 1?"""
+    if not 0 <= max_norm <= MAX_NORM:
+        raise ValueError(
+            f"{who} needs feature vectors of norm <= 1, the environment's largest has norm {max_norm:g}: scale its "
+            "features"
+        )

@@ -1,0 +1,125 @@
+"""Secure aggregation of vectors: central-model noise without a trusted server. Ours, beyond the papers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.accounting import gaussian_mu, quantised
+from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.noise import discrete_gaussian, stochastic_round
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.trust.gaussian import same_sizes
+from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
+
+
+@struct.sealed
+@struct.pytree
+class SecAgg(Trust):
+    """The server sees the sum of the silos' messages modulo 2^32 and nothing else.
+
+    Each silo rounds scale * message at random to an integer next to it and adds a discrete Gaussian with 1/M of the
+    variance that the sum needs.
+    """
+
+    sentence = (
+        "secure aggregation: each silo adds 1/M of the noise's variance, the server sees sums over all silos only and "
+        "is not trusted"
+    )
+    whose = "of the sum over silos"
+    needs = ("n_agents", "batch", "dim")
+    shows_sum = True
+    on_grid = True
+
+    share: struct.Number  # parameter sigma of one silo's discrete Gaussian, in units of 1 / scale
+    scale: struct.Number  # steps per unit
+    n_agents: int = struct.static()
+
+    @classmethod
+    def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
+        """sigma of the sum over silos, of which each draws 1/M of the variance."""
+        m, entries = ask.n_agents, _entries(ask)
+        largest = ask.batch * ask.release.message_bound()  # entry of one silo's message
+
+        def of(mu: float) -> SecAgg:
+            sigma = ask.sensitivity * MAX_NORM**2 / mu
+            fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)  # steps at which rounding costs a thousandth
+            room = min(fine, 2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
+            scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
+            if scale * sigma < math.sqrt(m):
+                raise ValueError(
+                    f"32-bit secure aggregation has no room for n_agents = {m}, batch = {ask.batch} and n_syncs = "
+                    f"{ask.release.n_syncs} with release {type(ask.release).__name__}: entries reach "
+                    f"{m * largest:.3g}, noise has standard deviation {sigma:.3g}"
+                )
+            return cls(share=np.float32(sigma * scale / math.sqrt(m)), scale=np.float32(scale), n_agents=m)
+
+        return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
+
+    def proof(self, ask: Ask) -> Proof:
+        """From share and scale, rounding included."""
+        scale, entries = float(self.scale), _entries(ask)
+        sigma = float(self.share) * math.sqrt(self.n_agents)
+        others = (
+            "silos that drop out, collude with the server, or subtract their own share of the noise from what it sends "
+            "back (one of M leaves (M - 1) / M of the variance)",
+        )
+        sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
+        drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # what the sampler is for
+        if not (drawn and sensitivity <= 500 * sigma):  # and what the accountant computes
+            return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
+        epsilon = quantised.discrete_gaussian_epsilon(
+            sensitivity=sensitivity,
+            sigma=sigma,
+            n_agents=self.n_agents,
+            n_entries=entries,
+            delta=ask.budget.delta,
+        )
+        accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
+        return Proof(sigma / scale, epsilon, accountant, None, others)
+
+    def misfit(self, ask: Ask) -> str:
+        """As many silos."""
+        return same_sizes((self.n_agents,), (ask.n_agents,))
+
+    def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
+        """M discrete Gaussians add up to one of M times the variance, up to a factor e^xi (see `quantised`).
+
+        The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M share^2.
+        """
+        del k, x, y
+        rounding, noise = jax.random.split(key)
+        draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), total.shape)
+        return (stochastic_round(rounding, total * self.scale) + draws) / self.scale, state
+
+    def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
+        """Integers modulo 2^32, (P, D) uint32."""
+        del silo, k
+        rounding, noise = jax.random.split(key)
+        encoded = stochastic_round(rounding, message * self.scale).astype(jnp.int32)
+        return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
+
+    def third_party(self, key: Array, messages: Array) -> Array:
+        """The sum modulo 2^32 is all that leaves the aggregator, (P, D) uint32."""
+        del key
+        return messages.sum(0, dtype=jnp.uint32)
+
+    def analyze(self, key: Array, k: Array, shown: Array) -> Array:
+        """Residues of 2^31 and more are negative numbers."""
+        del key, k
+        return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
+
+    def sum_std(self) -> float:
+        """Of the sum, with M roundings at their worst."""
+        return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
+
+
+def _entries(ask: Ask) -> int:
+    """Numbers of all messages that one user is in."""
+    return packed_size(ask.dim) * ask.release.touched()

@@ -1,0 +1,282 @@
+"""Trust models with a trusted shuffler: amplified Gaussian messages, and sums of noisy bits (P_Vec)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, quantised
+from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
+from fedbandit_jax.privacy.noise import NORMAL_LIMIT, centred_binomial, stochastic_round
+from fedbandit_jax.privacy.releases import Tree
+from fedbandit_jax.privacy.statistic import pack_users, packed_size
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
+from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std
+
+WHY = "a shuffler amplifies plain sums over disjoint batches of all silos: a tree's nodes, sent as they are"
+LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
+
+
+@struct.sealed
+@struct.pytree
+class Shuffled(SiloLocal):
+    """As `SiloLocal`, and a shuffler hides which silo sent which message (Theorem 5.3)."""
+
+    sentence = (
+        "shuffle: each silo adds its own noise, a trusted shuffler hides whose message is whose, the server is not "
+        "trusted"
+    )
+    releases = (Tree,)
+    why = WHY
+    methods = METHODS
+    needs = ("n_agents", "batch")
+    any_schedule = False
+    prefixes = False
+    per_silo = False
+
+    @classmethod
+    def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:
+        """sigma_0 of one silo: by the lemma or without it, whichever needs less (tight), by the lemma (theorem)."""
+        budget, m = ask.budget, ask.n_agents
+
+        def of(sigma: float) -> Shuffled:
+            return cls(std=np.full(m, noise_std(sigma)))
+
+        def lemma() -> Shuffled:
+            if ask.visits > 1:
+                raise amplification.LemmaError(
+                    f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}"
+                )
+            needed = amplification.shuffled_sigma(
+                epsilon=budget.epsilon, delta=budget.delta, sensitivity=_ANY_TWO, n_agents=m, points=ask.points
+            )
+            return of(needed)
+
+        if method == "theorem":
+            return lemma()
+        if method == "released":
+            horizon = ask.batch * ask.release.n_syncs
+            return of(
+                amplification.released_sigma(
+                    epsilon=budget.epsilon,
+                    delta=budget.delta,
+                    n_agents=m,
+                    horizon=horizon,
+                    n_levels=len(ask.points),
+                )
+            )
+        plain = of(gaussian_sigma(ask, method))
+        try:
+            return min(plain, lemma(), key=lambda model: model.std[0])
+        except amplification.LemmaError:
+            return plain
+
+    def proof(self, ask: Ask) -> Proof:
+        """By the lemma or without it, whichever proves more."""
+        plain = SiloLocal.proof(self, ask)
+        if not plain.sigma > 0:
+            return plain
+        plain = plain._replace(accountant=f"{plain.accountant} (shuffling proves nothing more here)")
+        if ask.visits > 1 or np.ptp(self.std) > 0:  # silos are known by their noise
+            return plain
+        try:
+            epsilon = amplification.shuffled_epsilon(
+                sigma=plain.sigma,
+                sensitivity=_ANY_TWO,
+                n_agents=len(self.std),
+                points=ask.points,
+                delta=ask.budget.delta,
+            )
+        except ValueError:  # the condition of the lemma does not hold
+            return plain
+        if epsilon >= plain.epsilon:
+            return plain
+        return Proof(
+            plain.sigma, epsilon, LEMMA, None, ("silos that show the server their own messages, or send none",)
+        )
+
+    def third_party(self, key: Array, messages: Array) -> Array:
+        """A uniform permutation of the silos."""
+        return jax.random.permutation(key, messages)
+
+
+_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # clones are other users, whatever the adjacency
+
+
+@struct.sealed
+@struct.pytree
+class VectorSum(Trust):
+    """P_Vec, Algorithms 6 and 7: every user sends, for every entry, a few bits that a shuffler mixes with all others'.
+
+    In a node of level l with n = M B 2^l users an entry w in [-1, 1] becomes floor(z) + Bernoulli(z - floor(z)) ones,
+    z = (w + 1) g_l, plus Binomial(b_l, 1/2) ones, in 2 g_l + b_l bits; the server counts ones: (Y - b n / 2) / g - n.
+
+    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix above the diagonal are scaled by sqrt 2
+    (`statistic`); p = 1/2 and 3/4 of the printed bits, which have p = 1/4: the same variance.
+    """
+
+    sentence = (
+        "shuffle: each silo keeps its users' statistics and sends noisy bits for every one of them, in every tree node "
+        "she is in; a trusted shuffler mixes the bits of all silos, the server is not trusted"
+    )
+    whose = "of the sum over silos"
+    releases = (Tree,)
+    why = WHY
+    methods = METHODS
+    needs = ("n_agents", "batch", "dim")
+    needs_users = True
+    on_grid = True
+
+    g: Any  # (L,) steps per unit at each level
+    b: Any  # (L,) noise bits at each level
+    n_batch: int = struct.static()  # M B, users of a batch
+    exact: bool = struct.static()  # is a binomial of these sizes too small for its normal limit?
+    width: int = struct.static()  # largest 2 g + b
+
+    @classmethod
+    def calibrate(cls, ask: Ask, method: str = "tight") -> VectorSum:
+        """Noise bits per entry; the server's sum has the noise of all of them.
+
+        theorem: Theorem 5.5 through Cheu et al. (2021), half of the budget to each stream: b = 240,000 g^2 ln^2(4 (D^2
+        + 1) / delta_0) / (epsilon_0^2 n). released: g^2 ln^2(d^2 / delta) / (epsilon^2 n). tight: variance kappa (g
+        Delta_J + sqrt D)^2 / mu^2, where sqrt D pays for the rounding and mu for the noise being binomial.
+        """
+        budget, size = ask.budget, packed_size(ask.dim)
+        n = ask.n_agents * np.array(ask.points, float)
+        g = np.ceil(np.maximum(2 * np.sqrt(n), max(ask.dim, 4)))
+        kappa = len(n)
+
+        def of(bits: np.ndarray) -> VectorSum:
+            b = np.maximum(np.ceil(bits), 1)
+            return cls(
+                g=g.astype(np.float32),
+                b=b.astype(np.float32),
+                n_batch=ask.n_agents * ask.batch,
+                exact=bool((n * b / 4 < NORMAL_LIMIT).any()),
+                width=int((2 * g + b).max()),
+            )
+
+        if method == "released":
+            return of(0.75 * g**2 * math.log(ask.dim**2 / budget.delta) ** 2 / (budget.epsilon**2 * n))
+        if method == "theorem":
+            epsilon_s, delta_s = budget.epsilon / 2, budget.delta / 2
+            epsilon_0 = epsilon_s / (2 * math.sqrt(2 * kappa * math.log(2 / delta_s)))
+            delta_0 = delta_s / (2 * kappa)
+            if epsilon_0 > 15:
+                raise ValueError(
+                    f"Theorem 5.5 needs epsilon <= 60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every "
+                    f"node, got epsilon = {budget.epsilon:g} and epsilon_0 = {epsilon_0:g}"
+                )
+            entries = size - ask.dim  # of the covariance stream, the larger
+            return of(0.75 * 240_000 * g**2 * math.log(4 * (entries**2 + 1) / delta_0) ** 2 / (epsilon_0**2 * n))
+        top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
+        return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
+
+    def proof(self, ask: Ask) -> Proof:
+        """Of the level with the fewest bits, whose law is furthest from Gaussian."""
+        g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
+        variance = n * b / 4
+        trials = min(float((n * b).min()), 1e15)
+        sigma = float((np.sqrt(variance + n / 4) / g).max())
+        accountant = "Gaussian differential privacy, corrected for binomial noise and rounding"
+        others = ("silos that show the server their own bits, or send none: the noise is that of all users together",)
+        if not trials >= 1:
+            return Proof(sigma, math.inf, "none: no noise is drawn", None, others)
+        sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
+        if not sensitivity <= 500 * math.sqrt(trials):  # beyond what the accountant computes
+            return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
+        epsilon = quantised.binomial_epsilon(
+            sensitivity=sensitivity,
+            n_trials=int(trials),
+            n_entries=len(g) * packed_size(ask.dim),
+            delta=ask.budget.delta,
+        )
+        return Proof(sigma, epsilon, accountant, None, others)
+
+    def misfit(self, ask: Ask) -> str:
+        """As many users, room for all bits, and no normal limit where it is none."""
+        g, b = np.asarray(self.g, float), np.asarray(self.b, float)
+        if self.width < (2 * g + b).max() * (1 - 1e-6):  # float32
+            return f"its messages have {self.width} bits, which do not hold all of its noise"
+        if not self.exact and (self._users() * b / 4 < NORMAL_LIMIT * (1 - 1e-6)).any():
+            return "its noise is too small for the normal limit that it is drawn in"
+        return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
+
+    def init(self, size: int) -> Array:
+        """Variance of the rounding in the live node of every level, in units of 1/g^2, (L, D)."""
+        return jnp.zeros((len(self.g), size))
+
+    def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
+        """Binomial noise, and the users' roundings in their normal limit, with the variance that these users give."""
+        g = jnp.asarray(self.g)
+        z = (pack_users(x, y) + 1) * g[:, None, None, None]
+        fraction = z - jnp.floor(z)
+        rounding = state + (fraction * (1 - fraction)).sum((1, 3))
+        level, n = self._node(k)
+        binomial, normal, last = jax.random.split(key, 3)
+        draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
+        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # 1/6 is that of the last rounding, on average
+        counts = stochastic_round(last, total * g[level] + spread * jax.random.normal(normal, total.shape)) + draws
+        ended = k % (1 << jnp.arange(len(rounding))) == 0
+        return counts / g[level], jnp.where(ended[:, None], 0, rounding)
+
+    def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
+        """Bits (N, D, width) int8; those that are not sent are -1."""
+        del silo
+        users, inside = message
+        level, _ = self._node(k)
+        g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
+        z = (users + 1) * g
+        rounding, noise = jax.random.split(key)
+        ones = jnp.floor(z) + jax.random.bernoulli(rounding, z - jnp.floor(z))
+        place = jnp.arange(self.width)
+        data = place < ones[..., None]
+        flips = jax.random.bernoulli(noise, 0.5, (*users.shape, self.width))
+        bits = jnp.where(place < 2 * g, data, flips)
+        sent = inside[:, None, None] & (place < 2 * g + b)
+        return jnp.where(sent, bits, -1).astype(jnp.int8)
+
+    def third_party(self, key: Array, messages: Array) -> Array:
+        """The bits of all silos and users, mixed entry by entry: (D, M N width)."""
+        m, n, size, width = messages.shape
+        bits = jnp.moveaxis(messages, 2, 0).reshape(size, m * n * width)
+        return jax.random.permutation(key, bits, axis=1, independent=True)
+
+    def analyze(self, key: Array, k: Array, shown: Array) -> Array:
+        """Count the ones."""
+        del key
+        level, n = self._node(k)
+        g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
+        return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
+
+    def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
+        """Every user of the node sends every entry."""
+        del numbers
+        level, n = self._node(k)
+        return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
+
+    def sum_std(self) -> float:
+        """The largest over levels, with the rounding at its worst."""
+        g, b = np.asarray(self.g, float), np.asarray(self.b, float)
+        return float((np.sqrt(self._users() * (b + 1) / 4) / g).max())
+
+    def _users(self) -> np.ndarray:
+        """Of all silos in a node of every level."""
+        return self.n_batch * 2.0 ** np.arange(len(self.g))
+
+    def _node(self, k: Array) -> tuple[Array, Array]:
+        """Level of the node that release k completes, and how many users are in it."""
+        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # it counts in uint8
+        return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # integers would wrap
+
+
+def _step(ask: Ask, g: np.ndarray) -> np.ndarray:
+    """How far one user moves the counts of ones at every level, rounding included, (L,)."""
+    one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
+    return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))

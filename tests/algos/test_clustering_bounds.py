@@ -1,0 +1,164 @@
+"""What an environment gives beside its own spec: users who do not exist, rewards and features that are too large."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from clustering_oracle import draws, population
+
+import fedbandit_jax as fb
+
+A, N = fb.algos, 9
+ENV = fb.envs.clustered(N, 2, 3, dim=4, n_arms=4)
+BUDGET = fb.privacy.Budget(300.0, 0.1)
+ALGOS = [
+    A.LinUCB(),
+    A.CLUB(alpha_edge=0.5),
+    A.SCLUB(alpha_theta=0.3, alpha_p=0.3),
+    A.FCLUB(upload=1.2, download=1.1, alpha_1=0.6, alpha_2=0.6),
+    A.FCLUB(BUDGET, trigger="count", shift="once", alpha_1=0.6, alpha_2=0.6),
+]
+OUTSIDE = int(fb.Status.OUTSIDE_SPEC)
+
+
+@fb.pytree
+class Damaged:
+    """An environment that breaks its promises: numbers, so that one program serves all ways of doing so."""
+
+    inner: fb.envs.Clustered
+    spec: fb.Spec = fb.static()
+    strange: bool = False  # does somebody else come in every fifth round?
+    user: int = 0
+    scale: float = 1.0  # of features in every fifth round
+    factor: float = 1.0  # of rewards whose first feature is large
+    offset: float = 0.0
+
+    @property
+    def n_clusters(self):
+        return self.inner.n_clusters
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def observe(self, key, world, t):
+        offered, _ = self.inner.observe(key, world, t)
+        bad = t % 5 == 0
+        contexts = jnp.where(bad, self.scale * offered.contexts, offered.contexts)
+        return offered._replace(contexts=contexts, user=jnp.where(bad & self.strange, self.user, offered.user)), world
+
+    def pull(self, key, world, offered, arms):
+        feedback = self.inner.pull(key, world, offered, arms)
+        changed = self.factor * feedback.reward + self.offset
+        return feedback._replace(reward=jnp.where(offered.contexts[0, arms, 0] > 0.3, changed, feedback.reward))
+
+    def clusters(self, world):
+        return self.inner.clusters(world)
+
+
+def run(key, algo, throw=False, **damage):
+    env = Damaged(inner=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
+    return fb.simulate(env, algo, horizon=100, key=key, n_seeds=2, throw=throw)
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [ALGOS[0], *(pytest.param(algo, marks=pytest.mark.slow) for algo in ALGOS[1:4]), ALGOS[4]],
+    ids=lambda algo: algo.name,
+)
+def test_strangers_are_refused(key, algo):
+    result = run(key, algo, user=-1)
+    assert (result.status == OUTSIDE).all()
+    gaps = np.diff(result.regret, prepend=0)
+    assert (gaps[:, ::5] == 0).all()
+    assert (gaps[:, 1::5] > 0).any()
+    for user in (N, N + 1, 10**6):
+        again = run(key, algo, user=user)
+        np.testing.assert_array_equal(again.regret, result.regret)
+        assert (again.status == OUTSIDE).all()
+
+
+@pytest.mark.parametrize("algo", ALGOS, ids=lambda algo: algo.name)
+def test_strangers_leave_nothing(key, algo):
+    """Not even where some seats are empty."""
+    spec, given = population(8, 3), draws(0, 8, horizon=40)
+    bound = algo.bind(spec, 60)
+
+    @jax.jit
+    def served(state, t, user, x, y):
+        state, _ = bound.begin(key, t, state)
+        return state, *bound.serve(key, t, state, user, x, y)
+
+    state = bound.init(key, spec)
+    for t in range(40):
+        _, state, _ = served(state, t, given.users[t], given.contexts[t, 0], given.rewards[t, 0])
+    before, after, report = served(state, 40, np.int32(8), given.contexts[0, 0], np.float32(1))
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
+        np.testing.assert_array_equal(old, new)
+    assert report.status == 0
+    _, other, _ = served(state, 40, np.int32(7), given.contexts[0, 0], np.float32(1))
+    changed = [not np.array_equal(old, new) for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(other))]
+    assert any(changed)
+
+
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [
+        (dict(offset=math.nan), dict(factor=0.0)),
+        (dict(offset=math.inf), dict(factor=0.0)),
+        (dict(offset=2.5), dict(factor=0.0, offset=1.0)),
+        (dict(factor=-1.0, offset=-1.0), dict(factor=0.0)),
+    ],
+)
+def test_rewards_are_clipped(key, given, counted):
+    algo = ALGOS[0]
+    wrong, right = run(key, algo, **given), run(key, algo, **counted)
+    np.testing.assert_array_equal(wrong.regret, right.regret)
+    assert (wrong.status == OUTSIDE).all()
+    assert (right.status == 0).all()
+    assert not np.array_equal(right.regret, run(key, algo).regret)
+    with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC"):
+        run(key, algo, throw=True, **given)
+
+
+def test_rewards_that_are_not_promised_to_be_small(key):
+    """They are taken as they are, but for those that are no number."""
+    spec = fb.envs.clustered(N, 2, 3, dim=4, n_arms=4, rewards="gaussian").spec
+    assert not spec.rewards_in_unit
+    large = run(key, ALGOS[0], spec=spec, offset=2.5)
+    assert (large.status == 0).all()
+    assert not np.array_equal(large.regret, run(key, ALGOS[0], factor=0.0, offset=1.0).regret)
+    assert (run(key, ALGOS[0], spec=spec, offset=math.nan).status == OUTSIDE).all()
+
+
+@pytest.mark.parametrize("algo", [ALGOS[0], ALGOS[4]], ids=lambda algo: algo.name)
+def test_features_are_scaled(key, algo):
+    """A vector of length 3 counts as one of length 1; one that is not finite as 0."""
+    long, honest = run(key, algo, scale=3.0), run(key, algo)
+    assert (long.status == OUTSIDE).all()
+    assert (honest.status == 0).all()
+    early = [np.diff(result.regret, prepend=0)[:, 1:5] for result in (long, honest)]
+    np.testing.assert_allclose(*early, atol=1e-5)  # while nothing is close
+    assert (run(key, algo, scale=1 + 1e-6).status == 0).all()  # as float32 rounds
+    assert (run(key, algo, scale=math.nan).status & OUTSIDE == OUTSIDE).all()
+
+
+def test_private_sums_move_no_more_than_by_one_user(key):
+    """Whatever her features and her reward are: what is enforced does not depend on the process."""
+    spec = population(8, 3)
+    bound = ALGOS[4].bind(spec, 60)
+    state, _ = bound.begin(key, 0, bound.init(key, spec))
+
+    @jax.jit
+    def sums(x, y):
+        return bound.serve(key, 0, state, 0, x, y)[0].sums.sum(0)
+
+    limit = np.sqrt(fb.privacy.Budget(1.0, 0.1, "add_remove").matrix_sensitivity_sq)
+    weights = np.array([[np.sqrt(2), 1, 1, 1], [1, np.sqrt(2), 1, 1], [1, 1, np.sqrt(2), 1]])
+    upper = np.triu(np.ones((3, 4)))
+    for x in ([1, 0, 0], [100, 0, 0], [1e30, 0, 0], [np.nan, 1, 0], [np.inf, 1, 0], [0.6, 0.8, 0]):
+        for y in (1.0, 50.0, -3.0, np.nan, np.inf):
+            moved = np.asarray(sums(np.float32(x), np.float32(y)))
+            assert np.isfinite(moved).all()
+            assert np.linalg.norm(moved / weights * upper) <= limit * (1 + 1e-5)

@@ -1,0 +1,252 @@
+"""Releases, trust models and policies of one's own: what becomes of them, that it has the law they say, in runs."""
+
+import doctest
+import itertools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
+from fedbandit_jax.privacy.releases import Release, make
+from fedbandit_jax.privacy.releases.explicit import Explicit
+from fedbandit_jax.privacy.trust.gaussian import Numbers
+
+DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+HORIZON = 12
+
+
+def from_the_docs(name):
+    """A class of docs/extending.md, made by running the page down to it."""
+    found: dict = {}
+    for example in doctest.DocTestParser().get_examples(DOCS.read_text()):
+        if example.source.startswith(("import ", "from ", "@", "class ")):
+            exec(example.source, found)
+        if name in found:
+            return found[name]
+    raise AssertionError(f"no class {name} in {DOCS}")
+
+
+@pytest.fixture(scope="module")
+def world():
+    return fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+
+
+def simulate(env, policy, horizon=HORIZON, n_seeds=2, schedule=3, **mechanism):
+    privacy = fb.privacy.Mechanism(BUDGET, **mechanism)
+    algo = fb.algos.Federated(policy=policy, schedule=schedule, privacy=privacy)
+    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(3), n_seeds=n_seeds, progress=False)
+
+
+class Prefixes(Release):
+    """Send every prefix sum itself."""
+
+    def encode_init(self, shape):
+        return jnp.zeros(shape)
+
+    def encode(self, state, k, gamma):
+        return (state + gamma)[None], state + gamma
+
+    def init(self, shape):
+        return ()
+
+    def decode(self, state, k, message):
+        return message[0], state
+
+
+@fb.pytree
+class Pairs(fb.privacy.GaussianTrust):
+    """Silos 2i and 2i + 1 trust each other."""
+
+    sentence = "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum"
+    whose = "of the sum of two silos"
+    assumes = ("a silo that tells what its partner sent",)
+
+    @classmethod
+    def n_sources(cls, ask):
+        return (ask.n_agents + 1) // 2
+
+
+def copy(name):
+    """A built-in release as somebody else's class would be: the same code, and not the package's own."""
+    return type(f"My{RELEASES[name].__name__}", (RELEASES[name],), {})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Releases.
+
+
+@pytest.mark.parametrize("n", [1, 2, 13])
+@pytest.mark.parametrize("name", RELEASES)
+def test_copies_become_matrices_of_the_same_law(name, n):
+    """C, R, the noise of one draw a synchronisation, and what is read from them."""
+    built_in, mine = make(name, n), make(copy(name), n)
+    assert type(mine) is Explicit
+    assert mine.of == copy(name).__name__
+    np.testing.assert_allclose(mine.encoder(), built_in.encoder(), atol=1e-6)
+    noise, of_mine = (one._materialise(one.init, one.step) for one in (built_in, mine))
+    np.testing.assert_allclose(of_mine @ of_mine.T, noise @ noise.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mine.prefix_variance(), built_in.prefix_variance(), rtol=1e-5)
+    assert mine.sensitivity_sq() == pytest.approx(built_in.sensitivity_sq(), rel=1e-5)
+    assert (mine.touched(), mine.n_parts) == (built_in.touched(), built_in.n_parts)
+    assert mine.message_bound() == pytest.approx(built_in.message_bound(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_copies_send_and_decode_the_same(name, key):
+    """Message by message, live parts only, and every prefix."""
+    n = 9
+    built_in, mine = make(name, n), make(copy(name), n)
+    states = [(one.encode_init((2,)), one.init((2,))) for one in (built_in, mine)]
+    for k, gamma in enumerate(jax.random.normal(key, (n, 2)), 1):
+        live = np.asarray(built_in.live(k))
+        np.testing.assert_array_equal(mine.live(k), live)
+        sent, prefixes = [], []
+        for i, one in enumerate((built_in, mine)):
+            message, encoder = one.encode(states[i][0], k, gamma)
+            prefix, decoder = one.decode(states[i][1], k, jnp.where(live[:, None], message, 0))
+            states[i] = encoder, decoder
+            sent.append(np.asarray(message)[live])
+            prefixes.append(prefix)
+        for a, b in (sent, prefixes):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["blt", *(pytest.param(name, marks=pytest.mark.slow) for name in RELEASES if name != "blt")]
+)
+def test_copies_run_the_same(name, world):
+    """L is lower triangular with a positive diagonal, as is what draws in a built-in release: they draw the same."""
+    built_in, mine = (simulate(world, fb.algos.Thompson(), release=release) for release in (name, copy(name)))
+    assert mine.certificate.claim == "certified"
+    assert mine.certificate.epsilon_exact == pytest.approx(built_in.certificate.epsilon_exact, rel=1e-5)
+    assert mine.certificate.noise_std == pytest.approx(built_in.certificate.noise_std, rel=1e-5)
+    np.testing.assert_allclose(mine.regret, built_in.regret, rtol=1e-4)
+
+
+def test_two_parts(key):
+    """The release of docs/extending.md: blocks of batches, and batches. By hand at S = 7, blocks of 3."""
+    blocks = from_the_docs("Blocks")
+    own = type("Small", (blocks,), {"size": 3})
+    made = make(own, 7)
+    assert made.n_parts == 2
+    assert made.sensitivity_sq() == pytest.approx(2)
+    np.testing.assert_allclose(made.prefix_variance(), [1, 2, 1, 2, 3, 2, 3], rtol=1e-6)
+    sums = {1: [1], 2: [2], 3: [1, 2, 3], 4: [4], 5: [5], 6: [4, 5, 6], 7: [7]}
+    np.testing.assert_array_equal(made.encoder(), [[float(j in sums[k]) for j in range(1, 8)] for k in sums])
+    assert np.asarray(jax.vmap(made.live)(jnp.arange(1, 8))).sum() == 7
+
+
+def test_a_long_release_of_ones_own_is_refused():
+    with pytest.raises(ValueError, match="n_syncs must be <= 2048"):
+        make(Prefixes, 2049)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trust models.
+
+
+def test_a_trust_model_becomes_its_numbers_and_words():
+    found = fb.privacy.calibrate(BUDGET, n_syncs=8, trust=Pairs, n_agents=5)
+    assert type(found.model) is Numbers
+    assert (float(found.model.sources), found.model.sentence) == (3, Pairs.sentence)
+    assert found.epsilon_exact == pytest.approx(1, rel=1e-6)
+    assert found.sigma == pytest.approx(fb.privacy.calibrate(BUDGET, n_syncs=8).sigma)
+    with pytest.raises(ValueError, match="messages must be False"):
+        fb.privacy.Mechanism(BUDGET, trust=Pairs, messages=True)
+
+
+@pytest.mark.parametrize("release", ["tree", Prefixes])
+def test_its_noise_has_the_law_that_is_certified(release, world, key):
+    """Without users a release is its noise: standard deviation by release, normal, fresh for every key and entry."""
+    privacy = fb.privacy.Mechanism(BUDGET, release=release, trust=Pairs)
+    bound = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=3, privacy=privacy).bind(world.spec, 9)
+    sigma = bound.guarantee().noise_std
+    mechanism, nobody = bound.mechanism, jnp.zeros((3, 3, 4))
+
+    def releases_of(key):
+        def step(state, k):
+            statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, nobody, nobody[:, 0])
+            return state, statistics[:, -1]
+
+        return jax.lax.scan(step, mechanism.init(3), jnp.arange(1, 4))[1]
+
+    draws = np.asarray(jax.jit(jax.vmap(releases_of))(jax.random.split(key, 4000)))  # (4000, S, d)
+    variance = {"tree": [1, 1, 2], Prefixes: [1, 1, 1]}[release]
+    std = sigma * np.sqrt(2 * np.array(variance))[:, None]  # two pairs of silos
+    np.testing.assert_allclose(mechanism.stds(), std[:, 0], rtol=1e-5)
+    z = draws / std
+    for column in z.reshape(4000, -1).T:
+        assert stats.kstest(column, "norm").pvalue > 1e-5
+        assert stats.kstest(0.9 * column, "norm").pvalue < 1e-5
+    entries = np.corrcoef(z[:, 2].T)
+    assert abs(entries - np.eye(3)).max() < 5 / np.sqrt(4000)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A policy of one's own, under everything that there is.
+
+
+def pairs_that_fit():
+    for model, release in itertools.product([*TRUST, Pairs], [*RELEASES, Prefixes]):
+        try:
+            trust.check(model, release, "tight")
+        except ValueError:
+            continue
+        yield model, release
+
+
+FIT = list(pairs_that_fit())
+QUICK = [("secagg", "blt"), ("shuffle_vector_sum", "tree"), (Pairs, Prefixes)]
+
+
+def test_what_fits():
+    """Five of seven trust models take every release but those that silos decode; own classes fit wherever they can."""
+    assert len(FIT) == len(set(FIT)) == 4 * 7 - 3 + 3 + 7 - 1
+
+
+@pytest.mark.parametrize(("model", "release"), FIT)
+def test_the_policy_of_the_docs_is_certified(model, release, world):
+    policy = from_the_docs("Thompson")(regularization=20.0)
+    privacy = fb.privacy.Mechanism(BUDGET, release=release, trust=model)
+    found = fb.algos.Federated(policy=policy, schedule=3, privacy=privacy).certificate(world.spec, HORIZON)
+    assert found.claim == "certified"
+    assert 0.99 < found.epsilon_exact <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "release"), [pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow) for pair in FIT]
+)
+def test_the_policy_of_the_docs_runs(model, release, world):
+    result = simulate(world, from_the_docs("Thompson")(regularization=20.0), release=release, trust=model)
+    assert result.certificate.claim == "certified"
+    assert not result.status.any()
+    assert result.communication["rounds"][:, -1].tolist() == [4, 4]
+
+
+def test_the_policy_of_the_docs_is_the_one_that_ships(world):
+    mine, ours = (simulate(world, policy, release="blt") for policy in (from_the_docs("Thompson")(), fb.algos.Thompson()))
+    np.testing.assert_array_equal(mine.regret, ours.regret)
+
+
+def test_a_better_mechanism_makes_a_better_policy(world):
+    """The noise reaches what is decided: with a budget that wants none, the regret is that without privacy."""
+    policy = fb.algos.Thompson(regularization=2.0, scale=0.05)
+    results = {}
+    for epsilon in (None, 1e5, 0.05):
+        privacy = None if epsilon is None else fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), release="blt")
+        algo = fb.algos.Federated(policy=policy, schedule=5, privacy=privacy)
+        results[epsilon] = fb.simulate(world, algo, horizon=200, key=jax.random.key(1), n_seeds=8, progress=False)
+    regret = {epsilon: float(result.regret[:, -1].mean()) for epsilon, result in results.items()}
+    assert regret[1e5] == pytest.approx(regret[None], rel=0.1)
+    assert regret[0.05] > 1.5 * regret[None]
+
+
+def test_sends_prefixes_is_known_of_own_classes():
+    assert releases.sends_prefixes("prefix_tree")
+    assert not releases.sends_prefixes(Prefixes)
