@@ -95,11 +95,13 @@ class Certificate:
             return self
         claim = min((self.claim, *(door.claim for door in doors)), key=CLAIMS.index)
         voided = [door for door in doors if door.claim == "none"]
-        noise_alone = f"; for what passes the mechanism: {self.reason}" if self.reason else ""
+        why = "; ".join(door.why for door in voided or doors)
+        if self.reason:
+            why += f"; for what passes the mechanism: {self.reason}"
         return dataclasses.replace(
             self,
             claim=claim,
-            reason="; ".join(door.why for door in voided or doors) + noise_alone,
+            reason=why if voided or claim != "none" else self.reason,
             epsilon_exact=math.inf if voided and self.epsilon is not None else self.epsilon_exact,
             not_covered=(*(door.seen for door in doors), *self.not_covered),
         )

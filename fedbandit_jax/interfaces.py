@@ -310,7 +310,11 @@ class Policy:
     def indices(self, key: Array, t: Array, prepared: Any, offered: Round) -> Array:
         """`index` of all agents, (K, M)."""
         keys = jax.random.split(key, len(offered.contexts))
-        return jax.vmap(lambda key, x: self.index(key, t, prepared, x), out_axes=1)(keys, offered.contexts)
+        values = jax.vmap(lambda key, x: self.index(key, t, prepared, x))(keys, offered.contexts)
+        if jnp.shape(values) != offered.contexts.shape[:2]:
+            name, k = type(self).__name__, offered.contexts.shape[1]
+            raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")
+        return values.T
 
     def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
         """As `prepare`, for agents that `learn` inside the batch, each from its own users."""

@@ -131,7 +131,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     other = rewards.copy()
     other[0, -1] = 1  # in no smaller batch
     return Case(
-        name=name or " ".join((algo.name, *(("messages",) if algo.messages else ()))),
+        name=name or " ".join((str(algo.name), *(("messages",) if algo.messages else ()))),
         mechanism=mechanism,
         data=rewards,
         neighbour=other,

@@ -247,10 +247,12 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Pro
         )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
-        if not all(
-            hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)) for leaf in jax.tree.leaves(value)
-        ):
-            raise TypeError(f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, got {value!r}")
+        for leaf in jax.tree.leaves(value):
+            if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
+                raise TypeError(
+                    f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
+                    f"are no numbers with fb.static(), got {leaf!r}"
+                )
     made = clocks.process(env, bound, horizon)
     signature = driver.signature(made)
     if signature not in _CHECKED:

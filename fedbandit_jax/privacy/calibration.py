@@ -140,6 +140,7 @@ def calibrate(
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     model = _trust.find(trust)
+    validate.one_of("method", method, _trust.METHODS)
     _trust.check(trust, release, method)
     sizes: dict[str, Any] = dict(n_agents=n_agents, batch=batch, dim=dim)
     for name, value in sizes.items():

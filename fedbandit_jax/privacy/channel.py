@@ -190,7 +190,7 @@ class BoundMechanism(Exact):
                 "none",
                 f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}",
             )
-        elif proof.epsilon > budget.epsilon:
+        elif not proof.epsilon <= budget.epsilon:
             claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
         else:
             claim, reason = "certified", "; ".join(self._why(timing))

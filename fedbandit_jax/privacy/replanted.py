@@ -34,8 +34,8 @@ from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
 TRUST = (
-    "servers: each adds its own noise to the sums of its clusters and is trusted with its own users; the global server "
-    "and other servers are not trusted"
+    "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
+    "global server and other servers are not trusted"
 )
 LARGEST_MU = 1e4  # beyond which the accountant does not compute
 
@@ -113,8 +113,8 @@ class Replanted:
             return math.inf
         return gaussian_epsilon(sensitivity / self.sigma, float(self.delta))
 
-    def guarantee(self, n_trees: int) -> Certificate:
-        """What the noise proves for one user, where at most so many local clusters are added up. On the host."""
+    def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
+        """What the noise proves for one user, if the servers have at most so many local clusters. On the host."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
         sound, often = exact <= asked, "once" if self._visits == 1 else f"{self._visits} times"
@@ -123,7 +123,7 @@ class Replanted:
             reason=f"noise of known law is on every sum that leaves a server, and {gives}"
             if sound
             else f"the noise {gives}, not {asked:g}",
-            trust=TRUST,
+            trust=TRUST.format(n_servers),
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             unit="what one user of another server did in a round (cluster differential privacy); who comes "
             f"{often} is protected altogether",

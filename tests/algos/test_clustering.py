@@ -540,16 +540,24 @@ def test_users_who_are_not_told_apart(key, make):
         fb.simulate(fb.envs.sphere(2, 3, 3), make(), horizon=10, key=key, n_seeds=1)
 
 
+def held(theta, live):
+    """Estimates (N, 3) of local clusters, from 10^5 rounds each."""
+    n, theta = len(live), np.where(live[:, None], theta, 0).astype(np.float32)
+    none, sums, square = (np.zeros((n, *shape), np.float32) for shape in ((), (3, 4), (3, 3)))
+    return Held(sums, np.where(live, 1e5, 0).astype(np.float32), none, square, theta, none), live
+
+
+def test_clusters_of_one_server_meet_in_one_of_another():
+    """Never compared, and far apart: connected components join them. Without the third they stay apart."""
+    bound = A.FCLUB(alpha_2=0.7).bind(population(4, 2), 1000)  # seats 0 and 1 are of one server
+    theta = np.outer([0.0, 0.025, 0.0125, 0.0], [1, 0, 0])  # within 0.7 (F + F) = 0.0157 of the third
+    assert jax.jit(bound._join)(*held(theta, np.array([True, True, True, False]))).tolist() == [0, 0, 0, 3]
+    assert jax.jit(bound._join)(*held(theta, np.array([True, True, False, True]))).tolist() == [0, 1, 2, 0]
+
+
 def test_merging_is_the_same_side_by_side():
     """Under vmap a run with few local clusters goes through as many turns as one with many: seats of none join none."""
     bound = A.FCLUB(alpha_2=0.7).bind(population(16, 4), 1000)
-
-    def held(theta, live):
-        none = np.zeros(16, np.float32)
-        sums, square = np.zeros((16, 3, 4), np.float32), np.zeros((16, 3, 3), np.float32)
-        theta = np.where(live[:, None], theta, 0).astype(np.float32)
-        return Held(sums, np.where(live, 1e5, 0).astype(np.float32), none, square, theta, none), live
-
     few, theta = np.isin(np.arange(16), [0, 4, 8, 12]), np.zeros((16, 3))
     theta[[0, 4, 8, 12]] = [[0.715, 0, 0], [0, 0.1, 0], [0.702, 0, 0], [0, 0, 0.95]]
     many = np.random.default_rng(0).normal(size=(16, 3)) * 0.3

@@ -158,6 +158,11 @@ def parts(of):
     return {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
 
 
+def shuffled(epsilon, failure):
+    """Another shuffler in place of the one that the noise leaves room for."""
+    return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
+
+
 FORGED = {
     "noise of a subclass": lambda: changed(bound(), noise=Quiet(scale=bound().protocol.noise.scale)),
     "noise of one's own": lambda: changed(bound(), noise=Own()),
@@ -165,12 +170,10 @@ FORGED = {
     "aggregation of a subclass": lambda: changed(bound(), aggregation=Generous()),
     "loop of a subclass": lambda: Peeking(**parts(bound())),
     "wrapped loop": lambda: Wrapper(inner=bound()),
-    "shares of too many users": lambda: changed(
-        algorithm("Dist-DP-SE").bind(ARMS.spec, 50_000), messages=True
-    ),
-    "bits that cost more": lambda: changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=3.0, failure=0.1)),
-    "bits that never fail": lambda: changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=0.5)),
-    "bits of negative cost": lambda: changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=-0.5)),
+    "shares of too many users": lambda: changed(algorithm("Dist-DP-SE").bind(ARMS.spec, 50_000), messages=True),
+    "bits that cost more": lambda: shuffled(3.0, 0.1),
+    "bits that never fail": lambda: shuffled(0.5, 0.0),
+    "bits of negative cost": lambda: shuffled(-0.5, 0.0),
     "steps beyond float32": lambda: changed(bound(), steps=bound().protocol.steps * 2.0**24),
     "no ring": lambda: changed(bound(), modulus=wide.of([1] * len(bound().users))),
     "a ring beyond its words": lambda: changed(bound(), modulus=wide.of([2**62] * len(bound().users))),

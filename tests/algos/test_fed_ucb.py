@@ -341,11 +341,10 @@ def test_policies_without_a_matrix_cannot_be_read_from():
         fb.simulate(fb.envs.gap(3, 4, 3), thompson(learns_in_batch=True), horizon=10, key=jax.random.key(0), n_seeds=1)
 
 
-def test_the_printed_trigger_adds_nothing_where_noise_moves_no_spectrum():
-    """M (rho_max - rho_min) = 0 for the UCB policy, whose regulariser does not change."""
-    bound = federated(LITTLE, schedule=S.LogDet(trigger="dp20")).bind(fb.envs.gap(3, 4, 3).spec, 100)
-    assert float(bound.shift) == 0
-    assert not bound.shifts
+def test_the_printed_trigger_needs_bounds_of_the_spectrum():
+    """M (rho_max - rho_min) is of `LogDetUCB` alone."""
+    with pytest.raises(ValueError, match="schedule must have trigger 'zc24' .*, got LogDet.threshold='M log T', tri"):
+        federated(LITTLE, schedule=S.LogDet(trigger="dp20")).bind(fb.envs.gap(3, 4, 3).spec, 100)
 
 
 CLAIMS = [

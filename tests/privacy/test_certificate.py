@@ -86,6 +86,22 @@ def test_fixed_contexts_are_not_covered():
     assert "rewards changed" in certificate(spec).adjacency
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ("fixed in advance", "seen by that user alone", "regret curves", "floating-point attacks")),
+        ({"learns_in_batch": True}, ("actions inside a batch, which use raw statistics",)),
+        ({"trust": "secagg"}, ("silos that drop out, collude with the server, or subtract their own share",)),
+        ({"trust": "shuffle_vector_sum"}, ("silos that show the server their own bits, or send none",)),
+        ({"schedule": fb.schedules.LogDet()}, ("when silos ask for synchronisations, and which of them",)),
+    ],
+)
+def test_what_is_not_covered_is_said(options, words):
+    found = certificate(**options).not_covered
+    for one in words:
+        assert any(one in sentence for sentence in found), (one, found)
+
+
 def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
     """What runs has at least the calibrated noise for vectors as long as the check lets through."""
     for epsilon in (0.1, 0.3, 1.0, 2.0, 7.0):

@@ -965,6 +965,27 @@ def test_environments_that_lie(world, lie):
     assert (result.status & Status.OUTSIDE_SPEC).all()
 
 
+def test_environment_that_denies_what_is_public(world):
+    """Whose contexts are said to be fixed has their rewards protected and no more, and the certificate says it."""
+    env = Lies(world=world, claims=dataclasses.replace(world.spec, fixed_contexts=True))
+    found = run(env, federated(schedule=2), horizon=2).certificate
+    assert "one user's rewards changed; contexts are fixed for each silo and public" in found.adjacency
+    assert "contexts, which are fixed and public" in found.not_covered
+
+
+def test_environment_that_denies_its_users():
+    """Who says that nobody returns may not tell users apart."""
+    world = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=3)
+    env = Lies(world=world, claims=dataclasses.replace(world.spec, n_users=0))
+    with pytest.raises(TypeError, match="no user: env.spec.n_users is 0"):
+        run(env, federated(schedule=2), horizon=2)
+
+
+def test_keys_whose_draws_are_somebody_elses(world):
+    with pytest.raises(ValueError, match="threefry2x32"):
+        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), n_seeds=1)
+
+
 def test_what_enters_a_statistic_is_bounded():
     admit = honest("tree").mechanism.admit
     x = jnp.array([[30.0, jnp.nan, jnp.inf, 0.6], [40.0, 0.0, 0.0, 0.8]])

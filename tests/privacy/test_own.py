@@ -183,7 +183,8 @@ def test_its_noise_has_the_law_that_is_certified(release, world, key):
     z = draws / std
     for column in z.reshape(4000, -1).T:
         assert stats.kstest(column, "norm").pvalue > 1e-5
-        assert stats.kstest(0.9 * column, "norm").pvalue < 1e-5
+        assert abs((column**2).mean() - 1) < 5 / np.sqrt(2000)
+        assert ((0.9 * column) ** 2).mean() - 1 < -5 / np.sqrt(2000)  # ten per cent less would be seen
     entries = np.corrcoef(z[:, 2].T)
     assert abs(entries - np.eye(3)).max() < 5 / np.sqrt(4000)
 
@@ -206,8 +207,8 @@ QUICK = [("secagg", "blt"), ("shuffle_vector_sum", "tree"), (Pairs, Prefixes)]
 
 
 def test_what_fits():
-    """Five of seven trust models take every release but those that silos decode; own classes fit wherever they can."""
-    assert len(FIT) == len(set(FIT)) == 4 * 7 - 3 + 3 + 7 - 1
+    """Of 7 releases: all under two trust models, all but prefixes under three, one under three."""
+    assert len(FIT) == len(set(FIT)) == 2 * 7 + 3 * 6 + 3
 
 
 @pytest.mark.parametrize(("model", "release"), FIT)
@@ -230,10 +231,13 @@ def test_the_policy_of_the_docs_runs(model, release, world):
 
 
 def test_the_policy_of_the_docs_is_the_one_that_ships(world):
-    mine, ours = (simulate(world, policy, release="blt") for policy in (from_the_docs("Thompson")(), fb.algos.Thompson()))
+    mine, ours = (
+        simulate(world, policy, release="blt") for policy in (from_the_docs("Thompson")(), fb.algos.Thompson())
+    )
     np.testing.assert_array_equal(mine.regret, ours.regret)
 
 
+@pytest.mark.slow
 def test_a_better_mechanism_makes_a_better_policy(world):
     """The noise reaches what is decided: with a budget that wants none, the regret is that without privacy."""
     policy = fb.algos.Thompson(regularization=2.0, scale=0.05)

@@ -105,7 +105,7 @@ def test_tight(adjacency):
         sensitivity = visits * math.sqrt(kappa * budget.matrix_sensitivity_sq)
         np.testing.assert_allclose(noise.epsilon_exact, 0.7, rtol=1e-6)
         assert noise.epsilon_exact == gaussian_epsilon(sensitivity / noise.sigma, 1e-3) <= 0.7
-        assert noise.guarantee(3).claim == "certified"
+        assert noise.guarantee(3, 3).claim == "certified"
         assert noise.std >= noise.sigma
         np.testing.assert_allclose(noise.std, noise.sigma, rtol=1e-4)
 
@@ -119,7 +119,7 @@ def test_what_is_asked_is_given():
         leaves = tuple(rng.integers(1, 2**18, rng.integers(1, 18)).tolist())
         noise = replant(fb.privacy.Budget(epsilon, delta, adjacency), leaves=leaves, visits=visits)
         assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
-        certificate = noise.guarantee(3)
+        certificate = noise.guarantee(3, 3)
         assert (certificate.claim, certificate.epsilon, certificate.delta) == ("certified", epsilon, delta)
 
 
@@ -144,7 +144,7 @@ def test_numbers_changed_by_hand(change):
         change = {"std": change["std"] * noise.std}
     broken = dataclasses.replace(noise, **change)
     assert is_sealed(broken)
-    certificate = broken.guarantee(3)
+    certificate = broken.guarantee(3, 3)
     assert certificate.claim == "none"
     sensitivity = np.max(broken.visits) * math.sqrt(broken.releases_per_user * BUDGET.matrix_sensitivity_sq)
     least = float(np.min(broken.std))
@@ -210,8 +210,8 @@ def test_theorem():
         np.testing.assert_allclose(noise.sigma**2, 64 * nu * math.log(200) / 4, rtol=1e-6)
         mu = math.sqrt(max(1, sum(map(int.bit_length, leaves)) - 1) * BUDGET.matrix_sensitivity_sq) / noise.sigma
         np.testing.assert_allclose(noise.epsilon_exact, gaussian_epsilon(mu, 0.01), rtol=1e-6)
-        assert (noise.guarantee(3).claim == "certified") == (noise.epsilon_exact <= 2.0)
-    many = replant(BUDGET, leaves=(1000,) * 300, method="theorem").guarantee(3)
+        assert (noise.guarantee(3, 3).claim == "certified") == (noise.epsilon_exact <= 2.0)
+    many = replant(BUDGET, leaves=(1000,) * 300, method="theorem").guarantee(3, 3)
     assert many.claim == "none"  # one tree's noise for three hundred
     assert "not 1" in many.reason
 

@@ -75,9 +75,9 @@ class FCLUB(ClusteringRecipe):
     Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: a phase that renews nothing
     shows a sum with the noise of a new tree, and the tree in use goes on; as printed its noise would no longer add up
     to that of one prefix. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected components, so that two local
-    clusters of one server, which are never compared, are in one global cluster if some cluster of another server is
-    near both. Definition 2's rho_min and rho_max are those of the uploads so far; Lemma 1 is not proved for that, as
-    the number of uploads depends on the data.
+    clusters of one server, which are never compared, are joined if one of another server is near both. Definition 2's
+    rho_min and rho_max are those of the uploads so far; Lemma 1 is not proved for that, as the number of uploads
+    depends on the data.
     """
 
     factors = ("alpha_1", "alpha_2")

@@ -19,6 +19,7 @@ from fedbandit_jax.algos.clusters.users import UserWidth
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, rows, struct
 from fedbandit_jax.interfaces import Report, Status
+from fedbandit_jax.privacy.replanted import Replanted
 
 RAW_CLUSTERS = Raw(
     claim="none",
@@ -116,8 +117,9 @@ class BoundFCLUB(Phases):
             return no_privacy("not a private algorithm: no noise is added")
         if not struct.is_sealed(self.noise):
             return no_privacy(f"nothing is known of the noise that {type(self.noise).__name__} draws")
-        n_trees = self.seats.n_users if RAW_CLUSTERS in self.raw else self.seats.n_servers
-        return self.noise.guarantee(n_trees).through(self.raw)
+        servers = self.seats.n_servers
+        trees = self.seats.n_users if RAW_CLUSTERS in self.raw else servers
+        return Replanted.guarantee(self.noise, servers, trees).through(self.raw)
 
     def _room(self, tree: Array, t: Array) -> Array:
         """How many uploads the trees in use may have made by now."""

@@ -180,7 +180,10 @@ class Phases(ClusteringAlgorithm):
         return linked, self.seats.everywhere(place)
 
     def _join(self, held: Held, live: Array) -> Array:
-        """Line 7: global clusters of local ones (N,); who is no local cluster is by itself."""
+        """Line 7: global clusters of local ones (N,); who is no local cluster is by itself.
+
+        DEVIATION liu2022 Alg. 2 l. 7: two of one server, which are not compared, are joined by one that is near both.
+        """
         n, own = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32)
         server = own // self.seats.per_server
         f, order = users.spread(held.count), jnp.argsort(~live)

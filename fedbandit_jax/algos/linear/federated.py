@@ -20,6 +20,7 @@ from fedbandit_jax.algos.linear.scheduled import (
     ScheduledLoop,
     adopt,
     best_arms,
+    first,
     policy_doors,
     proven,
 )
@@ -77,7 +78,7 @@ class BatchLoop(Algorithm):
     def init(self, key: Array, spec: Spec) -> ServerState:
         """W = 0, U = 0."""
         del key
-        return ServerState(self.mechanism.init(spec.dim), self.policy.start(spec.dim), jnp.int32(0))
+        return ServerState(self.mechanism.init(spec.dim), *first(self.policy, spec.dim))
 
     def download(self, state: ServerState, offered: Round) -> Any:
         """All agents share the server's belief; each gets a copy of its own to learn by inside the batch."""

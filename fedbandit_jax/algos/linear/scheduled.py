@@ -82,9 +82,20 @@ def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> C
 
 def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
     """A fresh belief where all its numbers are finite, the old one otherwise; and whether they are."""
-    finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(fresh) if jnp.issubdtype(x.dtype, jnp.floating)]
+    fresh = jax.tree.map(jnp.asarray, fresh)
+    (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
+    if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
+        raise TypeError(f"a policy's update must return a belief of the shapes of its start, {old}, got {fresh}")
+    finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
     return jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old), ok
+
+
+def first(policy: Policy, dim: int) -> tuple[Any, Array]:
+    """What a policy believes before the first release, zeros where that is not finite; and status bits."""
+    belief = jax.tree.map(jnp.asarray, policy.start(dim))
+    belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
+    return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
 
 
 class Tracked(NamedTuple):
@@ -178,12 +189,13 @@ class ScheduledLoop(Algorithm):
 
     def init(self, key: Array, spec: Spec) -> RoundState:
         """Nothing seen."""
+        belief, status = first(self.policy, spec.dim)
         nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
         return self._epoch(
             key,
             RoundState(
                 mechanism=self.mechanism.init(spec.dim),
-                belief=self.policy.start(spec.dim),
+                belief=belief,
                 pending=nothing,
                 settled=nothing,
                 own=None,
@@ -193,7 +205,7 @@ class ScheduledLoop(Algorithm):
                 asked=jnp.zeros(spec.n_agents, bool),
                 synced=jnp.int32(0),
                 since=jnp.int32(0),
-                status=jnp.int32(0),
+                status=status,
             ),
         )
 

@@ -77,11 +77,13 @@ class ArrivalProcess:
             index = self.algo.index(choices, t, state, user, contexts)
             if now.mask is not None:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
-            arm = ridge.first_argmax(index)
-            state, after = self.algo.serve(syncs, t, state, user, contexts[arm], answers.reward[arm])
-            wrong = outside[i, arm] | (arm >= len(index))
+            arm = ridge.first_argmax(index)  # none of them if an index is not a number
+            offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
+            reward = jnp.where(offers, answers.reward[arm], 0)
+            state, after = self.algo.serve(syncs, t, state, user, contexts[arm], reward)
             total = _add(_add(total, before), after)
-            total = total._replace(status=total.status | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0))
+            wrong = jnp.where(offers & ~outside[i, arm], 0, int(Status.OUTSIDE_SPEC))
+            total = total._replace(status=total.status | wrong)
             return state, gaps.at[i].set(answers.gap[arm]), total
 
         reports = jax.eval_shape(lambda: self._reports(syncs, state, offered))

@@ -76,14 +76,14 @@ class UserProcess:
         means = self.env.means(world)
         gaps = means.max() - means
         if self.algo.round_robin:
-            regret = jnp.where(plan.active, gaps, 0).sum(keepdims=True) / n_active
+            gap = jnp.where(plan.active, gaps, 0).sum(keepdims=True) / n_active
             rounds = jnp.where(whole, plan.users * n_active, rest)[None]
         else:
             rank = jnp.cumsum(plan.active) - 1
             served = jnp.minimum(rest // plan.users, n_active)  # arms whose users all come: no product that overflows
             some = jnp.where(rank == served, rest - served * plan.users, 0)
-            regret, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
-        return world, (played + rounds.sum(), learner), Metrics(regret, report, rounds)
+            gap, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
+        return world, (played + rounds.sum(), learner), Metrics(gap, report, rounds)
 
     def _collect(
         self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array

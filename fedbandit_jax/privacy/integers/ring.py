@@ -184,7 +184,7 @@ class Aggregation:
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """The same."""
+        """What is taken for granted of those who are trusted, and of all users."""
         return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
 
     def behind(self, noise: SumProof) -> SumProof:

@@ -144,6 +144,18 @@ def test_sums_of_discrete_gaussians(sigma, n_agents):
     assert discrete_gaussian_xi(sigma, 5000) >= 10 * np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum()
 
 
+@pytest.mark.parametrize(
+    ("agent", "n_agents", "entries", "delta"), [(0.8, 2, 5, 1e-5), (0.7, 10, 20, 1e-2), (1.0, 50, 200, 1e-3)]
+)
+def test_a_sum_costs_twice_its_distance_in_every_entry(agent, n_agents, entries, delta):
+    """Both neighbours may be e^xi off: by 2 D xi more than for one agent's noise of the same size, and a little."""
+    size = dict(sensitivity=1.0, sigma=agent * math.sqrt(n_agents), n_entries=entries, delta=delta)
+    one, many = (discrete_gaussian_epsilon(**size, n_agents=m) for m in (1, n_agents))
+    k = np.arange(1, n_agents)
+    xi = 10 * np.exp(-2 * (math.pi * agent) ** 2 * k / (k + 1)).sum()
+    assert 2 * entries * xi <= many - one <= 2.3 * entries * xi
+
+
 @pytest.mark.parametrize("tau", [0.4, 0.7, 1.0])
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 def test_smoothing(tau, offset):
