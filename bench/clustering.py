@@ -77,7 +77,7 @@ def algorithms() -> dict[str, fb.Algorithm]:
         fb.algos.FCLUB(BUDGET),
         fb.algos.homo_dc(),
     )
-    return {algo.name: algo for algo in made}
+    return {str(algo.name): algo for algo in made}
 
 
 class Bench:

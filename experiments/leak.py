@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from common import Size, save
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import brink, timing, transcript
@@ -31,7 +32,7 @@ ALGOS = {
 CASES = {name: timing(algo, name=name) for name, algo in ALGOS.items()}
 
 
-def norms(ax: plt.Axes, n_runs: int, key) -> None:
+def norms(ax: Axes, n_runs: int, key) -> None:
     """How often silos synchronise after round 1, by the norm of Alice's features."""
     squares = np.linspace(0, 1, 41)
     for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
@@ -43,7 +44,7 @@ def norms(ax: plt.Axes, n_runs: int, key) -> None:
     ax.set(xlabel="Alice's $||x||^2$", ylabel="P(synchronisation after round 1)", title="(a) Example 3.1")
 
 
-def bounds(ax: plt.Axes, sizes: list[int], key) -> None:
+def bounds(ax: Axes, sizes: list[int], key) -> None:
     """Lower bounds of epsilon from the rounds of synchronisation."""
     for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
         shown = [dataclasses.replace(case, delta=DELTA).run(key, n_runs=n).epsilon_lower for n in sizes]
@@ -53,7 +54,7 @@ def bounds(ax: plt.Axes, sizes: list[int], key) -> None:
     ax.set(xlabel="observations of Alice, and of Tracy", ylabel="ε shown", title=f"(b) schedule alone, δ = {DELTA:g}")
 
 
-def messages(ax: plt.Axes, n_runs: int, key) -> None:
+def messages(ax: Axes, n_runs: int, key) -> None:
     """x y of silo i, as silo j has it after round 1."""
     for i, (name, line) in enumerate({"FedUCB": "-", "fixed batch": ":"}.items()):
         case, env = CASES[name], fb.envs.script(*CASES[name].data)

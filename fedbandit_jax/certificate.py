@@ -91,7 +91,7 @@ class Certificate:
 
         A door that leaves "none" makes `epsilon_exact` infinite: what the noise alone would give stays in the reason.
         """
-        if not doors or self.claim == "none" and self.epsilon is None:
+        if not doors or (self.claim == "none" and self.epsilon is None):
             return self
         claim = min((self.claim, *(door.claim for door in doors)), key=CLAIMS.index)
         voided = [door for door in doors if door.claim == "none"]

@@ -310,7 +310,7 @@ def test_budgets_of_its_own_for_every_silo():
     for other, name in ((Budget(1.0, 0.2), "delta"), (Budget(1.0, 0.1, "add_remove"), "adjacency")):
         with pytest.raises(ValueError, match=f"budget must have one {name} for all silos, got"):
             fb.privacy.Mechanism([*budgets, other])
-    for wrong in ("central", "silo_local_matrix", "secagg"):
+    for wrong in ("central", "shuffle_amplified", "secagg"):
         with pytest.raises(ValueError, match=f"trust must be 'silo_local' when every silo has .*, got '{wrong}'"):
             fb.privacy.Mechanism(budgets, trust=wrong)
     with pytest.raises(ValueError, match="one budget for each of 4 silos, got 3"):
