@@ -31,8 +31,8 @@ class GaussianBelief(NamedTuple):
     def solve(cls, precision: Array, bias: Array) -> GaussianBelief:
         """Mean P^-1 b; not finite where P (d, d) is not positive definite.
 
-        >>> GaussianBelief.solve(2 * jnp.eye(2), jnp.ones(2)).mean.tolist()
-        [0.5, 0.5]
+        >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
+        [0.25, 0.25]
         """
         factor = jnp.linalg.cholesky(precision)
         half = lax.linalg.triangular_solve(factor, bias[:, None], left_side=True, lower=True)

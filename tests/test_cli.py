@@ -37,14 +37,14 @@ def files(folder):
 @pytest.mark.parametrize("words", [[], ["--seeds", "2", "--horizon", "100"], ["--env=digits"]])
 def test_simulate_alone_is_linear(words):
     command = parse(["simulate", *words])
-    assert type(command) is cli.Linear
+    assert type(command) is cli.LinearSimulation
     assert command == parse(["simulate", "linear", *words])
 
 
 def test_families_are_the_same_everywhere():
     assert [type(parse(["simulate", family])).__name__.lower() for family in FAMILIES] == list(FAMILIES)
     assert list(FAMILIES) == list(audits.FAMILIES)
-    assert choices(cli.Audit, "family") == {"all", *FAMILIES}
+    assert choices(cli.AuditCommand, "family") == {"all", *FAMILIES}
 
 
 def choices(command, flag):
@@ -57,19 +57,19 @@ def choices(command, flag):
 @pytest.mark.parametrize(
     ("command", "flag", "registry"),
     [
-        (cli.Calibrate, "release", privacy.RELEASES),
-        (cli.Calibrate, "trust", privacy.TRUST),
-        (cli.Calibrate, "adjacency", ADJACENCY),
-        (cli.Linear, "adjacency", ADJACENCY),
-        (cli.Linear, "env", ("sphere", "mslr", *fb.data.CLASSIFICATION)),
-        (cli.Linear, "rewards", ("auto", *LAWS)),
-        (cli.Schedules, "graph", networks.GRAPHS),
-        (cli.Schedules, "trigger", fb.schedules.TRIGGERS),
-        (cli.Schedules, "threshold", fb.schedules.THRESHOLDS),
-        (cli.Arms, "algorithms", fb.algos.ELIMINATION),
-        (cli.Arms, "instance", ARMS.INSTANCES),
-        (cli.Arms, "rewards", ARMS.LAWS),
-        (cli.Arms, "radius", ("theory", "exact")),
+        (cli.CalibrateCommand, "release", privacy.RELEASES),
+        (cli.CalibrateCommand, "trust", privacy.TRUST),
+        (cli.CalibrateCommand, "adjacency", ADJACENCY),
+        (cli.LinearSimulation, "adjacency", ADJACENCY),
+        (cli.LinearSimulation, "env", ("sphere", "mslr", *fb.data.CLASSIFICATION)),
+        (cli.LinearSimulation, "rewards", ("auto", *LAWS)),
+        (cli.SchedulesSimulation, "graph", networks.GRAPHS),
+        (cli.SchedulesSimulation, "trigger", fb.schedules.TRIGGERS),
+        (cli.SchedulesSimulation, "threshold", fb.schedules.THRESHOLDS),
+        (cli.ArmsSimulation, "algorithms", fb.algos.ELIMINATION),
+        (cli.ArmsSimulation, "instance", ARMS.INSTANCES),
+        (cli.ArmsSimulation, "rewards", ARMS.LAWS),
+        (cli.ArmsSimulation, "radius", ("theory", "exact")),
     ],
 )
 def test_help_lists_all_that_there_is(command, flag, registry):
@@ -316,7 +316,7 @@ def test_what_a_simulation_is_asked(swept, tmp_path, capsys):
     common = ["--out", str(tmp_path), "--seeds", "3", "--random-seed", "5"]
     assert main(["simulate", "arms", "--horizon", "700", "--epsilon", "1", "2", *common]) == 0
     _, algos, options = swept[0]
-    assert [algo.name for algo in algos] == list(cli.Arms.algorithms)
+    assert [algo.name for algo in algos] == list(cli.ArmsSimulation.algorithms)
     assert options["grid"] == {"epsilon": (1.0, 2.0)}
     assert (options["horizon"], options["n_seeds"], options["stride"]) == (700, 3, "log")
     assert int(fb_key_data(options["key"])[-1]) == 5
@@ -377,7 +377,7 @@ def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
 
 def test_sigterm_is_like_ctrl_c(tmp_path):
     code = "import time, fedbandit_jax.cli as cli\ndef wait(self): print('begun', flush=True); time.sleep(60)\n"
-    code += "cli.Linear.run = wait\ncli.entry()"
+    code += "cli.LinearSimulation.run = wait\ncli.entry()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "simulate"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -394,10 +394,10 @@ def test_sigterm_is_like_ctrl_c(tmp_path):
 
 def test_simulate(tmp_path, monkeypatch, capsys):
     """Interrupted, continued, repeated, shown; with two of the five algorithms."""
-    plan, add = cli.Linear.plan, recording.RoundRecord.add
+    comparison, add = cli.LinearSimulation.comparison, recording.RoundRecord.add
 
     def two(self):
-        made = plan(self)
+        made = comparison(self)
         return made._replace(algos=[made.algos[0], made.algos[2]])
 
     def interrupted(self, *arguments):
@@ -406,7 +406,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
         return add(self, *arguments)
 
     command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]
-    monkeypatch.setattr(cli.Linear, "plan", two)
+    monkeypatch.setattr(cli.LinearSimulation, "comparison", two)
     monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
     assert main(command) == 130
     assert "the same command continues" in capsys.readouterr().err

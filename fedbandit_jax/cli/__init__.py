@@ -12,14 +12,14 @@ import tyro
 
 import fedbandit_jax
 from fedbandit_jax.cli._run import Command
-from fedbandit_jax.cli.arms import Arms
-from fedbandit_jax.cli.audit import Audit
-from fedbandit_jax.cli.calibrate import Calibrate
-from fedbandit_jax.cli.clusters import Clusters
-from fedbandit_jax.cli.data import Data
-from fedbandit_jax.cli.linear import Linear
-from fedbandit_jax.cli.schedules import Schedules
-from fedbandit_jax.cli.show import Show
+from fedbandit_jax.cli.arms import ArmsSimulation
+from fedbandit_jax.cli.audit import AuditCommand
+from fedbandit_jax.cli.calibrate import CalibrateCommand
+from fedbandit_jax.cli.clusters import ClustersSimulation
+from fedbandit_jax.cli.data import DataCommand
+from fedbandit_jax.cli.linear import LinearSimulation
+from fedbandit_jax.cli.schedules import SchedulesSimulation
+from fedbandit_jax.cli.show import ShowCommand
 
 ABOUT = """Simulate differentially private federated bandits, with certificates you can trust.
 
@@ -40,8 +40,19 @@ For example:
   fedbandit simulate --env digits
   fedbandit simulate arms --epsilon 0.1 0.5 1
   fedbandit simulate schedules --help   the options of a family"""
-FAMILIES = {"linear": Linear, "schedules": Schedules, "arms": Arms, "clusters": Clusters}
-COMMANDS = {"simulate": (SIMULATE, FAMILIES), "calibrate": Calibrate, "audit": Audit, "show": Show, "data": Data}
+FAMILIES = {
+    "linear": LinearSimulation,
+    "schedules": SchedulesSimulation,
+    "arms": ArmsSimulation,
+    "clusters": ClustersSimulation,
+}
+COMMANDS = {
+    "simulate": (SIMULATE, FAMILIES),
+    "calibrate": CalibrateCommand,
+    "audit": AuditCommand,
+    "show": ShowCommand,
+    "data": DataCommand,
+}
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after SIGINT and SIGTERM
 
 

@@ -79,7 +79,7 @@ class Output:
 Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
 
 
-class Plan(NamedTuple):
+class Comparison(NamedTuple):
     """What a simulation compares."""
 
     world: Environment
@@ -94,7 +94,7 @@ class Plan(NamedTuple):
 
 
 class Simulation(Command):
-    """A simulation: the flags of a family make a `Plan`."""
+    """A simulation: the flags of a family make a `Comparison`."""
 
     resumes = "; the same command continues where it was"
     epsilon: tuple[float, ...]
@@ -103,7 +103,7 @@ class Simulation(Command):
     random_seed: int
     output: Output
 
-    def plan(self) -> Plan:
+    def comparison(self) -> Comparison:
         """What is compared. Everything that can be wrong is found here."""
         raise NotImplementedError
 
@@ -114,10 +114,10 @@ class Simulation(Command):
         validate.integer("horizon", self.horizon, at_least=1)
         validate.within("random_seed", self.random_seed, 0, 2**32 - 1)
         check_values("epsilon", self.epsilon)
-        plan = self.plan()
+        comparison = self.comparison()
         name = self.output.name
         if name is None:
-            name = self.digest(plan.name)
+            name = self.digest(comparison.name)
         elif name != Path(name).name or name.startswith("."):
             raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
         checkpoint = out / f".{name}.checkpoint"
@@ -127,29 +127,29 @@ class Simulation(Command):
             import fedbandit_jax as fb
 
             result = fb.sweep(
-                plan.world,
-                plan.algos,
-                grid={"epsilon": plan.epsilon} if plan.epsilon else {},
+                comparison.world,
+                comparison.algos,
+                grid={"epsilon": comparison.epsilon} if comparison.epsilon else {},
                 horizon=self.horizon,
                 key=jax.random.key(self.random_seed),
                 n_seeds=self.seeds,
-                stride=plan.stride,
+                stride=comparison.stride,
                 progress=True,
                 checkpoint=checkpoint,
                 throw=False,
             )
             report(result)
-            title = plan.title + budgets(plan.epsilon, plan.delta)
+            title = comparison.title + budgets(comparison.epsilon, comparison.delta)
             saved = result.save(out / name)
             pictures = {".png": fb.plotting.regret(result, title=title)}
-            if plan.gauge:
-                pictures[f"_{plan.gauge.lower().replace(' ', '_')}.png"] = fb.plotting.gauge(
-                    result, plan.gauge, title=title
+            if comparison.gauge:
+                pictures[f"_{comparison.gauge.lower().replace(' ', '_')}.png"] = fb.plotting.gauge(
+                    result, comparison.gauge, title=title
                 )
             drawn = [fb.plotting.save_png(figure, out / (name + end)) for end, figure in pictures.items()]
             for part in out.glob(f"{checkpoint.name}.*"):
                 part.unlink()
-        notes = f"\n{plan.notes}\n" if plan.notes else ""
+        notes = f"\n{comparison.notes}\n" if comparison.notes else ""
         print(f"{notes}\nwrote {saved}, {name}.json and {' and '.join(path.name for path in drawn)}")
         return 0
 

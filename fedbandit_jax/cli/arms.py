@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from fedbandit_jax.cli._run import Files, Output, Plan, Simulation, check_values
+from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
 Algorithm = Literal[
     "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
@@ -14,7 +14,7 @@ SCALED = ("Dist-RDP-SE", "Dist-CDP-SE")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arms(Simulation):
+class ArmsSimulation(Simulation):
     """Compare successive elimination of arms under pure, Renyi and concentrated DP, by who is trusted.
 
     Each of T users pulls one arm and sends its reward in [0, 1], rounded and noised to an integer modulo m (Chowdhury &
@@ -66,7 +66,7 @@ class Arms(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
-    def plan(self) -> Plan:
+    def comparison(self) -> Comparison:
         """One algorithm for each name."""
         import fedbandit_jax as fb
 
@@ -94,7 +94,7 @@ class Arms(Simulation):
             )
             algos.append(algo)
         which = f"{len(self.means)} given means" if self.means else f"{self.instance} instances"
-        return Plan(
+        return Comparison(
             world,
             algos,
             name="arms",

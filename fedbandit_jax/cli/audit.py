@@ -14,7 +14,7 @@ SHIPPED, CONTROLS = "shipped mechanisms", "controls"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Audit(Command):
+class AuditCommand(Command):
     """Try to refute the privacy claim of every shipped mechanism, by running it on neighbours that differ in one user.
 
     For each mechanism: a lower bound of epsilon that holds with the stated confidence, and whether equal randomness

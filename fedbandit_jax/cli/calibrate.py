@@ -18,7 +18,7 @@ ROW = "{:>8} {:>9} {:>11} {:>11} {:>11} {:>15}  {}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Calibrate(Command):
+class CalibrateCommand(Command):
     """Print how much noise each budget needs, by every way of finding it, and what that noise really gives.
 
     theorem: as printed in Zhou & Chowdhury (2024), Theorem 5.1 (Lemma F.2, Theorem 5.5 for shuffling). released: the

@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fedbandit_jax.cli._run import Files, Output, Plan, Simulation, check_values
+from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
 Algorithm = Literal["FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-Homo-DC", "Homo", "Homo-DC", "CLUB", "SCLUB", "LinUCB"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Clusters(Simulation):
+class ClustersSimulation(Simulation):
     """Compare clusterings of bandits: one user a round, on one of L servers, and who is alike must be found.
 
     FCLUB clusters users on their servers and merges clusters across servers (Liu et al. 2022); CLUB and SCLUB cluster
@@ -74,7 +74,7 @@ class Clusters(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
-    def plan(self) -> Plan:
+    def comparison(self) -> Comparison:
         """One algorithm for each name."""
         import fedbandit_jax as fb
 
@@ -110,7 +110,7 @@ class Clusters(Simulation):
             "SCLUB": fb.algos.SCLUB(**scale),
             "LinUCB": fb.algos.LinUCB(exploration=fb.algos.UCB(**scale)),
         }
-        return Plan(
+        return Comparison(
             world,
             [known[name] for name in self.algorithms],
             name="clusters",

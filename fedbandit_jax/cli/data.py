@@ -12,7 +12,7 @@ from fedbandit_jax.cli._run import Command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Data(Command):
+class DataCommand(Command):
     """Check your copy of a data set that cannot be redistributed; mslr is cached for fast loading.
 
     For example:

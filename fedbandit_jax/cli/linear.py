@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fedbandit_jax.cli._run import Adjacency, Files, Output, Plan, Simulation
+from fedbandit_jax.cli._run import Adjacency, Comparison, Files, Output, Simulation
 from fedbandit_jax.core import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Linear(Simulation):
+class LinearSimulation(Simulation):
     """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as certified.
 
     Five algorithms see the same users and the same reward noise: FedLinUCB without privacy; Private-FedLinUCB as
@@ -64,7 +64,7 @@ class Linear(Simulation):
     mslr: Path | None = None
     output: Files = dataclasses.field(default_factory=Output)
 
-    def plan(self) -> Plan:
+    def comparison(self) -> Comparison:
         """Five algorithms."""
         import fedbandit_jax as fb
 
@@ -81,7 +81,7 @@ class Linear(Simulation):
         printed = mechanism(budget, calibration="theorem")
         blt, secagg = mechanism(budget, release="blt"), mechanism(budget, release="blt", trust="secagg")
         late = horizon % batch
-        return Plan(
+        return Comparison(
             world,
             [
                 fb.algos.fed_lin_ucb(**common),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from fedbandit_jax.cli._run import Files, Output, Plan, Simulation
+from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation
 
 Graph = Literal["complete", "ring", "line", "star", "grid", "erdos_renyi", "hierarchical"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedules(Simulation):
+class SchedulesSimulation(Simulation):
     """Compare schedules of synchronisation on the instance of Dubey & Pentland (2020): adaptive or not, leaky or not.
 
     FedUCB synchronises when some agent has learned enough, which tells about its users: without noise, and
@@ -65,7 +65,7 @@ class Schedules(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
-    def plan(self) -> Plan:
+    def comparison(self) -> Comparison:
         """Four algorithms, and two more with a network."""
         import fedbandit_jax as fb
 
@@ -90,7 +90,7 @@ class Schedules(Simulation):
             network: dict[str, Any] = dict(graph=fb.networks.make(self.graph, self.agents), gamma=self.gamma)
             algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, exploration=exact))
             algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, exploration=noisy, privacy=budget))
-        return Plan(
+        return Comparison(
             world,
             algos,
             name="schedules",

@@ -11,7 +11,7 @@ from fedbandit_jax.cli._run import Command, report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Show(Command):
+class ShowCommand(Command):
     """Print the summary and the certificates of a saved result, and draw it again beside it.
 
     For example:
