@@ -1,0 +1,32 @@
+"""When to synchronise: every B rounds, ever more rarely, or when some agent has learned enough.
+
+A schedule is a recipe (hashable, on the host) that is bound to an environment and a horizon; what it binds to decides
+in every round. Letters: M agents, V the regularised Gram matrix that all agents share since the last synchronisation,
+V_i = V + U_i with U_i what agent i alone has seen since, g_i = log det V_i - log det V, D the threshold, Dt >= 1 the
+rounds since the last synchronisation.
+
+Privacy. `Every` and `Geometric` are fixed in advance and tell nothing. `LogDet` reads raw statistics: that agent i asks
+for a synchronisation in round t is a function of its users' data without noise, and no noise on what is then released
+can take that back (Zhou & Chowdhury 2024, Example 3.1). `PrivateLogDet` asks the same question by the sparse vector
+technique and pays for it. A bound schedule is handed no more than it says it `reads`: one of your own that reads
+nothing is certified, and one that reads anything goes through the door `LEAKS`.
+"""
+
+from fedbandit_jax.schedules.adaptive import THRESHOLDS as THRESHOLDS
+from fedbandit_jax.schedules.adaptive import TRIGGERS as TRIGGERS
+from fedbandit_jax.schedules.adaptive import UNITS as UNITS
+from fedbandit_jax.schedules.adaptive import BoundLogDet as BoundLogDet
+from fedbandit_jax.schedules.adaptive import BoundPrivateLogDet as BoundPrivateLogDet
+from fedbandit_jax.schedules.adaptive import LogDet as LogDet
+from fedbandit_jax.schedules.adaptive import PrivateLogDet as PrivateLogDet
+from fedbandit_jax.schedules.fixed import Every as Every
+from fedbandit_jax.schedules.fixed import Geometric as Geometric
+from fedbandit_jax.schedules.fixed import as_schedule as as_schedule
+from fedbandit_jax.schedules.schedule import LEAKS as LEAKS
+from fedbandit_jax.schedules.schedule import READS as READS
+from fedbandit_jax.schedules.schedule import BoundSchedule as BoundSchedule
+from fedbandit_jax.schedules.schedule import Schedule as Schedule
+from fedbandit_jax.schedules.schedule import Setting as Setting
+from fedbandit_jax.schedules.schedule import check as check
+from fedbandit_jax.schedules.schedule import doors as doors
+from fedbandit_jax.schedules.schedule import timing as timing
