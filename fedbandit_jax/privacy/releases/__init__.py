@@ -1,4 +1,7 @@
-"""Continual release of prefix sums: see `Release` for the mathematics, `RELEASES` for the mechanisms by name."""
+"""The releases by name: mechanisms that publish all prefix sums of a stream of batches.
+
+`Release` explains the mathematics, and `RELEASES` maps every name to its class.
+"""
 
 from collections.abc import Callable
 
@@ -23,19 +26,28 @@ RELEASES: dict[str, Callable[[int], Release]] = {
 
 
 def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
-    """The release of a name, or of a class of one's own, for S synchronisations.
+    """Returns the release of a name, or of a class of one's own, for S synchronisations.
 
-    What is not one of the package's own classes is turned into the matrices that it is, after checking them.
+    A release that is not of one of the package's own classes is checked and turned into its matrices (see `explicit`).
 
-    >>> for name in RELEASES:  # noise at equal privacy: largest prefix variance times squared sensitivity
-    ...     release = make(name, 400)
-    ...     print(f"{name:18} {release.prefix_variance().max() * release.sensitivity_sq():6.2f}")
-    tree                72.00
-    prefix_tree         72.00
-    honaker             43.21
-    sqrt_toeplitz        8.84
-    blt                  8.85
-    input_perturbation 400.00
+    Args:
+        release: a key of `RELEASES`, or a callable that makes a `Release` from S.
+        n_syncs: S, the number of synchronisations.
+
+    Raises:
+        TypeError: if the callable does not make a `Release`.
+        ValueError: if the name is unknown, S does not fit, or a release of one's own is not what it declares.
+
+    Example:
+        >>> for name in RELEASES:  # noise at equal privacy: largest prefix variance times squared sensitivity
+        ...     release = make(name, 400)
+        ...     print(f"{name:18} {release.prefix_variance().max() * release.sensitivity_sq():6.2f}")
+        tree                72.00
+        prefix_tree         72.00
+        honaker             43.21
+        sqrt_toeplitz        8.84
+        blt                  8.85
+        input_perturbation 400.00
     """
     made = find(release)(n_syncs)
     if not isinstance(made, Release):
@@ -46,10 +58,10 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
 
 
 def sends_prefixes(release: str | Callable[[int], Release]) -> bool:
-    """Do silos decode their own messages and send private prefix sums?"""
+    """Returns whether silos decode their own messages and send private prefix sums instead."""
     return bool(getattr(find(release), "prefix_at_silo", False))
 
 
 def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
-    """The release of a name, or a class of one's own as it is."""
+    """Returns the class of a name; a class of one's own is returned as it is. An unknown name raises a ValueError."""
     return release if callable(release) else RELEASES[validate.one_of("release", release, RELEASES)]

@@ -1,4 +1,8 @@
-"""Coefficients of buffered linear Toeplitz factors: C_kk = 1, C_{k+j, k} = sum_i omega_i theta_i^(j-1) for j >= 1."""
+"""Coefficients of buffered linear Toeplitz (BLT) factors.
+
+C is the lower triangular Toeplitz matrix with C_kk = 1 and C_{k+j, k} = sum_i omega_i theta_i^(j-1) for j >= 1. Every
+buffer i has a decay theta_i in (0, 1) and a weight omega_i > 0. S is the number of synchronisations.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-# S: (theta, omega) of `optimise(S, 3)`, so that common S give the same digits with every version of scipy.
+# Maps S to the (theta, omega) of `optimise(S, 3)`: a common S gives the same digits with every version of scipy.
 TABLE = {
     100: ((0.9926128, 0.9045852, 0.5199155), (0.113512, 0.175603, 0.209133)),
     400: ((0.9977048, 0.9606237, 0.6659565), (0.06517, 0.143685, 0.280411)),
@@ -20,16 +24,16 @@ TABLE = {
 
 
 def column(theta: np.ndarray, omega: np.ndarray, n: int) -> np.ndarray:
-    """First column of C, (n,): 1, sum omega, sum omega theta, sum omega theta^2, ..."""
+    """Returns the first column of C, (n,): 1, sum_i omega_i, sum_i omega_i theta_i, sum_i omega_i theta_i^2, ..."""
     powers = np.arange(n - 1)
     return np.concatenate([[1.0], sum(w * t**powers for t, w in zip(theta, omega))])
 
 
 def inverse(theta: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
+    """Returns (theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
 
-    The buffers of C^-1 move by diag(theta) - 1 omega^T, which is similar to the symmetric diag(theta) - r r^T with
-    r_i = sqrt(omega_i): theta_hat are its eigenvalues, omega_hat_i = (v_i . r)^2 for its unit eigenvectors v_i.
+    The buffers of C^-1 move by diag(theta) - 1 omega^T, which is similar to the symmetric diag(theta) - r r^T with r_i
+    = sqrt(omega_i). Its eigenvalues are theta_hat, and omega_hat_i = (v_i . r)^2 for its unit eigenvectors v_i.
     """
     root = np.sqrt(omega)
     values, vectors = np.linalg.eigh(np.diag(theta) - np.outer(root, root))
@@ -37,17 +41,17 @@ def inverse(theta: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _energy(weights: np.ndarray, decays: np.ndarray, n: int) -> float:
-    """sum_{k < n} (sum_i weights_i decays_i^k)^2 by geometric sums."""
+    """Computes sum_{k < n} (sum_i weights_i decays_i^k)^2 by geometric sums."""
     product = np.outer(decays, decays)
     one = product == 1
     return weights @ ((1 - product**n) / (1 - product + one) + n * one) @ weights
 
 
 def loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
-    """Largest prefix variance times squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
+    """Computes the largest prefix variance times the squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
 
-    c is the first column of C, r = cumsum(first column of C^-1) that of R: with a_i = omega_hat_i / (1 - theta_hat_i),
-    r_k = 1 - sum_i a_i + sum_i a_i theta_hat_i^k.
+    c is the first column of C, and r, the cumulative sum of the first column of C^-1, is that of the decoder R. With
+    a_i = omega_hat_i / (1 - theta_hat_i), r_k = 1 - sum_i a_i + sum_i a_i theta_hat_i^k.
     """
     decays, weights = inverse(theta, omega)
     a = weights / (1 - decays)
@@ -56,10 +60,11 @@ def loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
 
 
 def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
-    """(theta, omega) of least `loss` with 0 < theta < 1 and omega > 0.
+    """Finds the (theta, omega) of n_buffers buffers each that minimise `loss`, with 0 < theta < 1 and omega > 0.
 
-    Starts from the coefficients binom(2k, k) / 4^k = integral over q in (0, 1) of (1 - q)^k / (pi sqrt(q (1 - q))) of
-    the square root of A: cut at q = S^(-i/n), one buffer for every piece.
+    The search starts from the square root of A, the prefix-sum matrix, whose coefficients are binom(2k, k) / 4^k =
+    integral over q in (0, 1) of (1 - q)^k / (pi sqrt(q (1 - q))). The integral is cut at q = S^(-i/n), i = 0, ..., n =
+    n_buffers, and every piece gives one buffer.
     """
     cuts = max(n_syncs, 2.0) ** (-np.arange(2 * n_buffers + 1) / (2 * n_buffers))
     theta, omega = 1 - cuts[1::2], 2 / np.pi * -np.diff(np.sqrt(cuts[::2]))
@@ -75,7 +80,10 @@ def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache
 def coefficients(n_syncs: int, n_buffers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """theta decreasing and omega, from the table or optimised: float32 numbers, those that messages are made with."""
+    """Returns theta (decreasing) and omega, n_buffers numbers each, tabulated or optimised.
+
+    They are rounded to float32, because messages are made with float32 coefficients.
+    """
     tabulated = TABLE.get(n_syncs) if n_buffers == 3 else None
     theta, omega = tabulated or optimise(n_syncs, n_buffers)
     return tuple(float(np.float32(t)) for t in theta), tuple(float(np.float32(w)) for w in omega)

@@ -1,4 +1,7 @@
-"""A release given by its matrices: what becomes of a user's own `Release`, so that what is proved is what runs."""
+"""A release given by its matrices, into which every release of one's own is turned.
+
+What is proved about such a release is read from the matrices, and the run multiplies by the same matrices.
+"""
 
 from __future__ import annotations
 
@@ -16,70 +19,74 @@ from jax import Array
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases.release import Release
 
-MAX_SYNCS = 2048  # whose matrices are kept
-MAX_PARTS = 8192  # S P, parts of all messages
+MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
+MAX_PARTS = 8192  # most parts of all messages together, S P
 
 
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Explicit(Release):
-    """C (S, P, S) and R (S, S, P) as float32 matrices; states hold all batch sums, or all messages, so far.
+    """A release that keeps C, (S, P, S), and R, (S, S, P), as float32 matrices, for P parts of a message.
 
-    Whatever code they came from, the run multiplies by these matrices: it is linear, its sensitivity is the largest
-    column norm of this C, and its noise has the covariance of this R.
+    Its states hold all batch sums, or all messages, so far. Whatever code the matrices came from, the run multiplies by
+    them: it is linear, its sensitivity is at least the largest column norm of this C, and its noise has the covariance
+    of this R.
     """
 
-    of: str  # name of the class they came from
-    parts: int
-    c: bytes = dataclasses.field(repr=False)
-    r: bytes = dataclasses.field(repr=False)
-    factor: bytes = dataclasses.field(repr=False)  # (S, S) lower triangular L with L L' = R R'
+    of: str  # name of the class that the matrices came from
+    parts: int  # P, parts of one message
+    c: bytes = dataclasses.field(repr=False)  # (S, P, S) float32, the matrix C
+    r: bytes = dataclasses.field(repr=False)  # (S, S P) float32, the matrix R
+    factor: bytes = dataclasses.field(repr=False)  # (S, S) float32, lower triangular L with L L' = R R'
 
     @property
     def n_parts(self) -> int:
-        """P."""
+        """Returns P, the number of parts of one message."""
         return self.parts
 
     def live(self, k: Array) -> Array:
-        """Parts whose row of C is not 0."""
+        """Returns which parts are sent at synchronisation k, (P,) bool: those whose row of C is not 0."""
         return jnp.asarray((self._c != 0).any(2))[k - 1]
 
     def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """No batch sums yet, (S, *shape)."""
+        """Returns the batch sums before the first batch, all zero, (S, *shape)."""
         return jnp.zeros((self.n_syncs, *shape))
 
     def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
-        """Rows (k, p) of C."""
+        """Returns message k, (P, *shape), by rows (k, 1), ..., (k, P) of C, and the batch sums so far."""
         state = state.at[k - 1].set(gamma)
         return _weigh(jnp.asarray(self._c)[k - 1], state), state
 
     def init(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """No messages and no draws yet: (S P, *shape) and (S, *shape)."""
+        """Returns the messages, (S P, *shape), and the draws of `step`, (S, *shape), before the first; all are zero."""
         return jnp.zeros((self.n_syncs * self.parts, *shape)), jnp.zeros((self.n_syncs, *shape))
 
     def decode(self, state: tuple[Array, Array], k: Array, message: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Row k of R."""
+        """Returns prefix sum k by row k of R, and the messages so far."""
         messages, draws = state
         messages = jax.lax.dynamic_update_slice_in_dim(messages, message, (k - 1) * self.parts, 0)
         return _weigh(jnp.asarray(self._r)[k - 1][None], messages)[0], (messages, draws)
 
     def step(self, state: tuple[Array, Array], k: Array, z: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Row k of L: the joint law of all prefixes is that of R."""
+        """Returns the noise of prefix k by row k of L, which draws all prefixes in the joint law that R gives them."""
         messages, draws = state
         draws = draws.at[k - 1].set(z)
         return _weigh(jnp.asarray(self._factor)[k - 1][None], draws)[0], (messages, draws)
 
     def encoder(self) -> np.ndarray:
-        """One row for every part that is sent, float64."""
+        """Returns C as float64, with one row for every part that is sent."""
         rows = self._c.reshape(-1, self.n_syncs).astype(float)
         return rows[(rows != 0).any(1)]
 
     def sensitivity_sq(self) -> float:
-        """Of C, and of L^-1 A if that is more: the run may send messages, or add L's noise to the exact sums."""
+        """Returns the larger of the squared sensitivities of C and of L^-1 A, where A is the prefix-sum matrix.
+
+        Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
+        """
         return self._sensitivity_sq
 
     def prefix_variance(self) -> np.ndarray:
-        """Squared row norms of L."""
+        """Returns the noise variance of every prefix for noise of variance 1, (S,): the squared row norms of L."""
         return (self._factor.astype(float) ** 2).sum(1)
 
     @functools.cached_property
@@ -102,13 +109,19 @@ class Explicit(Release):
 
 
 def explicit(release: Release) -> Explicit:
-    """The matrices of a release of one's own, after checking what it declares against what it does, for all S.
+    """Checks for all S what a release of one's own declares against what it does, and returns its matrices.
 
-    Parts that are not live are not sent, whatever is in them.
+    Parts that are not live count as not sent, whatever `encode` puts into them.
+
+    Args:
+        release: a release with at most `MAX_SYNCS` synchronisations and `MAX_PARTS` parts in all.
+
+    Returns:
+        An `Explicit` release with the same matrices C and R.
 
     Raises:
-        ValueError: naming the method that is not linear, does not give the prefix sums, or declares another
-            sensitivity or noise than the matrices have.
+        ValueError: if the release is too long, or naming the method that is not linear, does not give the prefix sums,
+            or declares another sensitivity or noise than the matrices have.
     """
     name, n, parts = type(release).__name__, release.n_syncs, release.n_parts
     if n > MAX_SYNCS or n * parts > MAX_PARTS:
@@ -126,17 +139,19 @@ def explicit(release: Release) -> Explicit:
         )
     c = _matrix(release.encode_init, lambda s, k, x: release.encode(s, k, x[0]), inputs) * live[..., None]
     impulses = np.eye(n * parts).reshape(n, parts, n * parts)
-    r = _matrix(release.init, release.decode, impulses)  # (S, S P)
+    r = _matrix(release.init, release.decode, impulses)  # R, (S, S P)
     r = r * live.reshape(-1)
     probe = np.random.default_rng(0).standard_normal((n, 1, 3)) * np.array([1, 100, 1e-3])
     sent = _matrix(release.encode_init, lambda s, k, x: release.encode(s, k, x[0]), probe) * live[..., None]
     wanted = np.einsum("kpj,jx->kpx", c, probe[:, 0])
     if not np.allclose(sent, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max((0, 1))):
-        raise ValueError(f"{name}.encode must be linear in the batch sums, got another message for the same sums")
+        raise ValueError(
+            f"{name}.encode must be linear in the batch sums, got a message that is not C times random sums"
+        )
     product = r @ c.reshape(n * parts, n)
     if not np.allclose(product, np.tril(np.ones((n, n))), atol=1e-3):
         raise ValueError(
-            f"{name}.decode must return the sum of all batches from live messages without noise, got others"
+            f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
         )
     covariance = r @ r.T
     if type(release).step is not Release.step:
@@ -154,7 +169,7 @@ def explicit(release: Release) -> Explicit:
 
 
 def _matrix(init: Callable[..., Any], recurrence: Callable[..., Any], inputs: np.ndarray) -> np.ndarray:
-    """Outputs of a recurrence in float64, stacked over k = 1, ..., S, from inputs (S, parts, streams)."""
+    """Returns the float64 outputs of a recurrence for inputs (S, parts, streams), stacked over k = 1, ..., S."""
 
     def body(state, given):
         k, x = given
@@ -167,5 +182,5 @@ def _matrix(init: Callable[..., Any], recurrence: Callable[..., Any], inputs: np
 
 
 def _weigh(rows: Array, stacked: Array) -> Array:
-    """(P, S) times (S, *shape)."""
+    """Multiplies rows, (P, S), by stacked arrays, (S, *shape), to (P, *shape)."""
     return jnp.tensordot(rows, stacked, axes=1, precision="highest")

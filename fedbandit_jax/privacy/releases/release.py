@@ -1,4 +1,4 @@
-"""A continual release: two linear recurrences that multiply to the prefix sum."""
+"""The interface of a continual release: two linear recurrences whose product is the prefix sum."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from jax import Array
 
 from fedbandit_jax.core import validate
 
-MAX_MATERIALISED = 10_000
+MAX_MATERIALISED = 10_000  # most synchronisations S for which an (S, S) matrix is built
 
 
 @dataclasses.dataclass(frozen=True)
 class Release(abc.ABC):
-    """A factorisation A = R C of the (S, S) prefix-sum matrix, A_kj = 1 for j <= k.
+    """A factorisation A = R C of the (S, S) prefix-sum matrix, A_kj = 1 for j <= k and 0 otherwise.
 
-    For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2); the k-th private
-    prefix sum is row k of R (C gamma + z) = A gamma + R z. One user is in one batch, so all messages together move by
-    at most the largest column norm of C times the sensitivity of one batch sum, adaptive choices included.
+    For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2) on every entry.
+    (Who draws z, and who is trusted, is up to the trust model.) The k-th private prefix sum is row k of R (C gamma + z)
+    = A gamma + R z. One user is in one batch, so that all messages together move by at most the largest column norm of
+    C times the sensitivity of one batch sum, also if the batches depend on what was released before.
 
-    A subclass says how both factors act, entry by entry on arrays of any shape and linearly: `encode` is C, `decode`
-    is R. Sensitivity and variance follow from the matrices of these two; a subclass may know closed forms. Hashable:
-    a release is part of the compiled program.
+    A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape): `encode` is C
+    and `decode` is R. Sensitivity and variance follow from the matrices of these two, unless a subclass has closed
+    forms. Instances are hashable, because a release is part of the compiled program.
 
     Args:
         n_syncs: S, the number of synchronisations.
@@ -52,72 +53,93 @@ class Release(abc.ABC):
     n_syncs: int
 
     prefix_at_silo: ClassVar[bool] = False
-    """Does the silo decode its own messages and send the private prefix sum?"""
+    """Whether a silo decodes its own messages and sends private prefix sums instead of them."""
 
     def __post_init__(self):
         validate.integer("n_syncs", self.n_syncs, at_least=1)
 
     @property
     def n_parts(self) -> int:
-        """P, parts of one message, each with noise of its own."""
+        """Returns P, the number of parts of one message; each part has noise of its own."""
         return 1
 
     def live(self, k: Array) -> Array:
-        """Which parts are really sent at synchronisation k, (P,) bool."""
+        """Returns which parts are really sent at synchronisation k = 1, ..., S, (P,) bool."""
         return jnp.ones(self.n_parts, bool)
 
     @abc.abstractmethod
     def encode_init(self, shape: tuple[int, ...]) -> Any:
-        """What a silo remembers before its first message about arrays of this shape."""
+        """Returns the state of a silo before its first message about arrays of this shape."""
 
     @abc.abstractmethod
     def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
-        """Message k = 1, 2, ..., S without noise, (P, *shape), from batch sum k, and the next state."""
+        """Returns message k = 1, 2, ..., S without noise, (P, *shape), and the next state.
+
+        Args:
+            state: what `encode_init` or the previous call returned.
+            k: number of the synchronisation, () int32, counted from 1.
+            gamma: sum over batch k, (*shape).
+        """
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Any:
-        """What `decode`, and `step`, remember before the first message."""
+        """Returns the state of `decode`, and that of `step`, before the first message about arrays of this shape."""
 
     @abc.abstractmethod
     def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
-        """Prefix sum k from message k, and the next state. Parts that are not live do not count."""
+        """Returns prefix sum k, (*shape), from message k, (P, *shape), and the next state.
+
+        Parts of the message that are not live must not count.
+        """
 
     def step(self, state: Any, k: Array, z: Array) -> tuple[Array, Any]:
-        """Noise of prefix k from one fresh draw z of the array's shape, and the next state (`init` before the first).
+        """Returns the noise of prefix k, (*shape), from one fresh draw z, (*shape), and the next state.
 
-        The law is that of `decode` on messages of iid noise with the variance of z.
+        The state before the first call is that of `init`. The joint law of all prefixes must be that of `decode` on
+        messages of iid noise with the variance of z. With one part that is `decode` itself; with several, a subclass
+        must define it.
+
+        Raises:
+            NotImplementedError: if messages have several parts and the subclass does not define `step`.
         """
         if self.n_parts != 1:
             raise NotImplementedError(f"{type(self).__name__} sends {self.n_parts} parts at once and must define step")
         return self.decode(state, k, z[None])
 
     def encoder(self) -> np.ndarray:
-        """C, (messages, S): one row for every part that is sent, float64."""
+        """Returns C as a float64 matrix, (messages, S), with one row for every part that is sent."""
         rows = self._materialise(self.encode_init, self.encode)
         return rows[np.asarray(jax.vmap(self.live)(jnp.arange(1, self.n_syncs + 1)))]
 
     def sensitivity_sq(self) -> float:
-        """Largest squared column norm of C: by how much more than one batch sum all messages move, squared."""
+        """Computes the squared sensitivity, i.e. the largest squared column norm of C.
+
+        It is the squared l2 distance that all messages together move when one batch sum moves by 1; for trees, the
+        number kappa of nodes that contain one batch.
+        """
         return float((self.encoder() ** 2).sum(0).max())
 
     def touched(self) -> int:
-        """Largest number of messages that one batch enters."""
+        """Computes the largest number of messages (parts that are sent) that one batch enters."""
         return int(np.count_nonzero(self.encoder(), axis=0).max())
 
     def message_bound(self) -> float:
-        """Largest absolute row sum of C: no entry of a message is larger when those of batch sums are in [-1, 1]."""
+        """Computes the largest absolute row sum of C.
+
+        No entry of a message is larger if the entries of all batch sums are in [-1, 1].
+        """
         return float(np.abs(self.encoder()).sum(1).max())
 
     def prefix_variance(self) -> np.ndarray:
-        """Variance of the noise of every prefix for noise of variance 1: squared row norms of R, (S,)."""
+        """Computes the noise variance of every prefix for noise of variance 1, (S,): the squared row norms of R."""
         return (self._materialise(self.init, self.step) ** 2).sum(1)
 
     def largest_variance(self) -> float:
-        """Of all prefixes; the trees know it without listing them."""
+        """Computes the largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())
 
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> np.ndarray:
-        """Matrix of a linear recurrence in float64: its outputs when input k is unit vector k, stacked over k."""
+        """Returns the float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
         n = self.n_syncs
         if n > MAX_MATERIALISED:
             raise ValueError(

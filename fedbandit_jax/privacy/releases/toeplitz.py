@@ -1,4 +1,7 @@
-"""Factors that are the same at every synchronisation: C_kj = c_{k-j}, R_kj = r_{k-j}."""
+"""Releases whose factors are the same at every synchronisation: C_kj = c_{k-j} and R_kj = r_{k-j} for j <= k.
+
+C (S, S) makes the messages from the batch sums, and R (S, S) makes the prefix sums from the messages (see `Release`).
+"""
 
 from __future__ import annotations
 
@@ -14,58 +17,61 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases import blt
 from fedbandit_jax.privacy.releases.release import Release
 
-MAX_SYNCS = 10**7
+MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
 
 
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class InputPerturbation(Release):
-    """Every batch sum is released once and the server adds them up: C = I, so prefix k carries k noises."""
+    """The release that sends every batch sum once: C = I, and prefix k carries k noises."""
 
     def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
-        """Nothing to remember."""
+        """Returns an empty state, because the silo has nothing to remember."""
         return ()
 
     def encode(self, state: tuple[()], k: Array, gamma: Array) -> tuple[Array, tuple[()]]:
-        """The batch sum."""
+        """Returns the batch sum itself as the message, (1, *shape)."""
         return gamma[None], state
 
     def init(self, shape: tuple[int, ...]) -> Array:
-        """The empty sum."""
+        """Returns the empty sum, (*shape)."""
         return jnp.zeros(shape)
 
     def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
-        """The sum so far."""
+        """Returns the sum of all messages so far, twice: it is also the next state."""
         return state + message[0], state + message[0]
 
     def encoder(self) -> np.ndarray:
-        """I."""
+        """Returns C, which is the identity matrix, (S, S)."""
         return np.eye(self.n_syncs)
 
     def sensitivity_sq(self) -> float:
-        """1."""
+        """Returns the squared sensitivity, which is 1."""
         return 1.0
 
     def touched(self) -> int:
-        """1."""
+        """Returns 1, because every batch enters one message."""
         return 1
 
     def message_bound(self) -> float:
-        """1."""
+        """Returns 1, because a message is one batch sum."""
         return 1.0
 
     def prefix_variance(self) -> np.ndarray:
-        """k."""
+        """Returns the noise variance of every prefix, (S,): that of prefix k is k."""
         return np.arange(1.0, self.n_syncs + 1)
 
     def largest_variance(self) -> float:
-        """S."""
+        """Returns the noise variance of the last prefix, S."""
         return float(self.n_syncs)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Toeplitz(Release):
-    """Lower triangular Toeplitz factors: the first column of C has the largest norm, the last row of R."""
+    """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
+
+    The largest column norm of C is that of its first column, and the largest row norm of R that of its last row.
+    """
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,71 +79,71 @@ class _Toeplitz(Release):
 
     @abc.abstractmethod
     def column(self) -> np.ndarray:
-        """c, first column of C, (S,)."""
+        """Returns c, the first column of C, (S,)."""
 
     @abc.abstractmethod
     def response(self) -> np.ndarray:
-        """r, first column of R, (S,): what the first message's noise does to every prefix."""
+        """Returns r, the first column of R, (S,): the weight of the first message's noise in every prefix."""
 
     def encoder(self) -> np.ndarray:
-        """C_kj = c_{k-j}."""
+        """Returns C, (S, S), with C_kj = c_{k-j}."""
         return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
 
     def sensitivity_sq(self) -> float:
-        """sum_j c_j^2."""
+        """Computes the squared sensitivity, sum_j c_j^2."""
         return float((self.column() ** 2).sum())
 
     def touched(self) -> int:
-        """Entries of c that are not 0."""
+        """Returns how many entries of c are not 0, i.e. how many messages the first batch enters."""
         return int(np.count_nonzero(self.column()))
 
     def message_bound(self) -> float:
-        """sum_j |c_j|."""
+        """Computes the largest absolute row sum of C, sum_j |c_j|."""
         return float(np.abs(self.column()).sum())
 
     def prefix_variance(self) -> np.ndarray:
-        """sum_{j < k} r_j^2."""
+        """Computes the noise variance of every prefix, (S,): that of prefix k is sum_{j < k} r_j^2."""
         return np.cumsum(self.response() ** 2)
 
 
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class SqrtToeplitz(_Toeplitz):
-    """R = C = the square root of A: c_j = binom(2j, j) / 4^j.
+    """The release whose factors R = C are the square root of the prefix-sum matrix: c_j = binom(2j, j) / 4^j.
 
-    Nearly the least noise that any factorisation can give, and both states hold all S arrays, (S, *shape).
+    It has nearly the least noise of all factorisations, but both states hold all S arrays, (S, *shape).
 
     Reference: Fichtenberger, Henzinger & Upadhyay (2023); Henzinger, Upadhyay & Upadhyay (2023).
     """
 
     def column(self) -> np.ndarray:
-        """c_j = c_{j-1} (2j - 1) / 2j."""
+        """Computes c by the recurrence c_j = c_{j-1} (2j - 1) / 2j from c_0 = 1."""
         j = np.arange(1, self.n_syncs)
         return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
 
     def response(self) -> np.ndarray:
-        """R = C."""
+        """Returns c, because R = C."""
         return self.column()
 
     def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """No batches yet."""
+        """Returns the batch sums before the first batch, all zero, (S, *shape)."""
         return jnp.zeros((self.n_syncs, *shape))
 
     def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
-        """Row k of C gamma: sum_{j <= k} c_{k-j} gamma_j."""
+        """Returns message k, row k of C gamma = sum_{j <= k} c_{k-j} gamma_j, and the batch sums gamma so far."""
         message, state = self._row(state, k, gamma)
         return message[None], state
 
     def init(self, shape: tuple[int, ...]) -> Array:
-        """No messages yet."""
+        """Returns the messages before the first one, all zero, (S, *shape)."""
         return jnp.zeros((self.n_syncs, *shape))
 
     def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
-        """Row k of C m."""
+        """Returns prefix sum k, row k of R = C times the messages, and the messages so far."""
         return self._row(state, k, message[0])
 
     def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:
-        """Row k of C times the inputs so far, which gain a new one."""
+        """Stores input k among the inputs, (S, *shape), and returns row k of C times them, and the inputs."""
         inputs = inputs.at[k - 1].set(new)
         age = k - 1 - jnp.arange(self.n_syncs)
         weights = jnp.where(age >= 0, jnp.asarray(self.column())[age], 0)
@@ -147,19 +153,21 @@ class SqrtToeplitz(_Toeplitz):
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Blt(_Toeplitz):
-    """Buffered linear Toeplitz: c_j = sum_i omega_i theta_i^(j-1), whose inverse has the same form.
+    """The buffered linear Toeplitz (BLT) release: c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1) for j >= 1.
 
-    The silo keeps the buffers E_i, (n_buffers, *shape), the server buffers S_i and the prefix sum N, one array more:
+    The inverse of C has the same form. The silo keeps one buffer E_i for every i, (n_buffers, *shape) in all. The
+    server keeps as many buffers F_i, and the prefix sum, (*shape). From the batch sum gamma the silo makes the message
+    m, and from m with its noise the server recovers the batch sum g with noise:
 
         m = gamma + sum_i omega_i E_i,   E_i <- theta_i E_i + gamma
-        g = m - sum_i omega_i S_i,       S_i <- theta_i S_i + g,      N <- N + g
+        g = m - sum_i omega_i F_i,       F_i <- theta_i F_i + g,      prefix <- prefix + g
 
     theta and omega minimise the largest prefix variance times the squared sensitivity; with three buffers that is
     within 0.2 % of `SqrtToeplitz` at S = 400 and within 5 % at S = 65536.
 
     Args:
-        n_syncs: S.
-        n_buffers: degree of the rational generating function of c.
+        n_syncs: S, the number of synchronisations.
+        n_buffers: number of buffers, i.e. the degree of the rational generating function of c.
 
     Reference: McMahan, Xu & Zhang (2024); Dvijotham, McMahan, Pillutla, Steinke & Thakurta (2024).
     """
@@ -172,45 +180,45 @@ class Blt(_Toeplitz):
 
     @property
     def theta(self) -> np.ndarray:
-        """Decays of the buffers, in (0, 1), (n_buffers,)."""
+        """Returns the decays of the buffers, in (0, 1), (n_buffers,)."""
         return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[0])
 
     @property
     def omega(self) -> np.ndarray:
-        """Weights of the buffers, > 0, (n_buffers,)."""
+        """Returns the weights of the buffers, > 0, (n_buffers,)."""
         return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[1])
 
     def column(self) -> np.ndarray:
-        """1, then sum_i omega_i theta_i^(j-1)."""
+        """Returns c: 1, then sum_i omega_i theta_i^(j-1) for j = 1, ..., S - 1."""
         return blt.column(self.theta, self.omega, self.n_syncs)
 
     def response(self) -> np.ndarray:
-        """Prefix sums of the first column of C^-1."""
+        """Returns r, the cumulative sum of the first column of C^-1."""
         decays, weights = blt.inverse(self.theta, self.omega)
         return np.cumsum(blt.column(decays, -weights, self.n_syncs))
 
     def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """Empty buffers."""
+        """Returns the silo's buffers before the first batch, all zero, (n_buffers, *shape)."""
         return jnp.zeros((self.n_buffers, *shape))
 
     def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
-        """gamma + sum_i omega_i E_i."""
+        """Returns message k, gamma + sum_i omega_i E_i, and the silo's next buffers."""
         message = gamma + self._tail(state)
         return message[None], self._push(state, gamma)
 
     def init(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Empty buffers and the empty sum."""
+        """Returns the server's buffers, (n_buffers, *shape), and the empty prefix sum, (*shape)."""
         return jnp.zeros((self.n_buffers, *shape)), jnp.zeros(shape)
 
     def decode(self, state: tuple[Array, Array], k: Array, message: Array) -> tuple[Array, tuple[Array, Array]]:
-        """N + m - sum_i omega_i S_i."""
+        """Returns prefix sum k, the last one plus m - sum_i omega_i F_i, and the server's next state."""
         buffers, prefix = state
         gamma = message[0] - self._tail(buffers)
         return prefix + gamma, (self._push(buffers, gamma), prefix + gamma)
 
     def _tail(self, buffers: Array) -> Array:
-        # Written out: accelerators round matrix products, and jaxlib 0.10.2 on two CPU cores reads memory that nobody
-        # wrote when the silos' and the server's buffers are reduced in one program.
+        # The sum is written out because accelerators round matrix products, and because jaxlib 0.10.2 on two CPU cores
+        # reads uninitialised memory when the silos' and the server's buffers are reduced in one program.
         return sum(
             (weight * buffer for weight, buffer in zip(self.omega.astype(np.float32), buffers)), start=jnp.zeros(())
         )

@@ -1,4 +1,7 @@
-"""Trust models by name: who adds the noise, how much a budget needs, and what it proves. See `Trust`."""
+"""The trust models by name: who adds the noise, how much of it a budget needs, and what it proves.
+
+`TRUST` maps every name to its class, and `Trust` documents the interface.
+"""
 
 from collections.abc import Callable
 
@@ -29,18 +32,27 @@ TRUST: dict[str, type[Trust]] = {
 
 
 def find(trust: str | type[Trust]) -> type[Trust]:
-    """The trust model of a name, or a class of one's own as it is."""
+    """Returns the trust model of a name; a class of one's own is returned as it is. Other values raise a ValueError."""
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 
 def check(trust: str | type[Trust], release: str | Callable[[int], releases.Release], method: str) -> None:
-    """Do a trust model, a release and a calibration go together?
+    """Raises an error if a trust model, a release and a calibration do not go together.
 
-    >>> check("secagg", "prefix_tree", "tight")
-    Traceback (most recent call last):
-    ValueError: release 'prefix_tree' has silos send private prefix sums: trust must be 'silo_local' or \
+    Args:
+        trust: a key of `TRUST`, or a `Trust` class.
+        release: a key of `fb.privacy.RELEASES`, or a callable that makes a `Release`.
+        method: a calibration, one of `METHODS`.
+
+    Raises:
+        ValueError: naming the argument that does not fit, and its value.
+
+    Example:
+        >>> check("secagg", "prefix_tree", "tight")
+        Traceback (most recent call last):
+        ValueError: release 'prefix_tree' has silos send private prefix sums: trust must be 'silo_local' or \
 'silo_local_matrix', got 'secagg'
     """
     model = find(trust)
@@ -62,7 +74,7 @@ def check(trust: str | type[Trust], release: str | Callable[[int], releases.Rele
 
 
 def check_schedule(trust: str | type[Trust]) -> None:
-    """May batches end whenever a schedule says?
+    """Raises a ValueError if the proof of a trust model needs batches of one size, fixed in advance.
 
     >>> check_schedule("secagg")
     Traceback (most recent call last):

@@ -1,4 +1,9 @@
-"""Trust models whose noise is Gaussian: of every silo, of the server, or of every user."""
+"""Trust models whose noise is Gaussian: added by every silo, by the server, or by every user.
+
+All protect one user of one silo, who comes at most `visits` times, under the adjacency of the budget. She moves all
+messages together by at most `Ask.sensitivity` in joint l2 norm (`Ask.matrix_sensitivity` for `SiloLocalMatrix`).
+"Exact" proofs are tight for Gaussian noise and include adaptivity and composition over all messages.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +27,10 @@ from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussi
 class GaussianTrust(Trust):
     """Independent Gaussians of standard deviation `std`, of which `sources` are in the sum over silos.
 
-    To make a trust model of your own, subclass it, decorate with `@fb.pytree`, say who adds the noise in `sentence`,
-    `whose` and `assumes`, and define `n_sources`. What is bound are its numbers and words (`Numbers`), so that the
-    noise is drawn and the proof made here. Nothing is certified of one that draws or proves by code of its own.
+    To make a trust model of your own, subclass it, decorate the class with `@fb.pytree`, say who adds the noise in
+    `sentence`, `whose` and `assumes`, and define `n_sources`. Only its numbers and words are bound (as `Numbers`): the
+    noise is drawn and the proof is made by the code here. Nothing is certified of a class that draws or proves by code
+    of its own.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -44,38 +50,38 @@ class GaussianTrust(Trust):
     assumes = ()
     any_schedule = True
 
-    std: struct.Number
-    sources: struct.Number = 1  # float, how many independent noises are in the sum over silos
+    std: struct.Number  # standard deviation of one source
+    sources: struct.Number = 1  # how many independent noises are in the sum over silos, a float
 
     @classmethod
     def n_sources(cls, ask: Ask) -> int:
-        """How many independent noises are in the sum over silos."""
+        """Returns how many independent noises are in the sum over silos; `ask` has the sizes M, B and d."""
         del ask
         return 1
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> GaussianTrust:
-        """sigma of one source."""
+        """Returns the model in which every source by itself has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)), sources=np.float32(cls.n_sources(ask)))
 
     def proof(self, ask: Ask) -> Proof:
-        """Exact, from one source, and from all of them if that is less."""
+        """Proves the exact guarantee of one source, or of a fraction of one if `sources` is below 1."""
         std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
         return gaussian_proof(ask, std, ask.sensitivity, self.assumes)
 
     def noise(self, key: Array, size: int) -> Array:
-        """Independent Gaussians add up to one."""
+        """Draws one Gaussian, (D,), in place of the sum of all sources."""
         return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * jax.random.normal(key, (size,))
 
     def sum_std(self) -> float:
-        """Of all sources."""
+        """Computes the standard deviation of the sum of all sources."""
         return float(self.std) * float(self.sources) ** 0.5
 
 
 @struct.sealed
 @struct.pytree
 class Numbers(GaussianTrust):
-    """What a Gaussian trust model of one's own is bound as: its two numbers, and the words that describe it."""
+    """A Gaussian trust model of one's own as it is bound: its two numbers, and the words that describe it."""
 
     sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
     whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -83,7 +89,13 @@ class Numbers(GaussianTrust):
 
 
 def numbers(model: Trust) -> Trust:
-    """A trust model of one's own as its `Numbers`; as it is where it is the package's, or has code of its own."""
+    """Returns a trust model of one's own as its `Numbers`.
+
+    A model of the package, or one that draws or proves by code of its own, is returned as it is.
+
+    Raises:
+        ValueError: if it does not have one standard deviation and at least one source.
+    """
     if struct.is_sealed(model) or own_code(model):
         return model
     assert isinstance(model, GaussianTrust)
@@ -102,7 +114,10 @@ def numbers(model: Trust) -> Trust:
 
 
 def own_code(model: Trust) -> str:
-    """By which code of its own a trust model draws or proves, so that nothing is proved of it; or nothing."""
+    """Returns why nothing is proved of a trust model with code of its own, naming that code.
+
+    The result is empty for a model that draws and proves by the code of `GaussianTrust`.
+    """
     own = type(model)
     made = [name for name in dir(Trust) if callable(getattr(Trust, name)) and name[0] != "_" and name != "calibrate"]
     changed = [name for name in made if getattr(own, name, None) is not getattr(GaussianTrust, name)]
@@ -113,7 +128,10 @@ def own_code(model: Trust) -> str:
 @struct.sealed
 @struct.pytree
 class SiloLocal(Trust):
-    """Each silo adds N(0, std_i^2) to its own messages; nobody else is trusted (Theorem 5.1)."""
+    """Silo-local noise: each silo adds N(0, std_i^2) to its own messages; nobody else is trusted (Theorem 5.1).
+
+    Each user trusts her silo, which sees her raw statistics. The server and the other silos see every noisy message.
+    """
 
     sentence = "silo-local: each silo adds its own noise, server and other silos are not trusted"
     whose = "of a silo's message"
@@ -122,51 +140,51 @@ class SiloLocal(Trust):
     prefixes = True
     per_silo = True
 
-    std: Any  # (M,)
+    std: Any  # (M,) standard deviation of every silo's noise
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocal:
-        """sigma_0 of one silo."""
+        """Returns the model in which every silo has the standard deviation sigma_0 that the budget needs."""
         return cls(std=np.full(ask.n_agents, noise_std(gaussian_sigma(ask, method))))
 
     def proof(self, ask: Ask) -> Proof:
-        """Exact, of the silo with the least noise."""
+        """Proves the exact guarantee of the silo with the least noise."""
         return gaussian_proof(ask, float(np.min(self.std)), ask.sensitivity)
 
     def sigma_of_silo(self) -> float:
-        """Of the silo with the most noise."""
+        """Returns sigma, in units of x y and x x', of the silo with the most noise."""
         return float(np.max(self.std)) / MAX_NORM**2
 
     def silo(self, i: int, n: int) -> SiloLocal:
-        """Its own standard deviation."""
+        """Returns the model of silo i alone if every silo has its own budget, or else this model."""
         return self if n == 1 else dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     def misfit(self, ask: Ask) -> str:
-        """One standard deviation for every silo."""
+        """Returns an error text unless there is one standard deviation for every silo."""
         return "" if np.shape(self.std) == (ask.n_agents,) else f"{np.shape(self.std)} noises for {ask.n_agents} silos"
 
     def noise(self, key: Array, size: int) -> Array:
-        """M independent Gaussians add up to one."""
+        """Draws one Gaussian, (D,), in place of the sum of the M silos' Gaussians."""
         return jnp.linalg.norm(self.std) * jax.random.normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Algorithm 2, line 9."""
+        """Adds the silo's noise to its message, (P, D): Algorithm 2, line 9."""
         del k
         return message + jnp.asarray(self.std)[silo] * jax.random.normal(key, message.shape)
 
     def sum_std(self) -> float:
-        """Root of the sum of squares."""
+        """Computes the standard deviation of the sum over silos, i.e. the root of the sum of the variances."""
         return float(np.linalg.norm(np.asarray(self.std, float)))
 
 
 @struct.sealed
 @struct.pytree
 class SiloLocalMatrix(SiloLocal):
-    """Each silo adds (N + N') / sqrt 2, N iid N(0, std_i^2), to the joint matrix of [x y]'[x y], whose y^2 nobody
-    sends.
+    """Silo-local noise (N + N') / sqrt 2, N iid N(0, std_i^2), on the joint matrix [x y]'[x y] of each silo's messages.
 
-    On packed entries (see `statistic`): std on the bias, sqrt 2 std on all of the covariance. The printed sigma_N is
-    16 m (L^2 + 1)^2 ln(2/delta)^2 / epsilon^2 with L = 1.
+    Nobody sends the entry y^2. Trust is as in `SiloLocal`. On packed entries (see `statistic`) the standard deviation
+    is std_i on the bias and sqrt 2 std_i on all of the covariance. The printed variance of N is 16 m (L^2 + 1)^2
+    ln(2/delta)^2 / epsilon^2, with tree depth m = 1 + ceil(log2 S) and norm bound L = 1.
 
     Reference: PRIVATIZER, Algorithm 2 of Dubey & Pentland (2020), lines 5-6.
     """
@@ -181,7 +199,7 @@ class SiloLocalMatrix(SiloLocal):
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocalMatrix:
-        """sigma_N of one silo."""
+        """Returns the model in which the N of every silo has the calibrated, or the printed, standard deviation."""
         sigma = ask.matrix_sensitivity / ask.mu
         if method == "theorem":
             m = 1 + math.ceil(math.log2(ask.release.n_syncs))
@@ -189,67 +207,75 @@ class SiloLocalMatrix(SiloLocal):
         return cls(std=np.full(ask.n_agents, noise_std(sigma)))
 
     def proof(self, ask: Ask) -> Proof:
-        """Exact, of the silo with the least noise."""
+        """Proves the exact guarantee of the silo with the least noise."""
         return gaussian_proof(ask, float(np.min(self.std)), ask.matrix_sensitivity)
 
     def noise(self, key: Array, size: int) -> Array:
-        """M independent Gaussians add up to one."""
+        """Draws one Gaussian, (D,), in place of the sum of the M silos' Gaussians."""
         return SiloLocal.noise(self, key, size) * matrix_weights(size)
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Of one silo."""
+        """Adds the silo's noise to its message, (P, D)."""
         noise = SiloLocal.randomize(self, key, silo, k, jnp.zeros_like(message))
         return message + noise * matrix_weights(message.shape[-1])
 
     def sum_std(self) -> float:
-        """Of the diagonal, the largest."""
+        """Computes the largest standard deviation in the sum over silos, which is that on the diagonal."""
         return math.sqrt(2) * SiloLocal.sum_std(self)
 
 
 @struct.sealed
 @struct.pytree
 class Central(Trust):
-    """The server is trusted with the silos' sums and adds N(0, std^2) once (Shariff & Sheffet 2018)."""
+    """Central noise: the server is trusted with the silos' exact sums, and adds N(0, std^2) once.
+
+    Those who are not trusted see what the server releases, and nothing else.
+
+    Reference: Shariff & Sheffet (2018).
+    """
 
     sentence = "central: the server is trusted with every silo's sums and adds the noise"
     whose = "of the sum over silos"
     any_schedule = True
     shows_sum = True
 
-    std: struct.Number
+    std: struct.Number  # standard deviation of the server's noise
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Central:
-        """sigma of the server."""
+        """Returns the model in which the server has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)))
 
     def proof(self, ask: Ask) -> Proof:
-        """Exact."""
+        """Proves the exact guarantee of the server's noise."""
         return gaussian_proof(ask, float(self.std), ask.sensitivity)
 
     def noise(self, key: Array, size: int) -> Array:
-        """One Gaussian."""
+        """Draws the server's noise, (D,)."""
         return self.std * jax.random.normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Nothing is hidden from the server."""
+        """Returns the message as it is, (P, D), because the server is trusted with it."""
         del key, silo, k
         return message
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The noisy sum."""
+        """Returns the sum over silos with the server's noise, (P, D)."""
         del k
         return shown.sum(0) + self.std * jax.random.normal(key, shown.shape[1:])
 
     def sum_std(self) -> float:
-        """The server's."""
+        """Returns the standard deviation of the server's noise."""
         return float(self.std)
 
 
 @struct.sealed
 @struct.pytree
 class Local(Trust):
-    """Every user adds N(0, std^2) to her own statistics; not even her silo is trusted (Zheng et al. 2020)."""
+    """Local noise: every user adds N(0, std^2) to her own statistics; not even her silo is trusted (Zheng et al. 2020).
+
+    Her silo, which adds up the reports of its B users, and everybody else may see her noisy report.
+    """
 
     sentence = (
         "local: each user chooses her arm herself, from what the server publishes, and adds noise to her own "
@@ -261,42 +287,42 @@ class Local(Trust):
     needs = ("n_agents", "batch")
     hides_users = True
 
-    std: struct.Number
-    batch: int = struct.static()
-    n_agents: int = struct.static()
+    std: struct.Number  # standard deviation of every user's noise
+    batch: int = struct.static()  # B, users of one silo in a batch
+    n_agents: int = struct.static()  # M, silos
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Local:
-        """sigma of every user."""
+        """Returns the model in which every user has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)), batch=ask.batch, n_agents=ask.n_agents)
 
     def proof(self, ask: Ask) -> Proof:
-        """Exact."""
+        """Proves the exact guarantee of one user's report."""
         return gaussian_proof(ask, float(self.std), ask.sensitivity)
 
     def misfit(self, ask: Ask) -> str:
-        """As many users."""
+        """Returns an error text unless there are as many silos, and users in a batch, as at the calibration."""
         return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
 
     def noise(self, key: Array, size: int) -> Array:
-        """M B independent Gaussians add up to one."""
+        """Draws one Gaussian, (D,), in place of the sum of the M B users' Gaussians."""
         return self.std * np.sqrt(self.n_agents * self.batch) * jax.random.normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """The silo adds up what its B users sent."""
+        """Adds the noise of the silo's B users to its message, (P, D), as if it had added up their reports."""
         del silo, k
         return message + self.std * jax.random.normal(key, (self.batch, *message.shape)).sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Every user sends."""
+        """Counts the reports of all users, B times as many as messages, of 32 bits."""
         del k, size
         return numbers * self.batch, 32
 
     def sum_std(self) -> float:
-        """Of all users of a batch."""
+        """Computes the standard deviation of the sum over all users of a batch."""
         return float(self.std) * (self.n_agents * self.batch) ** 0.5
 
 
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """What is wrong with the sizes that a noise was calibrated for, or nothing."""
+    """Returns what is wrong with the sizes that a noise was calibrated for, or an empty string if nothing is."""
     return "" if has == wanted else f"its noise is for sizes {has}, and is used with {wanted}"

@@ -1,11 +1,11 @@
-"""What a trust model is: who adds which noise to a release, how much a budget needs, and what it proves.
+"""The interface of a trust model: who adds which noise to a release, how much a budget needs, and what it proves.
 
-At synchronisation k = 1..S every silo holds a message (P, D): the P parts of its release (see `releases`), each a sum
-of its users' packed statistics (see `statistic`). A protocol P = (R, S, A) sends it to the server: R randomises it at
-the silo; S is the third party between silos and server: nobody, a shuffler, or a secure aggregator; A is the server's
-estimate of the sum over silos. All a simulation needs, unless somebody looks at the messages, is the law of
-A(S(R(messages))) given that sum: `noise` where noise is added to real numbers, `noisy_sum` where both are integers
-(`on_grid`).
+At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`), each a
+sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol, P = (R, S, A) in the
+paper, carries it to the server in three steps. The randomiser R (`randomize`) works at the silo. The third party S
+(`third_party`) is nobody, a shuffler, or a secure aggregator. The analyser A (`analyze`) is the server's estimate of
+the sum over silos. Unless somebody looks at the messages, a simulation needs only the law of A(S(R(messages))) given
+that sum: `noise` where noise is added to real numbers, `noisy_sum` where messages and noise are integers (`on_grid`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).
@@ -25,20 +25,22 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.releases import Release
 
-METHODS = ("tight", "theorem", "released")
+METHODS = ("tight", "theorem", "released")  # calibrations, see `Trust.calibrate`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What a trust model is used for: the budget, and everything that decides how far one user moves the messages.
+    """What a trust model is used for: the budget, and what decides how far one user moves the messages.
+
+    The privacy unit is one user, who comes to one silo at most r times. Distances are joint l2 norms of all messages.
 
     Attributes:
         budget: epsilon, delta and adjacency.
-        release: C and R, for S synchronisations.
+        release: the factors C and R of the prefix sums, for S synchronisations.
         visits: r, how often one user may come to her silo.
-        n_agents: M.
+        n_agents: M, the number of silos.
         batch: B, users of one silo in a batch; 1 where the proof does not depend on it.
-        dim: d.
+        dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
     """
 
@@ -52,131 +54,150 @@ class Ask:
 
     @property
     def sensitivity(self) -> float:
-        """r sqrt(kappa) Delta_J: how far one user moves all messages together."""
+        """Computes how far one user moves all messages together: r sqrt(kappa) Delta_J.
+
+        kappa is the squared sensitivity of the release, and Delta_J the joint sensitivity of one (x y, x x').
+        """
         return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.joint_sensitivity_sq)
 
     @property
     def matrix_sensitivity(self) -> float:
-        """The same for noise on the joint matrix."""
+        """Computes the same distance in the norm that belongs to noise on the joint matrix of (x, y)."""
         return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.matrix_sensitivity_sq)
 
     @property
     def points(self) -> list[int]:
-        """Users of one silo in a tree node of level 0, 1, ..."""
+        """Returns how many users of one silo are in a tree node of level 0, 1, ...: B, 2B, ..."""
         return [self.batch << level for level in range(round(self.release.sensitivity_sq()))]
 
     @property
     def mu(self) -> float:
-        """Of the Gaussian noise that the budget allows beside the schedule."""
+        """Computes the mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule."""
         return gaussian_mu(self.budget.epsilon, self.budget.delta, self.pure)
 
 
 class Proof(NamedTuple):
-    """What the noise of a bound trust model proves, read from its own numbers."""
+    """What the noise of a bound trust model proves, computed from the numbers that the model draws with."""
 
-    sigma: float  # standard deviation of every entry of the noise, in units of x y and x x', see `Trust.whose`
-    epsilon: float  # the smallest that is proved at the budget's delta, the schedule's share included
-    accountant: str
-    mu: float | None = None  # of a Gaussian mechanism that is exactly this one
-    assumes: tuple[str, ...] = ()  # of others, beside what no trust model covers
+    sigma: float  # standard deviation of every entry of the noise of whom `Trust.whose` says, in units of x y and x x'
+    epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
+    accountant: str  # the method of proof
+    mu: float | None = None  # mu of its Gaussian differential privacy, if it is exactly a Gaussian mechanism
+    assumes: tuple[str, ...] = ()  # what the proof assumes of others, beside what no trust model covers
 
 
 T = TypeVar("T", bound="Trust")
 
 
 class Trust:
-    """A trust model. Subclass `GaussianTrust` for one of your own.
+    """The interface of a trust model. Subclass `GaussianTrust` for one of your own.
 
     The class says what the model is; an object of it is bound: it draws the noise and proves what that noise gives.
     """
 
     sentence: ClassVar[str] = "a trust model of the user's own"
-    """Who adds the noise, and who is not trusted."""
+    """A sentence for certificates that says who adds the noise, and who is not trusted."""
     whose: ClassVar[str] = "of a message"
-    """Whose noise `Proof.sigma` is."""
+    """Whose noise `Proof.sigma` describes."""
     releases: ClassVar[tuple[type[Release], ...] | None] = None
-    """Releases that the proof covers; None: all."""
+    """The release classes that the proof covers, or None if it covers all."""
     why: ClassVar[str] = ""
-    """Why others are refused."""
+    """Why other releases are refused, for error messages."""
     methods: ClassVar[tuple[str, ...]] = ("tight",)
-    """Calibrations that it has."""
+    """The calibrations that the model has."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Sizes that its noise depends on: "n_agents", "batch", "dim"."""
+    """The sizes that the noise depends on, out of "n_agents", "batch" and "dim"."""
     any_schedule: ClassVar[bool] = False
-    """Does the proof hold for batches of any length that end whenever a schedule says?"""
+    """Whether the proof holds for batches of any length, which end whenever a schedule says."""
     prefixes: ClassVar[bool] = False
-    """May silos send private prefix sums?"""
+    """Whether silos may send private prefix sums."""
     joint_matrix: ClassVar[bool] = False
-    """Is the noise symmetric noise on the joint matrix of (x, y)?"""
+    """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
     per_silo: ClassVar[bool] = False
-    """May every silo have a budget of its own?"""
+    """Whether every silo may have a budget of its own."""
 
     hides_users: ClassVar[bool] = False
-    """Does not even a silo see its users' raw statistics?"""
+    """Whether users hide their raw statistics even from their silo."""
     needs_users: ClassVar[bool] = False
-    """Does R work on the users in the node, not on their sum?"""
+    """Whether `randomize` works on the users in the tree node, not on their sum."""
     shows_sum: ClassVar[bool] = False
-    """Does whoever is not trusted see A's output and nothing else?"""
+    """Whether those who are not trusted see the output of `analyze` and nothing else."""
     on_grid: ClassVar[bool] = False
-    """Are messages and noise integers?"""
+    """Whether messages and noise are integers."""
     width: int = 0
-    """Most bits that a user sends for an entry, with `needs_users`."""
+    """The most bits that a user sends for an entry, with `needs_users`."""
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Trust:
-        """The bound model with the noise that a calibration gives."""
+        """Returns the bound model with the noise that a calibration finds for `ask`.
+
+        `method` is one of the class's `methods`: "tight" (the least noise that is proved to give the budget), "theorem"
+        (as printed in the paper) or "released" (as in the authors' code).
+        """
         raise NotImplementedError(f"{cls.__name__}.calibrate")
 
     def proof(self, ask: Ask) -> Proof:
-        """What this noise proves, from this object's own numbers. On the host."""
+        """Returns, on the host, what the noise of this object proves for the use `ask`."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
     def silo(self, i: int, n: int) -> Trust:
-        """The noise of the silo with budget i of n; all of it where there is one budget for all."""
+        """Returns the noise of the silo with budget i of n, or all of the noise if there is one budget for all (n = 1).
+
+        Raises a ValueError if n > 1 and the model has one budget for all silos.
+        """
         del i
         return self if n == 1 else _refuse(self)
 
     def misfit(self, ask: Ask) -> str:
-        """Why this noise does not fit what it is used for, or nothing."""
+        """Returns why this noise does not fit the use `ask`, or an empty string if it does."""
         del ask
         return ""
 
     def sum_std(self) -> float:
-        """Standard deviation of an entry of the noise over all silos, or a bound on it. On the host."""
+        """Computes, on the host, the standard deviation of an entry of `noise`, over all silos, or a bound on it."""
         raise NotImplementedError(f"{type(self).__name__}.sum_std")
 
     def init(self, size: int) -> Any:
-        """State before the first release of vectors of D = `size` entries."""
+        """Returns the state of `noisy_sum` before the first release of vectors of D = `size` entries."""
         del size
         return ()
 
     def noise(self, key: Array, size: int) -> Array:
-        """Noise (D,) of the sum over silos."""
+        """Draws the noise of one part of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """A(S(R(messages))) from the sum `total` (P, D) of all silos' messages, and the next state.
+        """Draws the server's estimate A(S(R(messages))) of the sum over silos, (P, D), and returns the next state, too.
 
-        The batch's users are x (B, d, M), y (B, M).
+        Args:
+            total: exact sum of all silos' messages k, (P, D).
+            x, y: features (B, d, M) and rewards (B, M) of the batch's users.
         """
         raise NotImplementedError(f"{type(self).__name__}.noisy_sum")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
-        """R of one silo: (P, D) to what it sends; with `needs_users`, of the node's users (N, D) and a mask (N,)."""
+        """Applies R at silo 0, ..., M - 1 and returns what it sends.
+
+        `message` is the exact message k, (P, D); with `needs_users`, the packed statistics of the silo's N = S B
+        users, (N, D), and which of them are in the tree node that is sent, (N,) bool.
+        """
         raise NotImplementedError(f"{type(self).__name__}.randomize")
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """S: what all silos sent, leading axis M, to what the server is shown."""
+        """Applies S: turns what all silos sent, with leading axis M, into what the server is shown."""
         del key
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """A: an estimate of the sum over silos, (P, D)."""
+        """Applies A: returns the server's estimate of the sum over silos, (P, D), from what it is shown."""
         del key, k
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Numbers that all silos send together at release k, and bits of each; `numbers` if each sends its message."""
+        """Returns how many numbers all silos together send at release k, and the bits of each.
+
+        If each silo sends its message, they are `numbers`; `size` is D.
+        """
         del k, size
         return numbers, 32
 
@@ -186,12 +207,20 @@ def _refuse(model: Trust) -> Trust:
 
 
 def noise_std(sigma: float) -> np.float32:
-    """float32, none smaller, with room for what float32 makes of unit vectors."""
+    """Returns a float32 standard deviation for noise of at least `sigma`, which is in units of x y and x x'.
+
+    It is larger by MAX_NORM^2, because float32 makes vectors of norm up to MAX_NORM of unit vectors, and it is rounded
+    up.
+    """
     return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
 
 
 def gaussian_sigma(ask: Ask, method: str) -> float:
-    """sigma on both streams: exact; Theorem 5.1 of Zhou & Chowdhury (2024); or as in their code."""
+    """Computes sigma, the standard deviation of Gaussian noise on every entry of every message.
+
+    `method` is "tight" (exact), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "released" (as in their code).
+    The last two are for one visit only.
+    """
     epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta
     kappa = ask.release.sensitivity_sq()
     if method == "tight":
@@ -205,9 +234,14 @@ GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance,
 
 
 def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str, ...] = ()) -> Proof:
-    """Of Gaussian noise of this standard deviation on every message; no noise proves nothing."""
+    """Returns what Gaussian noise on every entry of every message proves; (almost) no noise proves nothing.
+
+    Args:
+        std: standard deviation as it is drawn, with the margin for float32 (see `noise_std`).
+        sensitivity: how far one user moves all messages together, in l2 norm.
+    """
     sigma = std / MAX_NORM**2
-    if not sigma * 1e4 > sensitivity:  # beyond what the accountant computes
+    if not sigma * 1e4 > sensitivity:  # the accountant does not compute larger ratios
         return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
     mu = sensitivity / sigma
     epsilon = gaussian_epsilon(mu, ask.budget.delta, ask.pure)
@@ -216,13 +250,19 @@ def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str,
 
 
 def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
-    """The model with the largest mu <= top (to a part in 10^4) whose proven epsilon is within the budget."""
+    """Returns the model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
+
+    `model` makes a bound model from mu, with less noise the larger mu is.
+
+    Raises:
+        ValueError: if even mu = top / 1000 does not give the budget.
+    """
     epsilon = ask.budget.epsilon
     low, high = top, top
     while model(low).proof(ask).epsilon > epsilon:
         low, high = low / 1.5, low
         if low < top / 1000:
-            raise ValueError(f"epsilon = {epsilon:g} is too small for integer noise of this size")
+            raise ValueError(f"epsilon must be larger for integer noise to be proved to give it, got {epsilon:g}")
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if model(middle).proof(ask).epsilon > epsilon else (middle, high)

@@ -1,4 +1,7 @@
-"""Secure aggregation of vectors: central-model noise without a trusted server. Ours, beyond the papers."""
+"""Secure aggregation of vectors: the noise of the central model without a trusted server.
+
+It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (2023).
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,13 @@ from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
 @struct.sealed
 @struct.pytree
 class SecAgg(Trust):
-    """The server sees the sum of the silos' messages modulo 2^32 and nothing else.
+    """Discrete Gaussian noise, of which each silo adds 1/M; the server sees the sum of all messages modulo 2^32 alone.
 
-    Each silo rounds scale * message at random to an integer next to it and adds a discrete Gaussian with 1/M of the
-    variance that the sum needs.
+    Each silo multiplies its message by `scale`, rounds it at random to an integer next to it, and adds a discrete
+    Gaussian with 1/M of the variance that the sum needs. The aggregator is trusted to show the server nothing but sums,
+    and the silos as `Proof.assumes` says; the server is not trusted. The privacy unit is one user, who comes to one
+    silo at most `visits` times, under the adjacency of the budget. She moves all messages together by at most
+    `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit.
     """
 
     sentence = (
@@ -37,19 +43,20 @@ class SecAgg(Trust):
     shows_sum = True
     on_grid = True
 
-    share: struct.Number  # parameter sigma of one silo's discrete Gaussian, in units of 1 / scale
-    scale: struct.Number  # steps per unit
-    n_agents: int = struct.static()
+    share: struct.Number  # parameter sigma of one silo's discrete Gaussian, in steps of the grid
+    scale: struct.Number  # steps of the grid per unit of x y and x x'
+    n_agents: int = struct.static()  # M, silos
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
-        """sigma of the sum over silos, of which each draws 1/M of the variance."""
+        """Returns the model with the least noise in the sum over silos that is proved to give the budget."""
         m, entries = ask.n_agents, _entries(ask)
-        largest = ask.batch * ask.release.message_bound()  # entry of one silo's message
+        largest = ask.batch * ask.release.message_bound()  # bound on an entry of one silo's message
 
         def of(mu: float) -> SecAgg:
             sigma = ask.sensitivity * MAX_NORM**2 / mu
-            fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)  # steps at which rounding costs a thousandth
+            # With `fine` steps per unit, rounding adds about a thousandth to the sensitivity.
+            fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
             room = min(fine, 2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
             if scale * sigma < math.sqrt(m):
@@ -63,7 +70,7 @@ class SecAgg(Trust):
         return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
 
     def proof(self, ask: Ask) -> Proof:
-        """From share and scale, rounding included."""
+        """Proves a guarantee from share and scale, with the corrections for integer noise and rounding."""
         scale, entries = float(self.scale), _entries(ask)
         sigma = float(self.share) * math.sqrt(self.n_agents)
         others = (
@@ -71,8 +78,8 @@ class SecAgg(Trust):
             "back (one of M leaves (M - 1) / M of the variance)",
         )
         sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
-        drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # what the sampler is for
-        if not (drawn and sensitivity <= 500 * sigma):  # and what the accountant computes
+        drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # the sampler's range
+        if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
         epsilon = quantised.discrete_gaussian_epsilon(
             sensitivity=sensitivity,
@@ -85,13 +92,15 @@ class SecAgg(Trust):
         return Proof(sigma / scale, epsilon, accountant, None, others)
 
     def misfit(self, ask: Ask) -> str:
-        """As many silos."""
+        """Returns an error text unless there are as many silos as at the calibration."""
         return same_sizes((self.n_agents,), (ask.n_agents,))
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """M discrete Gaussians add up to one of M times the variance, up to a factor e^xi (see `quantised`).
+        """Rounds the sum over silos, (P, D), and adds one discrete Gaussian in place of the M silos' own.
 
-        The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M share^2.
+        M discrete Gaussians add up to one of M times the variance, up to a factor e^xi of the probabilities (see
+        `quantised`). The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M
+        share^2.
         """
         del k, x, y
         rounding, noise = jax.random.split(key)
@@ -99,27 +108,27 @@ class SecAgg(Trust):
         return (stochastic_round(rounding, total * self.scale) + draws) / self.scale, state
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Integers modulo 2^32, (P, D) uint32."""
+        """Returns the silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
         del silo, k
         rounding, noise = jax.random.split(key)
         encoded = stochastic_round(rounding, message * self.scale).astype(jnp.int32)
         return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """The sum modulo 2^32 is all that leaves the aggregator, (P, D) uint32."""
+        """Returns the sum over silos modulo 2^32, (P, D) uint32, which is all that leaves the aggregator."""
         del key
         return messages.sum(0, dtype=jnp.uint32)
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Residues of 2^31 and more are negative numbers."""
+        """Returns the sum over silos, (P, D); residues of 2^31 and more stand for negative numbers."""
         del key, k
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
     def sum_std(self) -> float:
-        """Of the sum, with M roundings at their worst."""
+        """Computes a bound on the standard deviation of the sum, with all M roundings at their worst."""
         return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
 
 
 def _entries(ask: Ask) -> int:
-    """Numbers of all messages that one user is in."""
+    """Counts the numbers in all messages that one user is in."""
     return packed_size(ask.dim) * ask.release.touched()

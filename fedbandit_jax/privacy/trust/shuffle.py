@@ -1,4 +1,9 @@
-"""Trust models with a trusted shuffler: amplified Gaussian messages, and sums of noisy bits (P_Vec)."""
+"""Trust models with a trusted shuffler: amplified Gaussian messages, and sums of noisy bits (P_Vec in the paper).
+
+The server is not trusted. Both models protect one user of one silo, who comes at most `visits` times, under the
+adjacency of the budget. They cover the tree only, of kappa levels l = 0, ..., kappa - 1. References to algorithms,
+lemmas and theorems are to Zhou & Chowdhury (2024).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,11 @@ LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced com
 @struct.sealed
 @struct.pytree
 class Shuffled(SiloLocal):
-    """As `SiloLocal`, and a shuffler hides which silo sent which message (Theorem 5.3)."""
+    """The noise of `SiloLocal`, and a trusted shuffler that hides which silo sent which message (Theorem 5.3).
+
+    Each silo adds Gaussian noise to its own messages. One user is in at most kappa of them. If the guarantee is
+    amplified, it also assumes that the other silos send noisy messages and keep them from the server.
+    """
 
     sentence = (
         "shuffle: each silo adds its own noise, a trusted shuffler hides whose message is whose, the server is not "
@@ -42,7 +51,14 @@ class Shuffled(SiloLocal):
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:
-        """sigma_0 of one silo: by the lemma or without it, whichever needs less (tight), by the lemma (theorem)."""
+        """Returns the model in which every silo has the standard deviation sigma_0 of a calibration.
+
+        "tight" takes the less of what Lemma F.2 and `SiloLocal` need, "theorem" what Lemma F.2 needs, and "released"
+        what the authors' code uses.
+
+        Raises:
+            LemmaError: with "theorem", if the condition of Lemma F.2 does not hold or a user may come more than once.
+        """
         budget, m = ask.budget, ask.n_agents
 
         def of(sigma: float) -> Shuffled:
@@ -78,12 +94,12 @@ class Shuffled(SiloLocal):
             return plain
 
     def proof(self, ask: Ask) -> Proof:
-        """By the lemma or without it, whichever proves more."""
+        """Proves the guarantee by Lemma F.2 or without it, whichever gives the smaller epsilon."""
         plain = SiloLocal.proof(self, ask)
         if not plain.sigma > 0:
             return plain
         plain = plain._replace(accountant=f"{plain.accountant} (shuffling proves nothing more here)")
-        if ask.visits > 1 or np.ptp(self.std) > 0:  # silos are known by their noise
+        if ask.visits > 1 or np.ptp(self.std) > 0:  # silos with noise of their own are recognised by it
             return plain
         try:
             epsilon = amplification.shuffled_epsilon(
@@ -102,11 +118,11 @@ class Shuffled(SiloLocal):
         )
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """A uniform permutation of the silos."""
+        """Returns the silos' messages, (M, P, D), in uniformly random order."""
         return jax.random.permutation(key, messages)
 
 
-_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # clones are other users, whatever the adjacency
+_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # the lemma compares any two users, whatever the adjacency
 
 
 @struct.sealed
@@ -114,11 +130,16 @@ _ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # clones are other users,
 class VectorSum(Trust):
     """P_Vec, Algorithms 6 and 7: every user sends, for every entry, a few bits that a shuffler mixes with all others'.
 
-    In a node of level l with n = M B 2^l users an entry w in [-1, 1] becomes floor(z) + Bernoulli(z - floor(z)) ones,
-    z = (w + 1) g_l, plus Binomial(b_l, 1/2) ones, in 2 g_l + b_l bits; the server counts ones: (Y - b n / 2) / g - n.
+    The silos, which see their users' statistics, draw the bits. They and the shuffler are trusted, the server is not. A
+    node of level l has n = M B 2^l users. For an entry w in [-1, 1] and z = (w + 1) g_l, a user's 2 g_l + b_l bits hold
+    floor(z) + Bernoulli(z - floor(z)) ones and Binomial(b_l, 1/2) ones of noise. From all ones Y of an entry the server
+    estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of ones of a node by
+    at most visits (g_l Delta_J + sqrt(D)) in l2 norm, where Delta_J is the joint sensitivity of (x y, x x') and sqrt(D)
+    is for rounding.
 
-    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix above the diagonal are scaled by sqrt 2
-    (`statistic`); p = 1/2 and 3/4 of the printed bits, which have p = 1/4: the same variance.
+    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent, those above it
+    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and there are 3/4 as many of
+    them, which gives the same variance.
     """
 
     sentence = (
@@ -133,19 +154,24 @@ class VectorSum(Trust):
     needs_users = True
     on_grid = True
 
-    g: Any  # (L,) steps per unit at each level
-    b: Any  # (L,) noise bits at each level
-    n_batch: int = struct.static()  # M B, users of a batch
-    exact: bool = struct.static()  # is a binomial of these sizes too small for its normal limit?
-    width: int = struct.static()  # largest 2 g + b
+    g: Any  # (kappa,) steps per unit of an entry, at each level
+    b: Any  # (kappa,) noise bits of one user for one entry, at each level
+    n_batch: int = struct.static()  # M B, users of all silos in a batch
+    exact: bool = struct.static()  # whether any binomial is too small to be drawn by its normal limit
+    width: int = struct.static()  # the largest 2 g + b over levels, bits of one entry
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> VectorSum:
-        """Noise bits per entry; the server's sum has the noise of all of them.
+        """Returns the model with the noise bits of a calibration; the server's sum has the noise of all users' bits.
 
-        theorem: Theorem 5.5 through Cheu et al. (2021), half of the budget to each stream: b = 240,000 g^2 ln^2(4 (D^2
-        + 1) / delta_0) / (epsilon_0^2 n). released: g^2 ln^2(d^2 / delta) / (epsilon^2 n). tight: variance kappa (g
-        Delta_J + sqrt D)^2 / mu^2, where sqrt D pays for the rounding and mu for the noise being binomial.
+        "theorem": Theorem 5.5 through Cheu et al. (2021), with half of the budget for each stream and (epsilon_0,
+        delta_0) of it for each node: 3/4 of the printed b = 240,000 g^2 ln^2(4 (E^2 + 1) / delta_0) / (epsilon_0^2 n),
+        where E = d (d + 1) / 2 is the number of entries of the covariance. "released": 3/4 of g^2 ln^2(d^2 / delta) /
+        (epsilon^2 n). "tight": the least noise variance kappa visits^2 (g Delta_J + sqrt D)^2 / mu^2 per entry that is
+        proved to give the budget, where sqrt D pays for the rounding, and mu for the noise being binomial.
+
+        Raises:
+            ValueError: if epsilon is too large for Theorem 5.5, or too small for this noise.
         """
         budget, size = ask.budget, packed_size(ask.dim)
         n = ask.n_agents * np.array(ask.points, float)
@@ -173,13 +199,13 @@ class VectorSum(Trust):
                     f"Theorem 5.5 needs epsilon <= 60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every "
                     f"node, got epsilon = {budget.epsilon:g} and epsilon_0 = {epsilon_0:g}"
                 )
-            entries = size - ask.dim  # of the covariance stream, the larger
+            entries = size - ask.dim  # E, of the covariance stream, which is the larger of the two
             return of(0.75 * 240_000 * g**2 * math.log(4 * (entries**2 + 1) / delta_0) ** 2 / (epsilon_0**2 * n))
         top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
         return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
 
     def proof(self, ask: Ask) -> Proof:
-        """Of the level with the fewest bits, whose law is furthest from Gaussian."""
+        """Proves a guarantee as if all levels had as few noise bits as the one whose law is furthest from Gaussian."""
         g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
         variance = n * b / 4
         trials = min(float((n * b).min()), 1e15)
@@ -189,7 +215,7 @@ class VectorSum(Trust):
         if not trials >= 1:
             return Proof(sigma, math.inf, "none: no noise is drawn", None, others)
         sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
-        if not sensitivity <= 500 * math.sqrt(trials):  # beyond what the accountant computes
+        if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
         epsilon = quantised.binomial_epsilon(
             sensitivity=sensitivity,
@@ -200,20 +226,24 @@ class VectorSum(Trust):
         return Proof(sigma, epsilon, accountant, None, others)
 
     def misfit(self, ask: Ask) -> str:
-        """As many users, room for all bits, and no normal limit where it is none."""
+        """Returns an error text if sizes have changed, bits are too few, or a normal limit is used where none holds."""
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
-        if self.width < (2 * g + b).max() * (1 - 1e-6):  # float32
+        if self.width < (2 * g + b).max() * (1 - 1e-6):  # g and b are float32
             return f"its messages have {self.width} bits, which do not hold all of its noise"
         if not self.exact and (self._users() * b / 4 < NORMAL_LIMIT * (1 - 1e-6)).any():
             return "its noise is too small for the normal limit that it is drawn in"
         return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
 
     def init(self, size: int) -> Array:
-        """Variance of the rounding in the live node of every level, in units of 1/g^2, (L, D)."""
+        """Returns the rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
         return jnp.zeros((len(self.g), size))
 
     def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Binomial noise, and the users' roundings in their normal limit, with the variance that these users give."""
+        """Adds binomial noise, and the normal limit of the users' roundings, to the sum over silos, (1, D).
+
+        The variance of the roundings is what these users' statistics give. The state keeps it for the live nodes,
+        (kappa, D).
+        """
         g = jnp.asarray(self.g)
         z = (pack_users(x, y) + 1) * g[:, None, None, None]
         fraction = z - jnp.floor(z)
@@ -221,13 +251,16 @@ class VectorSum(Trust):
         level, n = self._node(k)
         binomial, normal, last = jax.random.split(key, 3)
         draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
-        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # 1/6 is that of the last rounding, on average
+        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # the last rounding has 1/6 on average
         counts = stochastic_round(last, total * g[level] + spread * jax.random.normal(normal, total.shape)) + draws
         ended = k % (1 << jnp.arange(len(rounding))) == 0
         return counts / g[level], jnp.where(ended[:, None], 0, rounding)
 
     def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
-        """Bits (N, D, width) int8; those that are not sent are -1."""
+        """Returns the bits of every user and entry, (N, D, width) int8; those that are not sent are -1.
+
+        `message` holds the packed statistics of N = S B users, (N, D), and which of them are in the node, (N,) bool.
+        """
         del silo
         users, inside = message
         level, _ = self._node(k)
@@ -243,40 +276,40 @@ class VectorSum(Trust):
         return jnp.where(sent, bits, -1).astype(jnp.int8)
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """The bits of all silos and users, mixed entry by entry: (D, M N width)."""
+        """Returns the bits of all silos and users, (D, M N width), each entry's mixed by a permutation of its own."""
         m, n, size, width = messages.shape
         bits = jnp.moveaxis(messages, 2, 0).reshape(size, m * n * width)
         return jax.random.permutation(key, bits, axis=1, independent=True)
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Count the ones."""
+        """Returns the server's estimate of the sum over silos, (1, D), by counting the ones."""
         del key
         level, n = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
         return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Every user of the node sends every entry."""
+        """Counts one number of 2 g_l + b_l bits for every user in the node and every entry."""
         del numbers
         level, n = self._node(k)
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
     def sum_std(self) -> float:
-        """The largest over levels, with the rounding at its worst."""
+        """Computes the largest standard deviation over levels, with the rounding at its worst."""
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
         return float((np.sqrt(self._users() * (b + 1) / 4) / g).max())
 
     def _users(self) -> np.ndarray:
-        """Of all silos in a node of every level."""
+        """Returns how many users of all silos are in a node of every level, (kappa,)."""
         return self.n_batch * 2.0 ** np.arange(len(self.g))
 
     def _node(self, k: Array) -> tuple[Array, Array]:
-        """Level of the node that release k completes, and how many users are in it."""
-        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # it counts in uint8
-        return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # integers would wrap
+        """Returns the level of the node that release k completes, and how many users are in it."""
+        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # bitwise_count returns uint8
+        return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # int32 could overflow
 
 
 def _step(ask: Ask, g: np.ndarray) -> np.ndarray:
-    """How far one user moves the counts of ones at every level, rounding included, (L,)."""
+    """Computes how far one user moves the counts of ones of a node, in l2 norm, rounding included, (kappa,)."""
     one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
     return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))
