@@ -1,7 +1,7 @@
-"""What `fedbandit audit` tries to refute: every shipped mechanism on neighbours that attain its sensitivity.
+"""What `fedbandit audit` tries to refute: the claims of all shipped mechanisms, on neighbours that are far apart.
 
-A case runs the whole algorithm, users to synchronisations, on a script, and shows the auditor what the trust model lets
-an adversary see, so that noise lost anywhere on the way is found.
+The neighbours attain the sensitivity. A case runs a whole algorithm on a script, from users to synchronisations, and
+shows the auditor what the trust model lets an adversary see, so that noise that is lost anywhere on the way is noticed.
 """
 
 from fedbandit_jax.audits._arms import arms as arms
@@ -41,5 +41,5 @@ FAMILIES = {
 
 
 def shipped(*families: str) -> list[Case]:
-    """Cases of these families, default all."""
+    """Returns the cases of these families, which are keys of `FAMILIES`; by default those of all families."""
     return [case for family in families or FAMILIES for case in FAMILIES[family]()]

@@ -1,7 +1,7 @@
-"""Cases of the multi-armed family: one user of one arm changes from reward 0 to 1.
+"""Cases of the multi-armed family: on neighbouring data sets one user of one arm has reward 0 or 1.
 
-`arms` runs two batches and a third that the horizon cuts, the user being in the second: what is released too much, or
-noised as for another batch, is seen. With single messages it runs the first batch only.
+`arms` runs two batches and a third that the horizon cuts short, and the user is in the second. So an audit notices what
+is released too often, or with the noise of another batch. Where single messages are shown, only the first batch is run.
 """
 
 from __future__ import annotations
@@ -24,36 +24,39 @@ from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noise import discrete_laplace
 
-N_ARMS = 2
-EPSILON, DELTA = 1.0, 1e-2
+N_ARMS = 2  # K
+EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
 
 
 @struct.pytree
 class ScriptedUsers:
-    """Users whose rewards are written down, (K, n), n even: those of every block of every batch."""
+    """Users of a multi-armed bandit whose rewards are written down: the same for every block of every batch."""
 
-    rewards: Any
+    rewards: Any  # (K, n), n even: the reward of user i of arm k in a block of n users
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> tuple[()]:
-        """Nothing is random."""
+        """Returns an empty world, since nothing is random."""
         del key
         return ()
 
     def means(self, world: Any) -> Array:
-        """Nobody looks at regret."""
+        """Returns zeros (K,) for the means, because no audit looks at regret."""
         del world
         return jnp.zeros(self.spec.n_arms)
 
     def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
-        """The rewards of an arm."""
+        """Returns the written rewards of the users of an arm, in two halves (size / 2,)."""
         del key, world
         first, second = jnp.split(jnp.asarray(self.rewards)[arm], [size // 2])
         return first, second
 
 
 def sums_of_users(algo: BoundElimination, horizon: int) -> Callable[[Array, Array], Any]:
-    """(key, rewards (K, n)) -> all that a run of a bound algorithm shows: noisy sums, and the arms still active."""
+    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> all that a run of a bound algorithm shows.
+
+    The view is, after each of S batches, the noisy sums (S, K) and the arms still active (S, K) bool.
+    """
 
     def mechanism(key: Array, rewards: Array) -> Any:
         env = ScriptedUsers(rewards=rewards, spec=_spec(len(rewards)))
@@ -71,7 +74,10 @@ def sums_of_users(algo: BoundElimination, horizon: int) -> Callable[[Array, Arra
 
 
 def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
-    """(key, rewards (K, n)) -> the messages of the first arm's users, where each is private on its own."""
+    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> the messages of the first arm's users, (n,).
+
+    It suits protocols whose messages are private on their own: each user adds the noise, and nobody else is trusted.
+    """
 
     def mechanism(key: Array, rewards: Array) -> Array:
         rounding, own = jax.random.split(key)
@@ -81,9 +87,14 @@ def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
 
 
 def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
-    """(key, rewards (K, n)) -> how many ones a shuffler shows of the first arm's users: R modulo m, and R // m.
+    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> the number R of ones that a shuffler shows.
 
-    A user who holds y sends y + m Z ones, or with probability omega random bits: any y and Z alike.
+    R is of the first arm's users, and shown as R modulo m, which is the noisy sum, and R // m, in units of the scale of
+    Z. A user who holds y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace; with
+    probability omega she sends random bits instead, so that any y and Z are equally likely. Users draw all of that; the
+    shuffler is trusted, the server is not.
+
+    Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.relaxed`.
     """
     relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
     if relaxed is None:
@@ -93,7 +104,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
         held = protocol.randomize(rounding, own, jnp.int32(0), rewards[0])
         shape, modulus, c = held.low.shape, wide.Wide(*(word[0] for word in protocol.modulus)), relaxed.half_width
-        z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # tails beyond c have less than 1e-12
+        z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # |z| > c is less likely than 1e-12
         lost = jax.random.bernoulli(coins, relaxed.omega, shape)
         anything = wide.Wide(jax.random.bits(high, shape) >> 1, jax.random.bits(low, shape))
         sent = wide.where(lost, wide.mod(anything, modulus), held)
@@ -107,7 +118,13 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
-    """A case of successive elimination with an even growth. Equal randomness must show that one sum moves by 1."""
+    """Builds a case of a private successive elimination, whose first batch must have an even number of users.
+
+    One user's reward is 0 or 1 (adjacency "replace"). Under equal randomness one sum, or one message, must move by 1.
+
+    Raises:
+        ValueError: the algorithm claims no privacy, or its first batch is odd.
+    """
     if algo.epsilon is None:
         raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
     spec, first = _spec(N_ARMS), algo.growth
@@ -126,10 +143,10 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
         if protocol.messages:
             mechanism = bits_of_users(protocol)
         else:
-            claimed -= protocol.aggregation.epsilon  # the bits', which the sum does not show
+            claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
     rewards = np.zeros((N_ARMS, n), np.float32)
     other = rewards.copy()
-    other[0, -1] = 1  # in no smaller batch
+    other[0, -1] = 1  # the last user, who is in no smaller batch
     return Case(
         name=name or " ".join((str(algo.name), *(("messages",) if algo.messages else ()))),
         mechanism=mechanism,
@@ -143,7 +160,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
 
 
 def shipped_arms() -> list[Case]:
-    """Every mechanism and trust model, and every user's share of the noise."""
+    """Returns cases of every mechanism with every trust model, and of every user's share of the noise."""
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
@@ -156,18 +173,24 @@ def shipped_arms() -> list[Case]:
 
 
 class LogRatio(NamedTuple):
-    """Exact largest log ratio of the probabilities that neighbours give to a sum modulo m."""
+    """The largest log ratio, exactly, of the probabilities that neighbours give to a noisy sum modulo m."""
 
-    name: str
-    users: int  # n of an arm
-    steps: int  # g
+    name: str  # of the mechanism
+    users: int  # n, the users of an arm
+    steps: int  # g, the integer that a reward of 1 becomes
     modulus: int  # m
-    claimed: float
-    exact: float
+    claimed: float  # epsilon
+    exact: float  # the log ratio
 
 
 def log_ratios(epsilon: float = EPSILON, horizon: int = 10**6, failure: float = 0.1) -> list[LogRatio]:
-    """Of every mechanism with pure DP and every batch of 2, 4, ..., T/2 users: nothing is sampled."""
+    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., T/2 users.
+
+    Args:
+        epsilon: epsilon that each mechanism is calibrated for.
+        horizon: T.
+        failure: probability with which a sum may leave the ring.
+    """
     names = {pair: label for label, pair in ELIMINATION.items()}
     rows = []
     for pair, kind in MECHANISMS.items():
@@ -180,17 +203,18 @@ def log_ratios(epsilon: float = EPSILON, horizon: int = 10**6, failure: float = 
 
 
 def _spec(n_arms: int) -> Spec:
+    """Returns the spec of one agent with this number of arms and rewards in [0, 1]."""
     return Spec(n_agents=1, n_arms=n_arms, dim=n_arms, max_norm=1.0, rewards_in_unit=True)
 
 
 def _read(protocol: RingSum, residues: wide.Wide) -> Array:
-    """Of the first batch, as numbers around 0, in units of a reward."""
+    """Returns residues of the first batch as numbers around 0, in units of a reward."""
     largest, modulus = (wide.Wide(*(word[0] for word in x)) for x in (protocol.largest, protocol.modulus))
     negative = wide.less(largest, residues)
     return wide.to_float(wide.where(negative, wide.sub(residues, modulus), residues)) / protocol.steps[0]
 
 
 def _moved(view: Any, other: Any) -> float:
-    """Euclidean distance of the sums, or of the messages."""
+    """Returns the Euclidean distance between two views' sums, or messages."""
     one, two = (np.asarray(jax.tree.leaves(x)[0], float) for x in (view, other))
     return float(np.linalg.norm(one - two))

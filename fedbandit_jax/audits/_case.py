@@ -1,4 +1,4 @@
-"""A claim to refute, and a list of them."""
+"""A case, i.e. a claim to refute, and how a list of cases is loaded and audited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbandit_jax.report.audit import Audit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A mechanism, two neighbours and a claim: the arguments of `fb.audits.audit`."""
+    """A mechanism, two neighbouring data sets and a claim of privacy; its fields are arguments of `fb.audits.audit`."""
 
     name: str
     mechanism: Callable[[Array, Any], Any]
@@ -32,14 +32,18 @@ class Case:
     measure: Callable[[Any, Any], Any] | None = None
 
     def run(self, key: Array, **options: Any) -> Audit:
-        """Audit it; options are those of `fb.audits.audit`."""
+        """Audits the case; options are those of `fb.audits.audit`."""
         return audit(
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
         )
 
 
 def load(path: Path) -> list[Case]:
-    """Cases of a Python file: what its functions `broken_*()` return."""
+    """Loads the cases that the functions `broken_*()` of a Python file return.
+
+    Raises:
+        ValueError: the file is missing, raises an error, or has no such functions, or one returns something else.
+    """
     spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ValueError(f"controls must be a Python file, got {str(path)!r}")
@@ -60,6 +64,6 @@ def load(path: Path) -> list[Case]:
 
 
 def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
-    """Audit all cases, each with a key of its own name; options are those of `fb.audits.audit`."""
+    """Audits all cases, each with a key derived from its own name; options are those of `fb.audits.audit`."""
     bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
     return [case.run(random.stream(key, case.name), **options) for case in bar]

@@ -1,6 +1,7 @@
-"""Cases of the clustering family: what the global server sees of users who come again, alone and all together.
+"""Cases of the clustering family: what the global server sees of users who return, in parts and as a whole.
 
-Its users are written down: who comes in which round, with what features and what reward.
+Users are scripted: who comes in which round, with what features and what reward. Axes: T rounds, S phases of FCLUB, N
+seats (one for every user of every server), D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
 """
 
 from __future__ import annotations
@@ -24,29 +25,38 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
-DELTA = 1e-3  # of upload times: one round decides about them in fewer than a tenth of the runs
+# delta at which upload times are audited: the round that differs decides about an upload in fewer than a tenth of the
+# runs, which a delta of 0.1 would allow.
+DELTA = 1e-3
 
 
 @struct.pytree
 class ScriptedVisits(Script):
-    """A script of one user a round who is told apart, (T,): `contexts` (T, 1, K, d), `answers` (T, 1, K)."""
+    """A script of one user per round who may return: `contexts` are (T, 1, K, d) and `answers` (T, 1, K)."""
 
-    users: Any
+    users: Any  # (T,) who comes in each round, in 0 ... n - 1
     n_clusters: int = struct.static(default=1)
 
     def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
-        """Round t of the script, and who comes."""
+        """Returns what round t of the script offers, and the user who comes."""
         offered, t = super().observe(key, world, t)
         return offered._replace(user=jnp.asarray(self.users, jnp.int32)[t, None]), t
 
     def clusters(self, world: Array) -> Array:
-        """All are alike."""
+        """Returns zeros (n,): all users are in one true cluster."""
         del world
         return jnp.zeros(self.spec.n_users, jnp.int32)
 
 
 def visits(contexts: Any, answers: Any, users: Any, *, n_users: int, n_servers: int) -> ScriptedVisits:
-    """Users (T,) who have one item each, with features (T, d) in the unit ball and rewards (T,) in [0, 1]."""
+    """Builds a script in which every user is offered one item.
+
+    Args:
+        contexts: features of the items, (T, d), in the unit ball.
+        answers: rewards, (T,), in [0, 1].
+        users: who comes in each round, (T,), in 0 ... n_users - 1.
+        n_users, n_servers: numbers of users and servers; user u is at server u mod n_servers.
+    """
     x, y = np.asarray(contexts, np.float32)[:, None, None], np.asarray(answers, np.float32)[:, None, None]
     spec = Spec(
         n_agents=1,
@@ -61,16 +71,20 @@ def visits(contexts: Any, answers: Any, users: Any, *, n_users: int, n_servers: 
 
 
 class Shown(NamedTuple):
-    """All that the global server sees in S phases of T rounds, of N seats; what it adds up follows from it."""
+    """All that the global server sees of a run of T rounds in S phases; what it adds up follows from that."""
 
-    released: Array  # (S, N, D) sums that local clusters show when a phase begins, packed, as `_flat`
-    messages: Array  # (T, D) what is uploaded after a round, or zeros
-    uploaded: Array  # (T,) bool: is anything?
-    labels: Array  # (S, N) int32 local clusters
+    released: Array  # (S, N, D): the sums that local clusters show when a phase begins, as `_flat` packs them
+    messages: Array  # (T, D): what is uploaded after each round, or zeros
+    uploaded: Array  # (T,) bool: is anything uploaded after this round?
+    labels: Array  # (S, N) int32: local clusters when a phase begins
 
 
 def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon: int) -> Callable[..., Shown]:
-    """(key, (contexts, answers)) -> all that a run of a bound algorithm shows, from its `view`."""
+    """Returns a mechanism for `audit`, (key, (contexts, answers)) -> all that a run of a bound algorithm shows.
+
+    It is read from the algorithm's `view` in every round; `env` says who comes, the data what they are offered and
+    answer.
+    """
     starts = np.array([2**s - 2 for s in range(1, (horizon + 1).bit_length())])
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Shown:
@@ -89,7 +103,7 @@ def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon
             answer = world.pull(key, script, offered, arm[None])
             state, _ = algo.serve(syncs, t, state, user, items[arm], answer.reward[0])
             released, now, counts, labels = algo.view(state)
-            message = (now - shared).sum(0)  # to one of them
+            message = (now - shared).sum(0)  # only one cluster gets an upload
             return (script, state), (_flat(released), _flat(message), (counts != uploads).any(), labels)
 
         start = world.init(key), algo.init(random.stream(key, "learner"), env.spec)
@@ -100,13 +114,13 @@ def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon
 
 
 def _flat(sums: Array) -> Array:
-    """(..., d, d + 1) to (..., D), in units in which the noise of a node is iid."""
+    """Packs sums (..., d, d + 1) to (..., D), in units in which the noise of a tree node is iid."""
     packed = pack(sums)
     return packed / matrix_weights(packed.shape[-1])
 
 
 def _moved(view: Shown, other: Shown) -> float:
-    """Largest Euclidean distance of a sum or message, the noise being equal."""
+    """Returns the largest Euclidean distance between corresponding sums or messages of two views with equal noise."""
     both = zip(view[:2], other[:2])
     return max(float(np.linalg.norm(one.astype(float) - two, axis=-1).max()) for one, two in both)
 
@@ -119,12 +133,24 @@ def clusters(
     name: str | None = None,
     change: Callable[[BoundFCLUB], ClusteringAlgorithm] = lambda bound: bound,
 ) -> Case:
-    """Everything that a certified FCLUB shows: released sums, uploads, after which rounds, and local clusters.
+    """Builds a case of all that a certified FCLUB shows: released sums, uploads and their rounds, local clusters.
 
-    Every server has one user, of whom only the first comes. Her first rounds differ, as many as are protected
-    together, as far as the adjacency lets them: x = (1, 0) and y = 1 against x = (-1, 0), or nothing. That attains
-    the sensitivity of every sum. With a finite `alpha_2` global clusters, and so the trees in use, depend on the
-    noise: nothing is Gaussian then, and runs with equal keys may differ in all that follows.
+    Every server has one user, of whom only the first comes. Her first rounds differ between neighbours, as many of them
+    as are protected together, and as far as the adjacency allows: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with
+    the same y ("replace"), or by nothing ("add_remove"). That attains the sensitivity of every sum. With a finite
+    `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian, and runs with
+    equal keys may differ in all that follows.
+
+    Args:
+        algo: FCLUB with a budget.
+        n_servers: number of servers, and of users.
+        horizon: T.
+        name: name of the case; default: that of the algorithm and its trigger.
+        change: what to do to the bound algorithm before it runs, such as breaking it for a test.
+
+    Raises:
+        TypeError: the algorithm has no single budget.
+        ValueError: the algorithm is not certified.
     """
     contexts = np.zeros((horizon, 2), np.float32)
     contexts[:, 0] = 1
@@ -153,26 +179,26 @@ def clusters(
 
 
 def labels(algo: FCLUB, *, name: str) -> Case:
-    """Only the local clusters, in the end; whatever is claimed must hold for them, too.
+    """Builds a case of the local clusters alone, at the end; whatever is claimed must hold for them, too.
 
-    Two users of the first server come in turn until a phase begins. The second's estimate is such that the last
-    round of the first decides whether hers is too far from it: x = (1, 0) and y = 1 against x = (-1, 0), or
-    nothing.
+    Two users of the first server take turns until a phase begins. The second user's estimate is chosen such that the
+    first user's last round decides whether the two are too far apart. In that round x = (1, 0) and y = 1 is replaced by
+    x = (-1, 0) with the same y, or by nothing, as the adjacency says.
     """
     budget, lam, alpha_1 = _budget(algo), algo.regularization, algo.alpha_1 if algo.alpha_1 < math.inf else 1.5
-    count = 3  # rounds of each: phases begin after 6, 14, 30, ... rounds
+    count = 3  # rounds of each user: phases begin after 6, 14, 30, ... rounds
     while not 2 / (lam + count) < (far := 2 * alpha_1 * _spread(count)) < 1.9 * count / (lam + count):
         count = 2 * count + 1
     horizon, removed = 2 * count + 1, budget.adjacency == "add_remove"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
-    second = first - far - min(moved / 2, far / 20)  # close by: links of earlier phases stay
+    second = first - far - min(moved / 2, far / 20)  # so close that links of earlier phases stay
     contexts, answers = np.zeros((horizon, 2), np.float32), np.ones(horizon, np.float32)
     contexts[:, 0] = 1
     contexts[1::2, 0], answers[1::2] = math.copysign(1, second), abs(second) / first
     other = contexts.copy()
     other[2 * count - 2, 0] = 0 if removed else -1
-    users = np.arange(horizon) % 2 * 2  # of the first server, which has users 0 and 2
+    users = np.arange(horizon) % 2 * 2  # the first server has users 0 and 2
     env = visits(contexts, answers, users, n_users=3, n_servers=2)
     whole = transcript_of_visits(algo.bind(env.spec, horizon), env, horizon)
     return Case(
@@ -186,12 +212,12 @@ def labels(algo: FCLUB, *, name: str) -> Case:
 
 
 def uploads(algo: FCLUB, *, name: str) -> Case:
-    """Only after which rounds something is uploaded, at `DELTA`; the claim is what the noise is worth there.
+    """Builds a case of upload times alone: after which rounds something is uploaded. The claim is epsilon at `DELTA`.
 
-    A user comes twice: with nothing, and then with x = 1, or nothing again. What is not worth uploading after the
-    first round is not so after nothing more either, but after x = 1 it may be, for the noise that hides how much
-    there is stays the same. With 3 rho I at "every" upload a U near 1 is always reached; then U is replaced by the
-    one at which noise decides.
+    A user comes twice, with x = 0 and then with x = 1; for the neighbour, x = 0 again. If there is no upload after the
+    first round, there is none after a second x = 0 either, but after x = 1 there may be, because the noise that hides
+    how much there is to upload stays the same. With 3 rho I added at "every" upload, a factor U near 1 is always
+    reached; U is then replaced by the factor at which the noise decides.
     """
     _budget(algo)
     env = visits([[0.0], [1.0]], [0.0, 1.0], [0, 0], n_users=1, n_servers=1)
@@ -212,18 +238,19 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
 
 
 def _budget(algo: FCLUB) -> Budget:
+    """Returns the algorithm's one budget; raises TypeError if it has none, or several."""
     if not isinstance(algo.budget, Budget):
         raise TypeError(f"algo must have one fb.privacy.Budget, got {algo.budget!r}")
     return algo.budget
 
 
 def _spread(count: int) -> float:
-    """F(T)."""
+    """Returns F(T) of FCLUB for a number of rounds T."""
     return math.sqrt((1 + math.log1p(count)) / (1 + count))
 
 
 def shipped_clusters() -> list[Case]:
-    """Trees that go on, trees that nearly every phase plants anew, and users who come again and are left out."""
+    """Returns cases of trees that go on, of trees that most phases plant anew, and of two visits that are removed."""
     homo = homo_dc(BUDGET, trigger="count")
     again = homo.replace(adjacency="add_remove", visits=2)
     return [

@@ -1,4 +1,7 @@
-"""Cases of the linear family: every trust model, every release, every adjacency."""
+"""Cases of the linear family: every trust model, every release and every adjacency.
+
+Axes: S synchronisations, M silos, d features, D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,16 @@ from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import matrix_weights, pack
 from fedbandit_jax.schedules import Every
 
-N_SYNCS = 8
-BUDGET = Budget(1.0, 1e-5)
+N_SYNCS = 8  # S of a case
+BUDGET = Budget(1.0, 1e-5)  # of shipped cases
 
 
 def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, Any], Any]:
-    """(key, (contexts, answers)) -> all that a run of a bound algorithm shows: its views, and when it synchronised."""
+    """Returns a mechanism for `audit`, (key, (contexts, answers)) -> all that a run of a bound algorithm shows.
+
+    That is its view after every step, and how often it has synchronised in that step. The data are those of a `Script`,
+    contexts (T, M, K, d) and answers (T, M, K); `env` gives the spec.
+    """
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         contexts, answers = data
@@ -45,10 +52,11 @@ def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, A
 def neighbours(
     horizon: int, n_agents: int, adjacency: str, visits: int, *, matrix: bool = False
 ) -> tuple[Script, Script]:
-    """Scripts of one arm in which the first silo's first `visits` users differ, as far as the adjacency lets them.
+    """Builds two scripts of one arm that differ in the first silo's first `visits` users, as far as `adjacency` allows.
 
-    x = (1, 0) and y = 1 against x = (-1/2, sqrt 3 / 2) and y = 1 is sqrt 4.5 apart, against nothing sqrt 2; with noise
-    on the joint matrix the farthest is x = (-1, 0).
+    Users with x = (1, 0) and y = 1 are replaced by x = (-1/2, sqrt 3 / 2) and y = 1 ("replace"), which moves (x x', x
+    y) by sqrt 4.5 each, or by nothing ("add_remove"), which moves it by sqrt 2. With noise on the joint matrix of [x
+    y]'[x y] (`matrix`) the farthest replacement is x = (-1, 0).
     """
     contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
     contexts[..., 0] = 1.0
@@ -59,7 +67,11 @@ def neighbours(
 
 
 def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
-    """Its mechanism and the one budget of all silos."""
+    """Returns the mechanism of an algorithm, and the one budget of all its silos.
+
+    Raises:
+        TypeError: there is no budget, or silos have different ones.
+    """
     mechanism = algo.privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
@@ -68,7 +80,11 @@ def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
 
 
 def certified(bound: Algorithm) -> None:
-    """Is there a claim to refute?"""
+    """Checks that there is a claim to refute.
+
+    Raises:
+        ValueError: the bound algorithm is not certified.
+    """
     certificate = certify(bound)
     if certificate.claim != "certified":
         raise ValueError(
@@ -77,9 +93,18 @@ def certified(bound: Algorithm) -> None:
 
 
 def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
-    """A certified linear algorithm with a fixed batch, over `N_SYNCS` batches of its size.
+    """Builds a case of a certified linear algorithm with a fixed batch, over `N_SYNCS` batches.
 
-    Its users have one arm each, so that nothing but the release is tried; `transcript` takes any script.
+    Its users have one arm each, so that only the release is tried; `transcript` takes any script.
+
+    Args:
+        algo: algorithm with one budget for all silos.
+        n_agents: M.
+        name: name of the case; default: trust model and release.
+
+    Raises:
+        TypeError: the schedule is not `Every`, or there is no single budget.
+        ValueError: the algorithm is not certified.
     """
     privacy, budget = mechanism_of(algo)
     validate.integer("n_agents", n_agents, at_least=1)
@@ -93,7 +118,7 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
     release, matrix = mechanism.release, mechanism.trust.joint_matrix
     one, other = neighbours(horizon, n_agents, budget.adjacency, visits, matrix=matrix)
     replay: dict[str, Any] = {}
-    if not mechanism.trust.on_grid:  # else rounding depends on the data, and does not cancel
+    if not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_prefix = release.prefix_at_silo or not privacy.messages
         measure = _prefixes_moved(release, privacy.messages, matrix) if by_prefix else _messages_moved
         replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
@@ -111,14 +136,15 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
 
 
 def _messages_moved(view: Any, other: Any) -> float:
-    """Joint l2 distance of all messages (S, ..., D), their noise being equal."""
+    """Returns the joint l2 distance of all messages (S, ..., D) of two views, whose noise is equal."""
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
 def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[Any, Any], float]:
-    """The same from private prefix sums, (S, d, d + 1), or packed `by_silo`, (S, M, D): increments are the batches'.
+    """Returns a function like `_messages_moved` for private prefix sums, whose increments are the sums of the batches.
 
-    In units of each entry's noise relative to the bias's.
+    Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With `matrix` the distance is in units of each
+    entry's noise relative to that of the bias.
     """
     encoder = release.encoder()
 
@@ -133,7 +159,7 @@ def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[
 
 
 def shipped_linear() -> list[Case]:
-    """Every trust model, every release, every adjacency; and a policy that is not UCB."""
+    """Returns cases of every trust model, every release and every adjacency, and of a policy other than UCB."""
 
     def case(
         n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, name: str | None = None, **options: Any

@@ -1,4 +1,4 @@
-"""Cases of schedules: what is learned from when silos synchronise, alone and beside what they release."""
+"""Cases of schedules: what is learned from when silos synchronise, alone and together with what they release."""
 
 from __future__ import annotations
 
@@ -20,14 +20,24 @@ from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
 
 BUDGET = Budget(1.0, 0.1)
-QUERIES = 4  # before the last: enough for most of what AboveThreshold may lose
+QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
 
 
 def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -> Case:
-    """Everything that a certified algorithm with a schedule shows: its releases, after which rounds, and who asked.
+    """Builds a case of all that a certified algorithm with a schedule shows: releases, their rounds, and who asked.
 
     If the schedule reads what agents have seen, the first user of the first silo is Alice or Tracy of `timing`, and
     nobody else contributes anything; that attains the sensitivity of "add_remove".
+
+    Args:
+        algo: algorithm with one budget, and a schedule that is not `Every`.
+        n_agents: M.
+        horizon: T.
+        name: name of the case.
+
+    Raises:
+        TypeError: the schedule is `Every`, or there is no single budget.
+        ValueError: the algorithm is not certified.
     """
     _, budget = mechanism_of(algo)
     if isinstance(algo.schedule, Every):
@@ -51,10 +61,10 @@ def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -
 
 
 def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
-    """Only after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
+    """Builds a case of timing alone, i.e. after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
 
-    The first user of the first silo is Alice, x = (1, 0), or Tracy, x = 0; nobody else contributes anything. Whatever
-    is claimed must hold for this, too.
+    The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0; nobody else contributes anything.
+    Whatever is claimed must hold for this, too. Arguments are those of `scheduled`; any schedule will do.
     """
     _, budget = mechanism_of(algo)
     one, other = _alone(horizon, n_agents)
@@ -62,7 +72,7 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         shown, rounds = whole(key, data)
-        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; with a fixed batch nobody does
+        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; nobody with a fixed batch
 
     pure = float(as_schedule(algo.schedule).pure(budget.epsilon))
     return Case(
@@ -76,13 +86,16 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
 
 
 def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
-    """D with which Alice of `timing` alone makes her silo ask after round 1, and Tracy does not: half of her g_i."""
+    """Returns the threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
+
+    It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
+    """
     policy: Any = algo.bind(_alone(horizon, n_agents)[0].spec, horizon).policy
     return math.log1p(1 / float(policy.first_regularization)) / 2
 
 
 def _alone(horizon: int, n_agents: int) -> tuple[Script, Script]:
-    """Scripts of one arm that differ in the first user of the first silo: x = (1, 0), or nothing, as all others."""
+    """Returns two scripts of one arm, in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
     contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
     one = contexts.copy()
     one[0, 0, 0] = 1, 0
@@ -92,10 +105,17 @@ def _alone(horizon: int, n_agents: int) -> tuple[Script, Script]:
 def above_threshold(
     schedule: PrivateLogDet, *, epsilon: float, name: str, change: Callable[[Any], BoundSchedule] = lambda bound: bound
 ) -> Case:
-    """One epoch of one silo's requests, on the worst sums that one user can move by one term in all rounds.
+    """Builds a case of one epoch of one silo's requests, on the worst sums that one user can move.
 
-    0, 0, ..., 64 against 64, 64, ..., 0, at a threshold near 0: nobody's data give both, so that the bound holds for
-    any data. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
+    In every round they differ by one term: 0, 0, ..., 64 against 64, 64, ..., 0, in units of a 64th of the largest
+    term, at a threshold near 0. No data give both, so that the case is at least as hard as any data. The claim is that
+    of the schedule alone, `schedule.pure(epsilon)`.
+
+    Args:
+        schedule: the schedule; each silo adds noise to its own threshold and sums.
+        epsilon: epsilon of the whole budget.
+        name: name of the case.
+        change: what to do to the bound schedule before it runs, such as breaking it for a test.
     """
     bound = change(schedule.bind(Setting(1, 1, QUERIES + 1, 1.0, 1.0, epsilon)))
 
@@ -104,7 +124,7 @@ def above_threshold(
         memory = bound.start(start, jnp.float32(1))
         asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
         asked = jnp.stack([jnp.any(one) for one in asked])
-        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)  # the first request
+        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)  # 1 in the round of the first request
 
     low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
     low[-1], high[-1] = UNITS, 0
@@ -114,7 +134,7 @@ def above_threshold(
 
 
 def shipped_schedules() -> list[Case]:
-    """Every schedule that a certificate may speak of."""
+    """Returns cases of every schedule that a certified algorithm may have."""
     removed = Budget(4.0, 0.1, "add_remove")
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
     fed = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)

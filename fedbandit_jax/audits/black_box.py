@@ -1,7 +1,7 @@
-"""Black-box audit: run a mechanism on two neighbours many times and try to tell them apart.
+"""A black-box audit: runs a mechanism on two neighbours many times and tries to tell them apart.
 
 One half of the runs chooses a linear statistic of the view and a threshold, the other half shows a lower bound of
-epsilon. A bound above the claim refutes it; one below proves nothing.
+epsilon. A bound above the claim refutes it; one below it proves nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.audit import Audit
 
-MAX_COORDINATES = 1000  # of a view: their covariance is factorised on the host
-_CHUNK, _CHUNK_NUMBERS = 4096, 2**20  # most runs at a time, most numbers in their data and views: memory stays small
-_REPLAYS = 8  # pairs of runs whose difference is measured
+MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
+_CHUNK, _CHUNK_NUMBERS = 4096, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
+_REPLAYS = 8  # pairs of runs with equal keys whose difference is measured
 
 
 def audit(
@@ -42,27 +42,30 @@ def audit(
     measure: Callable[[Any, Any], Any] | None = None,
     name: str = "mechanism",
 ) -> Audit:
-    """Try to refute that `mechanism` is (epsilon, delta)-DP on a pair of neighbours.
+    """Tries to refute that `mechanism` is (epsilon, delta)-DP on a pair of neighbouring data sets.
 
     Args:
-        mechanism: `(key, data) -> view`, everything the adversary sees: floating-point leaves are numbers, integer and
-            boolean leaves control flow, such as when it synchronised. All randomness comes from the key.
-        data, neighbour: pytrees of equal shapes.
+        mechanism: `(key, data) -> view`, where the view is everything that the adversary sees. Floating-point leaves
+            are taken for numbers, integer and boolean leaves for control flow, such as when it synchronised. All
+            randomness must come from the key.
+        data, neighbour: the two data sets, pytrees of equal shapes.
         epsilon, delta: the claim; delta = 0 is pure DP.
         key: randomness of the audit.
-        n_runs: runs per side.
+        n_runs: number of runs per side.
         confidence: a true claim passes with at least this probability.
-        gaussian: the view is Gaussian with a covariance that does not depend on the data; mu is bounded as well.
+        gaussian: promise that the view is Gaussian with a covariance that does not depend on the data; mu is then
+            bounded as well.
         fixed_control_flow: the claim includes that no integer or boolean of the view depends on the data.
-        sensitivity: the declared one.
-        measure: `(view, other) -> float`, size of the difference in the units of `sensitivity`, noise being equal.
-        name: for reports.
+        sensitivity: the declared sensitivity, to be compared with what `measure` finds; it needs a `measure`.
+        measure: `(view, other) -> float`, the size of the difference of two views under equal keys, in the units of
+            `sensitivity`.
+        name: name of the mechanism in reports.
 
     Returns:
         An `Audit`; print it, or several as a `table`, or draw them with `fb.plotting.audits`.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: an argument is wrong; the message names it and its value.
 
     Example:
         >>> def laplace(key, data):  # 1-DP if neighbours differ by 1
@@ -86,7 +89,7 @@ def audit(
         if measure is None:
             raise ValueError(f"sensitivity must come with a measure, got {sensitivity:g} and none")
     both = {"data": data, "neighbour": neighbour}
-    sides = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), both)  # Python numbers are float32, int32
+    sides = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), both)  # Python numbers: float32, int32
     shapes, others = jax.eval_shape(lambda: sides).values()
     if shapes != others:
         raise ValueError(f"neighbour must have the shapes of data, {shapes}, got {others}")
@@ -110,7 +113,7 @@ def audit(
     views = [np.concatenate(list(runs(side, 0))) for side in sides]
     origin, weights = discriminant(*views)
 
-    def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:  # rounded: equal views stay equal
+    def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:  # rounded, so that equal views stay equal
         return np.concatenate([((block - origin) @ weights).astype(np.float32) for block in blocks])
 
     chosen = [statistic(np.array_split(v, -(-half // chunk))) for v in views]
@@ -148,13 +151,13 @@ def audit(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _run(mechanism: Callable, chunk: int, key: Array, data: Any, first: Array) -> Any:
-    """Views of runs first .. first + chunk - 1. Both neighbours share the program: data is an argument."""
+    """Returns the views of runs first .. first + chunk - 1; data is an argument, so neighbours share the program."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
     return jax.vmap(mechanism, (0, None))(keys, data)
 
 
 def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
-    """How many numbers a view has, after checking that it can be audited."""
+    """Returns how many numbers a view has, after checking that it can be audited."""
     leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
     for leaf in leaves:
         if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
@@ -166,6 +169,7 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
 
 
 def _flatten(view: Any, side: str) -> np.ndarray:
+    """Returns the views of several runs as float32 rows, after checking that they are finite."""
     leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(view)]
     rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
     if not np.isfinite(rows).all():

@@ -1,4 +1,7 @@
-"""Control flow that stays control flow under vmap."""
+"""Branches and loops that stay branches and loops under `jax.vmap`, where JAX would compute everything and select.
+
+A lane is one element of the axis over which a function is vmapped.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -14,10 +17,13 @@ T = TypeVar("T")
 
 @jax.custom_batching.custom_vmap
 def largest(x: Array) -> Array:
-    """x itself; under vmap the largest of all lanes, the same for each, so that loops may use it as a bound.
+    """Returns x; under vmap, returns the largest x of all lanes in every lane, so that loops may use it as a bound.
 
-    A `while_loop` whose condition differs between lanes computes everything for all of them and selects; one bounded by
-    the largest runs as often, but what does not depend on the lane is computed once.
+    A `while_loop` whose condition differs between lanes computes every turn for all lanes and selects. A loop that is
+    bounded by the largest value runs as often, but what does not depend on the lane is computed once.
+
+    Args:
+        x: a number, or an array of any shape, per lane.
     """
     return x
 
@@ -30,7 +36,7 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
 
 @jax.custom_batching.custom_vmap
 def in_any_lane(x: Array) -> Array:
-    """x itself; under vmap whether it holds in any lane, the same for each."""
+    """Returns the boolean x; under vmap, returns in every lane whether x holds in any of them."""
     return x
 
 
@@ -41,10 +47,15 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
 
 
 def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """`update(state)` where the predicate holds, `state` elsewhere.
+    """Returns `update(state)` where the predicate holds and `state` elsewhere.
 
-    Under vmap the update is computed, for all lanes, only if the predicate holds in one of them; a `lax.cond` with a
-    predicate that differs between lanes would compute it always.
+    Under vmap the update is computed, for all lanes, only if the predicate holds in one of them. A `lax.cond` with a
+    predicate that differs between lanes would always compute it.
+
+    Args:
+        predicate: a boolean scalar per lane.
+        update: maps a state to a state of the same structure, shapes and dtypes.
+        state: any pytree of arrays.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda p, x: cond_any(p, lambda x: 2 * x, x))(jnp.array([True, False]), jnp.array([3, 5])).tolist()
@@ -58,18 +69,24 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
 
 
 def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """`update(state)` if the predicate holds, under vmap in any lane: `update` must change nothing where it does not.
+    """Returns `update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
 
-    As `cond_any`, for large states that are written here and there, which a `where` over all of them would copy.
+    Unlike `cond_any` it selects nothing, so `update` itself must change nothing in lanes where the predicate does not
+    hold. It suits large states that are written in few places, which a `where` over the whole state would copy.
     """
     return lax.cond(in_any_lane(predicate), update, lambda state: state, state)
 
 
 def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
-    """`draw()`, two float32 arrays of one shape, computed in one pass and stored; k is any integer, traced.
+    """Returns the two arrays that `draw()` makes, computed in one pass and, on a CPU, stored.
 
-    XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same again. A loop
-    of one turn, which XLA cannot know from k, keeps them apart; one complex array keeps them together.
+    XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same numbers again.
+    A loop of one turn, whose length XLA cannot know from k, keeps the draws apart from these expressions; one complex
+    array keeps the two together.
+
+    Args:
+        draw: takes no arguments and returns two float32 arrays of one shape.
+        k: any traced integer; its value does not matter.
     """
     if not on_cpu():
         first, second = draw()

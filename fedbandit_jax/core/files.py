@@ -1,4 +1,4 @@
-"""Files that are either complete or absent."""
+"""Writes files that are either complete or absent."""
 
 import os
 import tempfile
@@ -8,7 +8,11 @@ from typing import IO
 
 
 def check_writable(name: str, folder: Path) -> None:
-    """Make `folder` and prove that a file can be written there, before anything expensive starts."""
+    """Creates `folder` if it is missing, and checks that a file can be written there before anything expensive starts.
+
+    Raises:
+        ValueError: that is impossible; the message calls the folder `name`.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -20,7 +24,10 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write beside `path`, then move into place: a crash or a full disk leaves the old file or none."""
+    """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
+
+    The folder of `path` must exist; `write` writes the content to the open binary file that it is given.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:

@@ -1,4 +1,4 @@
-"""Connected components of a graph whose edges are known by what a node sees."""
+"""Connected components of a graph that is given by the smallest label among the neighbours of each node."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from fedbandit_jax.core import control
 
 
 def components(smallest: Callable[[Array], Array], n: int) -> Array:
-    """The smallest node of every node's component, (n,) int32, by hooking and pointer jumping.
+    """Computes connected components by hooking and pointer jumping.
 
-    Every tree hooks its root to the smallest label that any of its nodes sees, then all nodes point to their roots:
-    O(log n) sweeps for most graphs.
+    In every sweep each tree hooks its root to the smallest label that any of its nodes sees, then all nodes point to
+    their roots. Most graphs take O(log n) sweeps.
 
     Args:
-        smallest: labels (n,) -> the smallest label among the neighbours of each node, n or more where it has none.
-        n: static.
+        smallest: maps labels (n,) to the smallest label among the neighbours of each node, n or more where a node has
+            no neighbours.
+        n: number of nodes, static.
+
+    Returns:
+        The smallest node of every node's component, (n,) int32.
 
     >>> linked = jnp.array([[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]], bool)
     >>> components(smallest_neighbour(linked), 4).tolist()
@@ -28,7 +32,7 @@ def components(smallest: Callable[[Array], Array], n: int) -> Array:
     def sweep(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         label, _ = carry
         seen = jnp.minimum(label, smallest(label))
-        hooked = label.at[label].min(seen)  # a root may be told by any of its nodes
+        hooked = label.at[label].min(seen)  # any node of a tree may hook its root
         hooked = jnp.minimum(hooked, seen)
         jumped = hooked[hooked]
         return jumped, (jumped != label).any()
@@ -38,5 +42,5 @@ def components(smallest: Callable[[Array], Array], n: int) -> Array:
 
 
 def smallest_neighbour(linked: Array) -> Callable[[Array], Array]:
-    """Of a symmetric adjacency matrix (n, n) bool."""
+    """Returns the argument `smallest` of `components` for a symmetric adjacency matrix `linked`, (n, n) bool."""
     return lambda label: jnp.where(linked, label[None, :], len(linked)).min(1)

@@ -1,8 +1,8 @@
-"""Random streams: named, independent, and functions of (key, round) only, so no result depends on chunking.
+"""Random streams: named, independent, and functions of (key, round) only, so that no result depends on chunking.
 
-Bits come from Threefry-2x32 with 20 rounds, JAX's default generator, written as one unrolled elementwise
-expression that uses both output words: five times faster inside a CPU loop than `jax.random.bits`, whose draws
-equal the exclusive-or of the two words (a test holds us to that).
+Bits come from Threefry-2x32 with 20 rounds, JAX's default generator, written as one unrolled elementwise expression
+that uses both output words. Inside a loop on a CPU it is five times faster than `jax.random.bits`, whose draws equal
+the exclusive-or of the two words (a test checks this).
 """
 
 import math
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-# M. Giles, "Approximating the erfinv function", 2010: central and tail polynomials for float32.
+# Central and tail polynomials for float32 of M. Giles, "Approximating the erfinv function", 2010.
 _CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
             -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
 _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
@@ -23,7 +23,11 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
 
 
 def check_key(name: str, key: Any) -> Array:
-    """A single typed Threefry key, as made by `jax.random.key(seed)`.
+    """Returns `key` after checking that it is a single typed Threefry key, as made by `jax.random.key(seed)`.
+
+    Raises:
+        TypeError: not a typed key.
+        ValueError: an array of keys, or a key of another generator.
 
     >>> check_key("key", jax.random.PRNGKey(0))
     Traceback (most recent call last):
@@ -45,15 +49,16 @@ def check_key(name: str, key: Any) -> Array:
 
 
 def stream(key: Array, name: str) -> Array:
-    """The key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
+    """Returns the key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
 
-    A key is folded (here, or with a round) or drawn from, never both: `fold_in(key, t)` is word t of `bits(key)`.
+    A key is either folded (here, or with a round number) or drawn from, never both: `fold_in(key, t)` consists of the
+    very words that `bits(key, ...)` has at counter t.
     """
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def bits(key: Array, size: int, first: int = 0) -> tuple[Array, Array]:
-    """Both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
+    """Returns both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
     k0, k1 = jax.random.key_data(key)
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     counter = lax.iota(jnp.uint32, size) + jnp.uint32(first)
@@ -69,20 +74,21 @@ def bits(key: Array, size: int, first: int = 0) -> tuple[Array, Array]:
 
 
 def _unit(words: Array) -> Array:
-    """uint32 -> float32 uniform on the open interval (-1, 1), symmetric, 2^23 values."""
+    """Maps uint32 words to float32 numbers uniform on the open interval (-1, 1): 2^23 values, symmetric about 0."""
     mantissa = lax.bitcast_convert_type((words >> jnp.uint32(9)) | jnp.uint32(0x40000000), jnp.float32)
     return (mantissa - 3) + jnp.float32(2.0**-23)
 
 
 def unit(words: Array) -> Array:
-    """uint32 -> float32 uniform on the open interval (0, 1), 2^23 values."""
+    """Maps uint32 words to float32 numbers uniform on the open interval (0, 1): 2^23 values."""
     return jnp.float32(0.5) * (_unit(words) + 1)
 
 
 def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two independent standard normal draws from two words (Box & Muller), to about 4e-7, for sums over many users.
+    """Maps two arrays of uint32 words to two independent standard normal draws of their shape (Box & Muller).
 
-    Two bits of b say which of four arcs of the circle, the rest where on it; series for |angle| < pi/4.
+    They are right to about 4e-7, and meant for sums over many users. The two highest bits of b choose one of four arcs
+    of the circle, the other bits the angle within it; sine and cosine are power series for |angle| < pi/4.
     """
     radius = jnp.sqrt(-2 * jnp.log(unit(a)))
     x = jnp.float32(math.pi / 4) * _unit(b << 2)
@@ -99,7 +105,7 @@ def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def erf_inv(x: Array) -> Array:
-    """Inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); vectorises on CPU."""
+    """Computes the inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); it vectorises on a CPU."""
     w = -jnp.log((1 - x) * (1 + x))
     central, tail = jnp.float32(_CENTRAL[0]), jnp.float32(_TAIL[0])
     for a, b in zip(_CENTRAL[1:], _TAIL[1:]):
@@ -109,9 +115,11 @@ def erf_inv(x: Array) -> Array:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
-    """Words of one block lie side by side, so that a CPU computes the block once for both.
+    """Draws an array of this shape, where `transform` maps uint32 words to numbers elementwise.
 
-    Joining two halves makes XLA:CPU store the draws; else every expression that reads them would draw them again.
+    The two words of one Threefry block lie side by side, so that a CPU computes the block once for both. The draws are
+    joined from two halves, since this makes XLA:CPU store them; otherwise every expression that reads them would draw
+    them again.
     """
     size = math.prod(shape)
     blocks = -(-size // 4)
@@ -120,10 +128,10 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array
 
 
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal float32 draws for simulated data (privacy noise uses `jax.random.normal`)."""
+    """Returns standard normal float32 draws for simulated data (privacy noise uses `jax.random.normal`)."""
     return _draw(key, shape, lambda words: jnp.float32(math.sqrt(2)) * erf_inv(_unit(words)))
 
 
 def uniform(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform float32 draws on (0, 1)."""
+    """Returns float32 draws that are uniform on the open interval (0, 1)."""
     return _draw(key, shape, unit)

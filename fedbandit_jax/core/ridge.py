@@ -1,12 +1,15 @@
-"""Online ridge regression for many agents at once: Cholesky solve, then Sherman-Morrison rank-one updates.
+"""Online ridge regression for many agents at once: a Cholesky solve, then Sherman-Morrison rank-one updates.
 
-Layout. Contexts arrive as (M, K, d). What is kept between rounds has the agents *last*, (d, d, A) and (d, A): on a CPU
-the last axis is the vector lane, and a sum of products over d unrolled in Python becomes one fused loop, ten times
-faster than a batched contraction. Above `UNROLL_DIM` features contractions are matrix products, and the inverses are
-(A, d, d) instead. A is M, or 1 when all agents share the same statistics (it broadcasts).
+Letters: V (d, d) is an agent's regularised sum of x x', b (d,) its sum of x y, noise included; A is M, or 1 when all
+agents share the same statistics (which then broadcast).
 
-Every matrix product asks for `precision="highest"`: a GPU would round its factors to 10 bits (TF32). A test looks for
-products that do not.
+Layout: contexts arrive as (M, K, d). What is kept between rounds has the agents *last*, (d, d, A) and (d, A): on a CPU
+the last axis is the vector lane, and a sum of products over d that is unrolled in Python becomes one fused loop, ten
+times faster than a batched contraction. Above `UNROLL_DIM` features contractions are matrix products, and the inverses
+are (A, d, d) instead.
+
+Every matrix product asks for `precision="highest"`, because a GPU would otherwise round its factors to 10 bits (TF32).
+A test looks for products that do not ask for it.
 """
 
 from typing import NamedTuple
@@ -16,25 +19,30 @@ from jax import Array, lax
 
 from fedbandit_jax.core.backend import on_cpu
 
-UNROLL_DIM = 16
-NOWHERE = 2**30  # an arm that no environment has
+UNROLL_DIM = 16  # the largest d for which sums over features are unrolled in Python
+NOWHERE = 2**30  # an arm index that no environment has
 
 
 class Posterior(NamedTuple):
-    """Ridge estimate of one linear model per agent."""
+    """The ridge estimate of one linear model per agent."""
 
-    inverse: Array  # (d, d, A), or (A, d, d) if d > UNROLL_DIM: inverse of the regularised Gram matrix V
-    theta: Array  # (d, A) V^-1 b
+    inverse: Array  # (d, d, A), or (A, d, d) if d > UNROLL_DIM: V^-1
+    theta: Array  # (d, A): the estimate V^-1 b
 
 
 def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
-    """Posterior of V (A, d, d) and b (A, d), and whether each exists: V positive definite, all finite (A,)."""
+    """Computes the posterior from V, (A, d, d), and b, (A, d).
+
+    Returns:
+        The posterior, and for each agent whether it exists, (A,) bool: V is positive definite and all numbers are
+        finite.
+    """
     posterior, _, ok = solve_det(gram, bias)
     return posterior, ok
 
 
 def solve_det(gram: Array, bias: Array) -> tuple[Posterior, Array, Array]:
-    """As `solve`, with log det V (A,) from the same Cholesky factor: posterior, log det, whether they exist."""
+    """Computes the three results (posterior, log det V (A,), whether they exist (A,)); see `solve` for V and b."""
     factor = jnp.linalg.cholesky(gram)
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
@@ -46,22 +54,22 @@ def solve_det(gram: Array, bias: Array) -> tuple[Posterior, Array, Array]:
 
 
 def _wide(features_first: Array) -> bool:
-    """Are there too many features to unroll? The argument has them on its leading axis."""
+    """Returns whether there are too many features, on the leading axis of the argument, to unroll sums over them."""
     return features_first.shape[0] > UNROLL_DIM
 
 
 def _features_first(contexts: Array) -> Array:
-    """(M, K, d) -> (d, K, M). Environments that draw agents-last hand over a view, and the two moves cancel."""
+    """Transposes (M, K, d) to (d, K, M); after `from_features_first` the two moves cancel and nothing is copied."""
     return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
 
 
 def from_features_first(features: Array) -> Array:
-    """(d, K, M) -> (M, K, d), the public layout."""
+    """Transposes features that were drawn with the agents last, (d, K, M), to the public layout (M, K, d)."""
     return jnp.moveaxis(features, (0, 1, 2), (2, 1, 0))
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Sum over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
+    """Sums a * b over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
     if _wide(a):
         return (a * b).sum(0)
     total = a[0] * b[0]
@@ -71,7 +79,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def inner(contexts: Array, theta: Array) -> Array:
-    """<x, theta> of every arm: contexts (M, K, d), theta (d, A) -> (K, M)."""
+    """Computes <x, theta> of every arm, (K, M), from contexts (M, K, d) and theta (d, A)."""
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
@@ -79,7 +87,7 @@ def inner(contexts: Array, theta: Array) -> Array:
 
 
 def width_sq(contexts: Array, inverse: Array) -> Array:
-    """x' V^-1 x of every arm: contexts (M, K, d), inverse as in `Posterior` -> (K, M)."""
+    """Computes x' V^-1 x of every arm, (K, M), from contexts (M, K, d) and an inverse laid out as in `Posterior`."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
@@ -95,42 +103,43 @@ def width_sq(contexts: Array, inverse: Array) -> Array:
 
 
 def take(contexts: Array, arms: Array) -> Array:
-    """Feature vectors of the chosen arms: contexts (M, K, d), arms (M,) -> (d, M)."""
+    """Returns the feature vectors of the chosen arms, (d, M), from contexts (M, K, d) and arms (M,)."""
     if contexts.shape[-1] > UNROLL_DIM:
         return jnp.take_along_axis(contexts, arms[:, None, None], axis=1)[:, 0].T
     return jnp.take_along_axis(_features_first(contexts), arms[None, None, :], axis=1)[:, 0]
 
 
 def first_argmax(scores: Array) -> Array:
-    """Index of the largest score over the leading axis, lowest index on ties: (K, M) -> (M,) int32.
+    """Returns the index of the largest score over the leading axis, the lowest index on ties: (K, M) -> (M,) int32.
 
-    Where a score is not a number there is no largest, and the index is `NOWHERE`, an arm that no environment has.
+    Where any score is NaN there is no largest, and the index is `NOWHERE`, an arm that no environment has.
 
-    On a CPU two vectorised reductions, ten times faster than `jnp.argmax`. Elsewhere `jnp.argmax`: XLA:GPU takes the
-    two reductions for a softmax and does not finish fusing all that comes before them.
+    On a CPU it is computed by two vectorised reductions, ten times faster than `jnp.argmax`. Elsewhere it is computed
+    by `jnp.argmax`: XLA:GPU would take the two reductions for a softmax, and not finish fusing all that comes before
+    them.
     """
     if on_cpu():
         index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
         return jnp.where(scores == scores.max(0), index, jnp.int32(NOWHERE)).min(0)
-    index = jnp.argmax(scores, 0).astype(jnp.int32)  # of the first that is not a number, if there is one
+    index = jnp.argmax(scores, 0).astype(jnp.int32)  # points to the first NaN, if there is one
     largest = jnp.take_along_axis(scores, index[None], 0)[0]
     return jnp.where(jnp.isnan(largest), jnp.int32(NOWHERE), index)
 
 
 class Gain(NamedTuple):
-    """What one new row (x, y) per agent changes."""
+    """What one new row (x, y) per agent changes in its posterior."""
 
-    image: Array  # (d, M) V^-1 x
-    leverage: Array  # (M,) x' V^-1 x; log det V grows by log(1 + leverage)
-    scale: Array  # (M,) 1 / (1 + leverage)
-    residual: Array  # (M,) scale (y - <x, theta>)
+    image: Array  # (d, M): V^-1 x
+    leverage: Array  # (M,): x' V^-1 x; log det V grows by log(1 + leverage)
+    scale: Array  # (M,): 1 / (1 + leverage)
+    residual: Array  # (M,): scale (y - <x, theta>)
 
 
 def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
-    """Sherman-Morrison for one new feature vector x (d, M) and reward y (M,) per agent.
+    """Computes the Sherman-Morrison terms of one new feature vector x (d, M) and reward y (M,) per agent.
 
-    `residual` is a reduction, not `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every use and
-    compute it again for each of K arms.
+    `residual` is a reduction instead of `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
+    use and compute it again for each of K arms.
     """
     if _wide(x):
         image = jnp.einsum("mde,em->dm", posterior.inverse, x, precision="highest")
@@ -142,31 +151,31 @@ def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
 
 
 def update(posterior: Posterior, gain: Gain) -> Posterior:
-    """Add x x' to V and x y to b."""
+    """Returns the posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
     left, right = gain.image, gain.image * gain.scale
     outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[:, None] * right[None]
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
 def with_spectrum(values: Array, vectors: Array) -> Array:
-    """The symmetric matrix of these eigenvalues (..., d) and eigenvectors (..., d, d)."""
+    """Returns the symmetric matrices (..., d, d) of eigenvalues (..., d) and eigenvectors, columns of (..., d, d)."""
     return jnp.matmul(vectors * values[..., None, :], jnp.swapaxes(vectors, -1, -2), precision="highest")
 
 
 def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:
-    """`new` for the agents that are ok (A,), `old` for the others."""
+    """Selects `new` for the agents for which `ok` (A,) holds, and `old` for the others."""
     agents = ok[:, None, None] if _wide(new.theta) else ok
     return Posterior(jnp.where(agents, new.inverse, old.inverse), jnp.where(ok, new.theta, old.theta))
 
 
 def agents(posterior: Posterior, which: slice | Array) -> Posterior:
-    """Of some agents only."""
+    """Returns the posterior of some of the agents only."""
     inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
     return Posterior(inverse, posterior.theta[:, which])
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:
-    """Give every agent its own copy of a shared posterior, A = 1 -> A = n_agents."""
+    """Gives every agent its own copy of a posterior that all share, A = 1 -> A = n_agents."""
     d = len(posterior.theta)
     shape = (n_agents, d, d) if _wide(posterior.theta) else (d, d, n_agents)
     return Posterior(jnp.broadcast_to(posterior.inverse, shape), jnp.broadcast_to(posterior.theta, (d, n_agents)))

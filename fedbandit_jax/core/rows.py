@@ -1,9 +1,9 @@
-"""Tables with a row for every user, which are read and written row by row: what keeps XLA:CPU from copying them.
+"""Tables with one row per user, which are read and written row by row so that XLA:CPU does not copy them.
 
-A table that a branch reads and writes is copied whenever the branch may be taken (jaxlib 0.10.2), which costs more than
-all else where there are thousands of users. So a branch is given rows and returns rows, which are written whatever they
-are; see `control.when_any` for the branch itself. Whoever does not exist has a row out of range: what is read for it
-means nothing, and nothing is written.
+A table is a pytree of arrays that share their leading axis. XLA:CPU (jaxlib 0.10.2) copies a table that a branch reads
+and writes whenever the branch may be taken, which costs more than everything else where there are thousands of users.
+So a branch is given rows and returns rows, which are always written back; see `control.when_any` for the branch itself.
+A user who does not exist has a row number out of range: what is read for it is meaningless, and nothing is written.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def take(table: T, at: Array) -> T:
-    """These rows of every array."""
+    """Returns the rows `at` (a row number, or an array of them) of every array of the table."""
     return jax.tree.map(lambda x: x[at], table)
 
 
 def put(table: T, at: Array, row: T) -> T:
-    """The table with a row of every array replaced, unless `at` is out of range.
+    """Returns the table with row `at` of every array replaced by that of `row`, or unchanged if `at` is out of range.
 
     >>> put(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist(), put(jnp.arange(3), jnp.array(3), jnp.array(7)).tolist()
     ([0, 7, 2], [0, 1, 2])
@@ -33,10 +33,10 @@ def put(table: T, at: Array, row: T) -> T:
 
 
 def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
-    """Function of the rows (N, ...) for which `which` (N,) holds, zeros for the others.
+    """Applies a function to the rows of arrays (N, ...) for which `which` (N,) holds; other rows of the result are 0.
 
-    On a CPU one row after the other: most do not count, and two batched LAPACK calls of two runs would wait for each
-    other's threads for ever (jaxlib 0.10.2). Elsewhere all at once.
+    On a CPU rows are handled one after the other, because few of them count, and because two batched LAPACK calls of
+    two runs would wait for each other's threads for ever (jaxlib 0.10.2). Elsewhere all are handled at once.
 
     >>> each(jnp.array([True, False]), lambda x: x + 1, jnp.array([3, 5])).tolist()
     [4, 0]

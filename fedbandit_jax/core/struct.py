@@ -6,20 +6,23 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 
 T = TypeVar("T", bound=type)
-Number = Any  # a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
+Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
 
 
 def static(**kwargs: Any) -> Any:
-    """A field that sets a shape or a Python branch: part of the compiled program, so it must be hashable."""
+    """Declares a field that sets a shape or a Python branch and is part of the compiled program: it must be hashable.
+
+    Keyword arguments are those of `dataclasses.field`, for instance `default`.
+    """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: T) -> T:
-    """Make `cls` a frozen keyword-only dataclass and a pytree.
+    """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.
 
-    Changing a leaf re-uses the compiled program, changing a static field compiles again. Validate in a factory,
-    not in `__post_init__`: JAX rebuilds instances around tracers.
+    Changing a leaf re-uses the compiled program; changing a static field compiles again. Validate in a factory, not in
+    `__post_init__`, because JAX rebuilds instances around tracers without calling it.
 
     >>> import jax
     >>> @pytree
@@ -34,8 +37,8 @@ def pytree(cls: T) -> T:
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
 
-    # Not `jax.tree_util.register_dataclass`: with it (jax 0.10.2) two classes with the same fields have equal tree
-    # structures, and `jit` runs the program of the one for the other. A test holds us to the difference.
+    # `jax.tree_util.register_dataclass` will not do: with it (jax 0.10.2) two classes with the same fields have equal
+    # tree structures, and `jit` runs the program of the one for the other. A test checks that ours differ.
     def flatten(x):
         return tuple(getattr(x, name) for name in data), tuple(getattr(x, name) for name in meta)
 
@@ -57,10 +60,10 @@ _SEALED: set[type] = set()
 
 
 def sealed(cls: T) -> T:
-    """Mark a class whose privacy proof is about its code as it is written: a subclass is not sealed.
+    """Marks a class whose privacy proof is about its code as it is written; a subclass is not sealed.
 
     A guarantee is read from sealed objects only. Whoever overrides a method, or wraps an object in another, has made
-    something of which nothing is proved.
+    something about which nothing is proved.
 
     >>> @sealed
     ... class Loop: ...
@@ -73,5 +76,5 @@ def sealed(cls: T) -> T:
 
 
 def is_sealed(value: Any) -> bool:
-    """Is this an object of a sealed class itself, and not of a subclass?"""
+    """Returns whether this is an object of a sealed class itself, as opposed to one of a subclass."""
     return type(value) in _SEALED

@@ -1,6 +1,7 @@
 """64-bit integers as two 32-bit words, because JAX has 32-bit integers unless a global switch is set.
 
-Two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Python integers are checked on the way in and out.
+The representation is two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Functions work elementwise on
+arrays, and inside `jit` unless they say "on the host". Python integers are checked on the way in.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-_ROW = 64  # 64 numbers up to 2^25 add up to less than 2^32
+_ROW = 64  # how many numbers `total` adds in one word: 64 numbers of at most 2^25 add up to less than 2^32
 
 
 class Wide(NamedTuple):
-    """64-bit integers."""
+    """An array of 64-bit integers, signed or unsigned as the function that reads it says."""
 
-    high: Array  # uint32
-    low: Array  # uint32
+    high: Array  # uint32: the upper 32 bits
+    low: Array  # uint32: the lower 32 bits, of the same shape
 
 
 def of(value: Any) -> Wide:
-    """Python integers (or an array or nested sequence of them) in [-2^63, 2^64), on the host.
+    """Converts a Python integer, or an array or nested sequence of them, in [-2^63, 2^64), on the host.
 
     Raises:
-        ValueError: a number outside that range, or one that is not whole.
+        ValueError: a number is outside that range or not whole.
 
     >>> of(2**32 + 7)
     Wide(high=array(1, dtype=uint32), low=array(7, dtype=uint32))
@@ -39,49 +40,53 @@ def of(value: Any) -> Wide:
 
 
 def to_int(x: Wide, *, signed: bool = True) -> np.ndarray:
-    """An object array of Python integers, on the host."""
+    """Converts to an object array of Python integers, read as signed or unsigned numbers, on the host."""
     high = np.asarray(x.high).astype(np.int32 if signed else np.uint32).astype(object)
     return np.asarray(high * 2**32 + np.asarray(x.low).astype(object), object)
 
 
 def from_int32(x: Array) -> Wide:
-    """Sign-extended."""
+    """Converts int32 numbers by extending their sign."""
     return Wide((x >> 31).astype(jnp.uint32), x.astype(jnp.uint32))
 
 
 def add(a: Wide, b: Wide) -> Wide:
-    """a + b modulo 2^64."""
+    """Returns a + b modulo 2^64."""
     low = a.low + b.low
     return Wide(a.high + b.high + (low < a.low).astype(jnp.uint32), low)
 
 
 def neg(a: Wide) -> Wide:
-    """-a modulo 2^64."""
+    """Returns -a modulo 2^64."""
     return add(Wide(~a.high, ~a.low), Wide(jnp.zeros_like(a.high), jnp.ones_like(a.low)))
 
 
 def sub(a: Wide, b: Wide) -> Wide:
-    """a - b modulo 2^64."""
+    """Returns a - b modulo 2^64."""
     return add(a, neg(b))
 
 
 def less(a: Wide, b: Wide) -> Array:
-    """Is a < b, both unsigned?"""
+    """Returns whether a < b, both read as unsigned."""
     return (a.high < b.high) | ((a.high == b.high) & (a.low < b.low))
 
 
 def negative(a: Wide) -> Array:
-    """Is the number negative, as two's complement?"""
+    """Returns whether a is negative, read as two's complement."""
     return (a.high >> 31).astype(bool)
 
 
 def where(condition: Array, a: Wide, b: Wide) -> Wide:
-    """Elementwise choice."""
+    """Selects a where the condition holds and b elsewhere."""
     return Wide(jnp.where(condition, a.high, b.high), jnp.where(condition, a.low, b.low))
 
 
 def shift_left(a: Wide, bits: int) -> Wide:
-    """a 2^bits modulo 2^64, 0 <= bits < 32."""
+    """Returns a 2^bits modulo 2^64, for a static 0 <= bits < 32.
+
+    Raises:
+        ValueError: `bits` is out of range.
+    """
     if not 0 <= bits < 32:
         raise ValueError(f"bits must be in [0, 32), got {bits}")
     if bits == 0:
@@ -90,7 +95,7 @@ def shift_left(a: Wide, bits: int) -> Wide:
 
 
 def mod(a: Wide, modulus: Wide) -> Wide:
-    """a modulo m in [0, m), for a two's complement and 1 <= m <= 2^62: long division, bit by bit."""
+    """Returns a modulo m in [0, m) by long division, bit by bit, for a two's complement and 1 <= m <= 2^62."""
     minus = negative(a)
     magnitude = where(minus, neg(a), a)
 
@@ -110,7 +115,11 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 
 
 def total(x: Array) -> Wide:
-    """Sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25."""
+    """Returns the sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25.
+
+    Raises:
+        ValueError: there are too many numbers; their sizes are not checked.
+    """
     if x.shape[-1] >= 2**22:
         raise ValueError(f"x must have fewer than 2^22 numbers to add up, got {x.shape[-1]:,}")
     short = -x.shape[-1] % _ROW
@@ -122,7 +131,11 @@ def total(x: Array) -> Wide:
 
 
 def add_up(x: Wide) -> Wide:
-    """Sum over the last axis, of at most 2^16 numbers, modulo 2^64."""
+    """Returns the sum modulo 2^64 over the last axis of at most 2^16 numbers.
+
+    Raises:
+        ValueError: there are too many numbers.
+    """
     if x.low.shape[-1] > 2**16:
         raise ValueError(f"x must have at most 2^16 numbers to add up, got {x.low.shape[-1]:,}")
     limbs = [half.sum(-1, dtype=jnp.uint32) for word in (x.low, x.high) for half in (word & 0xFFFF, word >> 16)]
@@ -134,7 +147,7 @@ def add_up(x: Wide) -> Wide:
 
 
 def from_float(x: Array) -> Wide:
-    """Nearest integers of float32 numbers below 2^63."""
+    """Rounds float32 numbers of size below 2^63 to the nearest integers."""
     size = jnp.abs(jnp.round(x))
     high = jnp.floor(size * jnp.float32(2.0**-32))
     magnitude = Wide(high.astype(jnp.uint32), (size - high * jnp.float32(2.0**32)).astype(jnp.uint32))
@@ -142,7 +155,7 @@ def from_float(x: Array) -> Wide:
 
 
 def to_float(a: Wide) -> Array:
-    """float32, to 2^-23 relative."""
+    """Converts two's complement numbers to float32, to a relative error of 2^-23."""
     minus = negative(a)
     magnitude = where(minus, neg(a), a)
     value = magnitude.high.astype(jnp.float32) * jnp.float32(2.0**32) + magnitude.low.astype(jnp.float32)

@@ -1,1 +1,1 @@
-"""From an environment and an algorithm to a result: processes, grids, batching, recording, checkpoints."""
+"""Takes an environment and an algorithm to a result: processes, grids, batching, recording, checkpoints."""

@@ -1,4 +1,4 @@
-"""What a sweep runs: every algorithm at every point of the grid, with a label and coordinates for each."""
+"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from fedbandit_jax.interfaces import Algorithm
 
 
 class Configuration(NamedTuple):
-    """One algorithm of a sweep, and where in the sweep it stands."""
+    """One algorithm of a sweep, with its place in the sweep."""
 
     algo: Algorithm
-    coordinates: dict[str, Any]  # "algorithm", the label of the algorithm before the grid, and its grid parameters
+    coordinates: dict[str, Any]  # "algorithm": its label before the grid; then the value of each of its grid parameters
 
 
 def expand(
     algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
 ) -> dict[str, Configuration]:
-    """Configurations by label: the algorithm's own, followed by its values of the parameters that have several.
+    """Returns the configurations of a sweep by label.
+
+    A label is that of the algorithm, followed by its values of those grid parameters that have several values.
+
+    Args:
+        algos: label -> algorithm, or algorithms with distinct names.
+        grid: parameter -> distinct values; an algorithm ignores parameters that it does not have.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: an argument is wrong, or two configurations would have one label; the message says which.
     """
     named = _named(algos)
     values = _values(named, grid)
@@ -36,7 +42,7 @@ def expand(
 
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
-    """Algorithms by distinct labels."""
+    """Checks the algorithms and returns them by label."""
     if isinstance(algos, Algorithm):
         raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
     if not isinstance(algos, Mapping):
@@ -55,7 +61,7 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
 
 
 def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Checked values of every parameter, as Python objects."""
+    """Checks the grid and returns the values of every parameter as Python objects."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid must map parameters to values, got {grid!r}")
     checked = {}
@@ -73,7 +79,7 @@ def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -
 
 
 def _points(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Configuration]]:
-    """All combinations of the parameters that this algorithm has."""
+    """Yields label and configuration for all combinations of the grid parameters that this algorithm has."""
     mine = {name: values for name, values in grid.items() if name in algo.parameters()}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))

@@ -1,7 +1,8 @@
 """How runs of one structure share a machine: side by side in one program, or one by one on the cores of a CPU.
 
-Either holds configurations and seeds: `init` gives worlds and states, any pytree, and `advance` takes them through some
-steps, with metrics of leading axes (steps, S, C).
+A run is one configuration (of C) under one seed (of S). Both classes have the same two methods: `init` makes the worlds
+and states of all runs, in a pytree of the class's own layout, and `advance` takes them through some steps and returns
+metrics with leading axes (steps, S, C).
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from jax import Array, lax
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
-CACHE_BYTES = 2**20  # of a usual second-level cache
+CACHE_BYTES = 2**20  # the size of a usual second-level cache
 
 
 class SideBySide:
-    """All runs in one program, whose leaves are stacked.
+    """Executes all runs in one program, whose leaves are stacked.
 
-    Leaves that all configurations share (the environment) are shared on the device too: users are drawn once per seed,
-    not once per configuration.
+    Leaves that all configurations share (those of the environment) are also shared on the device: users are drawn once
+    per seed, not once per configuration.
     """
 
     def __init__(self, processes: Sequence[Process], keys: Array):
@@ -36,30 +37,30 @@ class SideBySide:
         self.layout = _Layout(treedef, axes, len(processes))
 
     def init(self) -> tuple[Any, Any]:
-        """Worlds (S, ...) and states (S, C, ...)."""
+        """Returns worlds with leading axis S, and states with leading axes (S, C), before the first step."""
         return _init()(self.leaves, self.keys, layout=self.layout)
 
     def advance(self, worlds: Any, states: Any, ks: np.ndarray) -> tuple[Any, Any, Any]:
-        """After steps ks."""
+        """Returns worlds and states after the steps numbered `ks`, and metrics with leading axes (steps, S, C)."""
         return _advance()(self.leaves, self.keys, worlds, states, ks, layout=self.layout)
 
 
 class OneByOne:
-    """Every run by itself, as many at a time as there are cores: a branch not taken costs nothing."""
+    """Executes every run by itself, as many at a time as there are cores, so that a branch not taken costs nothing."""
 
     def __init__(self, processes: Sequence[Process], keys: Array):
         self.treedef = jax.tree.structure(processes[0])
         self.leaves = [jax.device_put(jax.tree.leaves(process)) for process in processes]
         self.keys = list(keys)
-        self.known: set[int] = set()  # numbers of steps that are compiled
+        self.known: set[int] = set()  # numbers of steps for which a program is compiled
 
     def init(self) -> tuple[Any, Any]:
-        """A world of every seed, a state of every run."""
+        """Returns a list of S worlds, and C lists of S states, before the first step."""
         made = [[_init_one()(leaves, key, treedef=self.treedef) for key in self.keys] for leaves in self.leaves]
         return [world for world, _ in made[0]], [[state for _, state in seeds] for seeds in made]
 
     def advance(self, worlds: Any, states: Any, ks: np.ndarray) -> tuple[Any, Any, Any]:
-        """After steps ks."""
+        """Returns worlds and states after the steps numbered `ks`, and metrics with leading axes (steps, S, C)."""
 
         def run(where: tuple[int, int]) -> Any:
             c, s = where
@@ -67,7 +68,7 @@ class OneByOne:
             return jax.block_until_ready(made)
 
         runs = list(np.ndindex(len(self.leaves), len(self.keys)))
-        alone = [run(where) for where in runs[: 0 if len(ks) in self.known else 1]]  # compiled once
+        alone = [run(where) for where in runs[: 0 if len(ks) in self.known else 1]]  # only one thread compiles
         self.known.add(len(ks))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             done = [*alone, *pool.map(run, runs[len(alone) :])]
@@ -78,7 +79,10 @@ class OneByOne:
 
 
 def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Leaves with a leading axis of configurations, except where all configurations hold the same object."""
+    """Returns the leaves, the tree structure, and the axis of configurations of each leaf (None: no such axis).
+
+    Leaves have a leading axis C, except where all configurations hold the same object.
+    """
     flat = [jax.tree.leaves(process) for process in processes]
     leaves, axes = [], []
     for column in zip(*flat):
@@ -89,19 +93,26 @@ def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | No
 
 
 def options() -> dict[str, Any] | None:
-    """XLA:CPU splits 512-bit registers in half by default; fused float loops gain a factor of two from whole ones."""
+    """Returns options for XLA's compiler: on a CPU, vectors of 512 bits.
+
+    By default XLA:CPU splits 512-bit registers in half; whole ones make fused float loops twice as fast.
+    """
     return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
 
 
 class _Layout(NamedTuple):
-    """How configurations and seeds are laid out in one compiled program. Hashable."""
+    """How configurations are laid out in one compiled program; hashable."""
 
-    treedef: Any  # of a process
-    axes: tuple[int | None, ...]  # which of its leaves are stacked over configurations
-    n_configs: int
+    treedef: Any  # tree structure of a process
+    axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
+    n_configs: int  # C
 
     def over_configs(self, method: str, keep: bool) -> Any:
-        """A method of all configurations: (leaves, key, ...) -> world, results with a leading axis C."""
+        """Vectorises a method of the process over configurations, which share the world.
+
+        With `keep` it is `step`, (leaves, key, world, state, k) -> (world, state, metrics), which takes states that
+        have been kept; otherwise `init`, (leaves, key) -> (world, state). States and metrics have a leading axis C.
+        """
 
         def one(leaves, *args):
             return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*args)
@@ -113,6 +124,8 @@ class _Layout(NamedTuple):
 
 @functools.cache
 def _init():
+    """Returns the compiled `SideBySide.init`."""
+
     def init(leaves, keys, *, layout):
         return jax.vmap(layout.over_configs("init", keep=False), (None, 0))(leaves, keys)
 
@@ -121,12 +134,14 @@ def _init():
 
 @functools.cache
 def _advance():
+    """Returns the compiled `SideBySide.advance`."""
+
     def advance(leaves, keys, worlds, states, ks, *, layout):
         step = layout.over_configs("step", keep=True)
         workspace = jax.tree.unflatten(layout.treedef, leaves).workspace
         group = _seeds_together(len(keys), worlds, states, workspace)
 
-        def one(seed):  # all steps of some seeds before those of others: their states stay in the cache
+        def one(seed):  # some seeds take all steps before others start, so that states stay in the cache
             key, *start = seed
 
             def body(carry, k):
@@ -143,10 +158,10 @@ def _advance():
 
 
 def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> int:
-    """Seeds that advance side by side: all of them, but on a CPU no more than keep their state in the cache.
+    """Returns how many seeds advance side by side: all, but on a CPU no more than keep their state in the cache.
 
-    A divisor of their number, so that nothing remains: XLA:CPU would compile the remainder again, and run it beside the
-    rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
+    It is a divisor of their number, so that no remainder is left: XLA:CPU would compile the remainder again, and run it
+    beside the rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
     """
     if not on_cpu():
         return n_seeds
@@ -157,6 +172,8 @@ def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> i
 
 @functools.cache
 def _init_one():
+    """Returns the compiled `init` of one run."""
+
     def init(leaves, key, *, treedef):
         return jax.tree.unflatten(treedef, leaves).init(key)
 
@@ -165,6 +182,8 @@ def _init_one():
 
 @functools.cache
 def _advance_one():
+    """Returns the compiled function that takes one run through some steps."""
+
     def advance(leaves, key, world, state, ks, *, treedef):
         process = jax.tree.unflatten(treedef, leaves)
 

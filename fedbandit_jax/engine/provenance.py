@@ -1,4 +1,4 @@
-"""Where a result comes from: what was configured, by which code, on which device."""
+"""Records where a result comes from: what was configured, by which code, on which device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedbandit_jax.engine.process import Process
 
 
 def describe(value: Any) -> Any:
-    """A JSON-serialisable account of a configuration; arrays appear by shape and digest."""
+    """Returns a JSON-serialisable account of a configuration, in which arrays appear by shape and digest."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"type": type(value).__name__, **fields}
@@ -46,11 +46,15 @@ def describe(value: Any) -> Any:
 
 
 def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
-    """Equal for runs that must give the same numbers under the same code.
+    """Returns a digest that is equal for runs that must give the same numbers under the same code.
 
-    It covers the configuration, versions, the traced program, every number that is bound into it, and the code of all
-    classes that the process is made of, wherever they come from: also of what they do on the host, such as saying what
-    a run proves.
+    It covers the configuration, the versions, the traced program, every number that is bound into it, and the code of
+    all classes that the process is made of, wherever they are defined. That includes code which only runs on the host,
+    such as what a certificate is computed by.
+
+    Args:
+        config: JSON-serialisable, as made by `describe`.
+        processes: all processes of the run.
     """
     digest = hashlib.sha256(json.dumps([config, versions()], sort_keys=True).encode())
     for process in processes:
@@ -63,18 +67,18 @@ def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
 
 
 def _nameless(text: str) -> str:
-    """Without addresses in memory."""
+    """Returns the text without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _number(leaf: Any) -> str:
-    """Dtype, shape and digest of a number or an array, or of the words of keys."""
+    """Returns dtype, shape and digest of a number or an array, or of the words of keys."""
     keys = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return repr(describe(np.atleast_1d(np.asarray(jax.random.key_data(leaf) if keys else leaf))))
 
 
 def _written(structure: Any) -> list[str]:
-    """The code of the classes of all nodes of a tree, of what their static fields hold, and of their base classes."""
+    """Returns the code of the classes, with base classes, of all nodes of a tree and what their static fields hold."""
     found: dict[str, str] = {}
 
     def add(value: Any) -> None:
@@ -91,8 +95,8 @@ def _written(structure: Any) -> list[str]:
             add(part)
 
     def walk(node: Any) -> None:
-        if node.node_data() is not None:  # no leaf
-            for value in node.node_data():  # its class and its static fields
+        if node.node_data() is not None:  # it is not a leaf
+            for value in node.node_data():  # node_data has its class and its static fields
                 add(value)
             for child in node.children():
                 walk(child)
@@ -101,12 +105,13 @@ def _written(structure: Any) -> list[str]:
     return [f"{name} {code}" for name, code in sorted(found.items())]
 
 
+# Modules whose classes are not looked into, and attributes that do not say what a class does.
 _TRUSTED = ("builtins", "typing", "enum", "numpy", "abc", "collections")
 _INCIDENTAL = ("__dict__", "__weakref__", "__doc__", "__annotations__", "__firstlineno__", "__static_attributes__")
 
 
 def _code(value: Any) -> Any:
-    """What functions do, whatever they are wrapped in, and the plain values beside them: the same in every process."""
+    """Returns what functions do, however wrapped, and the plain values beside them: the same in every process."""
     if isinstance(value, Mapping):
         return sorted((str(name), repr(_code(part))) for name, part in value.items() if name not in _INCIDENTAL)
     if isinstance(value, (tuple, list)):
@@ -126,12 +131,12 @@ def _code(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Of what decides the numbers."""
+    """Returns the versions of the packages that decide the numbers."""
     return {name: version(name) for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
 
 
 def provenance() -> dict[str, Any]:
-    """Versions, git commit, device, dtype, date."""
+    """Returns the versions, git commit, device, dtype and date of this process, for the result."""
     device = jax.devices()[0]
     return {
         **versions(),
@@ -145,7 +150,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Commit of this package's own checkout, with `+` if it has uncommitted changes; None when it was installed."""
+    """Returns the commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
     here = Path(__file__).resolve().parent
     if not (here.parent / ".git").exists():
         return None

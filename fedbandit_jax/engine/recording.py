@@ -1,7 +1,7 @@
-"""What a run leaves behind: cumulative curves at chosen rounds, in float64 on the host.
+"""Turns the metrics of steps into cumulative curves at chosen rounds, in float64 on the host.
 
-Records are immutable: `add` returns the next, so that an interruption sees all of a chunk or nothing of it. C is the
-number of configurations, S of seeds, N of recorded rounds.
+Records are immutable: `add` returns the next one, so that an interruption sees all of a chunk or none of it. C is the
+number of configurations, S of seeds, N of recorded rounds; B and P are the rounds and stretches of a step.
 """
 
 from __future__ import annotations
@@ -15,50 +15,57 @@ import numpy as np
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 COMMUNICATION = ("rounds", "floats", "bits")
-GAUGE, LAST = "gauge ", "last "  # of arrays
+GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Record.arrays`: a gauge's curve, and its last value
 
 
 class Curves(NamedTuple):
-    """Recorded cumulative curves; counters are int64, float64 where they reach 2^53."""
+    """Recorded curves: cumulative, except for gauges; counters are int64, or float64 where they reach 2^53."""
 
-    regret: np.ndarray  # (C, S, N) float64
-    communication: dict[str, np.ndarray]  # rounds, floats, bits: (C, S, N)
-    counts: dict[str, np.ndarray]  # what else was counted: (C, S, N)
-    status: np.ndarray  # (C, S)
-    gauges: dict[str, np.ndarray]  # what stood when the last step ended: (C, S, N), NaN before the first
+    regret: np.ndarray  # (C, S, N) float64, summed over agents
+    communication: dict[str, np.ndarray]  # rounds, floats and bits sent, each (C, S, N)
+    counts: dict[str, np.ndarray]  # what else was counted, each (C, S, N)
+    status: np.ndarray  # (C, S) bits of `Status`
+    gauges: dict[str, np.ndarray]  # values after the last step that has ended, each (C, S, N); NaN before the first
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Curves so far. Subclasses say how steps become curves."""
+    """The curves recorded so far; subclasses define how steps become curves."""
 
-    at: np.ndarray  # (N,) rounds 1, 2, ... to record, rising
-    n_configs: int
-    n_seeds: int
-    names: tuple[str, ...] = ()  # of the counters, known after the first step
-    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # what a checkpoint holds
+    at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
+    n_configs: int  # C
+    n_seeds: int  # S
+    names: tuple[str, ...] = ()  # names of the counters, known after the first step
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # all that changes, for checkpoints
 
     @property
     def played(self) -> int:
-        """Rounds of all runs together."""
+        """Returns the number of rounds played by all runs together."""
         raise NotImplementedError
 
     def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Record:
-        """Metrics of consecutive steps, leading axes (steps, S, C), and how many rounds each step has."""
+        """Returns the record after more steps.
+
+        Args:
+            metrics: of consecutive steps, with leading axes (steps, S, C).
+            lengths: how many rounds each step has; None where the metrics say so.
+        """
         raise NotImplementedError
 
     def curves(self) -> Curves:
-        """Everything recorded so far."""
+        """Returns everything recorded so far."""
         raise NotImplementedError
 
     def _next(self, names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> Any:
+        """Returns the next record."""
         return dataclasses.replace(self, names=names, arrays=arrays)
 
     def _joined(self, name: str, piece: np.ndarray, axis: int = 2) -> np.ndarray:
+        """Returns a recorded array with a new piece appended along an axis."""
         return np.concatenate([self.arrays[name], piece], axis) if name in self.arrays else piece
 
     def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: dict[str, np.ndarray]) -> Curves:
-        """Counts (C, S, N, n_counters)."""
+        """Builds the curves from regret (C, S, N), counts (C, S, N, n_counters) and gauges."""
         counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
         communication = {name: counters.pop(name) for name in COMMUNICATION}
         status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
@@ -66,17 +73,17 @@ class Record:
 
 
 class RoundRecord(Record):
-    """Of steps that cover the same rounds in every run."""
+    """The record of steps that cover the same rounds in every run."""
 
     @property
     def played(self) -> int:
-        """See `Record`."""
+        """Returns the number of rounds played by all runs together."""
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundRecord:
-        """Gaps (steps, S, C, B), of which a step of n < B rounds uses the first n."""
+        """Adds steps with gaps (steps, S, C, B), of which a step of n < B rounds uses the first n."""
         gap = np.asarray(metrics.gap)
-        keep = (np.arange(gap.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,)
+        keep = (np.arange(gap.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,): is it played?
         steps, seeds, configs, width = gap.shape
         per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         played, old = int(self.arrays.get("rounds", 0)), self.arrays
@@ -87,7 +94,7 @@ class RoundRecord(Record):
         counts = np.concatenate([before, before + np.cumsum(counts, axis=2)], 2)
         ends = played + np.cumsum(lengths)
         at = self.at[(self.at > played) & (self.at <= ends[-1])]
-        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk that end by each recorded round
+        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round
         gauges = {}
         for name, stood in metrics.gauges.items():
             stood = np.transpose(np.asarray(stood, float), (2, 1, 0))
@@ -106,24 +113,25 @@ class RoundRecord(Record):
         })  # fmt: skip
 
     def curves(self) -> Curves:
-        """See `Record`."""
+        """Returns everything recorded so far."""
         gauges = {name[len(GAUGE) :]: curve for name, curve in self.arrays.items() if name.startswith(GAUGE)}
         return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
 
 
 class StretchRecord(Record):
-    """Of steps that cover as many rounds as they find: each is P stretches of equal rounds, which differ between runs.
+    """The record of steps that cover as many rounds as they find: P stretches, whose lengths differ between runs.
 
-    Regret is linear on a stretch, so that interpolation is exact. What a step counts is counted at its end.
+    All rounds of a stretch have the same gap, so that regret is linear on it and interpolation exact. What a step
+    counts is counted when it ends.
     """
 
     @property
     def played(self) -> int:
-        """See `Record`."""
+        """Returns the number of rounds played by all runs together."""
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
     def add(self, metrics: Metrics, lengths: Sequence[None]) -> StretchRecord:
-        """Gaps and rounds (steps, S, C, P)."""
+        """Adds steps with gaps and rounds (steps, S, C, P); `lengths` is not used."""
         del lengths
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
@@ -138,7 +146,11 @@ class StretchRecord(Record):
         })  # fmt: skip
 
     def curves(self) -> Curves:
-        """See `Record`."""
+        """Returns everything recorded so far.
+
+        Raises:
+            ValueError: some run ended before the last round to record.
+        """
         slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
         at, reached = self.at, int(rounds.sum((2, 3)).min())
         if reached < at[-1]:
@@ -154,7 +166,7 @@ class StretchRecord(Record):
 
 
 def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names of the counters and what each step counted, (C, S, steps, n_counters)."""
+    """Returns the names of the counters, and what each step counted, (C, S, steps, n_counters)."""
     steps, seeds, configs = np.shape(report.rounds)
     floats, bits = (np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits))
     sent = [np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)]
@@ -163,8 +175,10 @@ def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def _status(report: Report) -> np.ndarray:
+    """Returns the status bits of any of the steps, (C, S)."""
     return np.bitwise_or.reduce(np.asarray(report.status), axis=0).T
 
 
 def _exact(count: np.ndarray) -> np.ndarray:
+    """Returns counts as int64, or as they are where float64 no longer has every integer."""
     return count.astype(np.int64) if count.max(initial=0) < 2**53 else count

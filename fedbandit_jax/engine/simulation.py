@@ -1,4 +1,7 @@
-"""`simulate` and `sweep`: environment + algorithm + horizon + seeds -> Result. All checks happen before compiling."""
+"""`simulate` and `sweep` take an environment, algorithms, a horizon and seeds to a `Result`.
+
+All checks of arguments happen before anything is compiled.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ from fedbandit_jax.engine.recording import Curves
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status, certify
 from fedbandit_jax.report.results import Result
 
-RECORDS, LOG_RECORDS = 10_000, 400  # of a curve, at most, unless asked for
-_CHECKED: set[Any] = set()  # signatures of the processes whose shapes were checked: tracing takes a while
+RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
+_CHECKED: set[Any] = set()  # signatures of processes whose shapes are already checked, since tracing takes a while
 
 
 class SimulationError(RuntimeError):
-    """Some seeds of a run must not be trusted. Nothing is lost: `.result` holds everything computed."""
+    """Raised when some seeds of a run must not be trusted. Nothing is lost: `.result` holds everything computed."""
 
     def __init__(self, message: str, result: Result):
         super().__init__(message)
@@ -49,29 +52,30 @@ def simulate(
     checkpoint: str | Path | None = None,
     throw: bool = True,
 ) -> Result:
-    """Run one algorithm for `horizon` rounds under `n_seeds` seeds.
+    """Runs one algorithm for `horizon` rounds under `n_seeds` seeds.
 
     Args:
         env: environment, for instance `fb.envs.sphere(...)`.
         algo: algorithm, for instance `fb.algos.fed_lin_ucb()`.
-        horizon: T, rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are played and
-            counted, and no synchronisation follows them.
+        horizon: T, the number of rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are
+            played and counted, and no synchronisation follows them.
         key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever n_seeds is, and two
-            algorithms under one key see the same users and the same reward noise. The same versions, device and
-            shapes give the same bits.
-        n_seeds: independent repetitions, run together.
-        stride: record the curves every `stride` rounds, which must divide the horizon, or "log", at a few hundred
-            rounds 1..T evenly spaced on a logarithmic axis; default: every round, and beyond 10,000 at most so many.
-        progress: show a progress bar on stderr; default: only on a terminal.
-        checkpoint: path of the file `checkpoint`.0, which is written every few seconds and when the run stops for any
+            algorithms under one key see the same users and the same reward noise. The same versions, device and shapes
+            give the same bits.
+        n_seeds: number of independent repetitions, which run together.
+        stride: record the curves every `stride` rounds, which must divide the horizon; or "log": at a few hundred
+            rounds 1..T, evenly spaced on a logarithmic axis. Default: every round; if T > 10,000, at most 10,000
+            rounds, evenly spaced.
+        progress: whether to show a progress bar on stderr. Default: only on a terminal.
+        checkpoint: if given, the run writes the file `checkpoint`.0 every few seconds, and when it stops for any
             reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
         throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
 
     Returns:
-        `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
+        A `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value, before anything is compiled.
+        ValueError, TypeError: an argument is wrong; the message names it and its value.
         SimulationError: see `throw`.
 
     Example:
@@ -110,21 +114,21 @@ def sweep(
     checkpoint: str | Path | None = None,
     throw: bool = True,
 ) -> Result:
-    """Run several algorithms, each over a grid of parameters, on the same users and reward noise.
+    """Runs several algorithms, each over a grid of parameters, on the same users and reward noise.
 
     Configurations that differ only in numbers are stacked and run in one compiled program that draws the users once;
     the rest are compiled separately.
 
     Args:
-        env: environment.
+        env: environment, for instance `fb.envs.sphere(...)`.
         algos: label -> algorithm, or algorithms with distinct names.
         grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter
             is run once (see `algo.parameters()`).
-        horizon, key, n_seeds, stride, progress, checkpoint, throw: as in `simulate`. There is one checkpoint file for
-            each compiled program: `checkpoint`.0, `checkpoint`.1, ...
+        horizon, key, n_seeds, stride, progress, throw: as in `simulate`.
+        checkpoint: as in `simulate`, with one file for each compiled program: `checkpoint`.0, `checkpoint`.1, ...
 
     Returns:
-        `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one.
+        A `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one.
 
     Raises:
         ValueError, TypeError, SimulationError: as in `simulate`.
@@ -153,6 +157,7 @@ def sweep(
 def _run(
     env, configurations: dict[str, Configuration], *, horizon, key, n_seeds, stride, progress, checkpoint
 ) -> Result:
+    """Checks the arguments, runs all configurations, and returns the result with one row for each."""
     horizon = validate.integer("horizon", horizon, at_least=1)
     n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
     at = _recorded(horizon, stride)
@@ -165,7 +170,7 @@ def _run(
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
     processes = {label: _process(env, label, one.algo, horizon) for label, one in configurations.items()}
     config = {
-        "environment": {**describe(env), "spec": describe(env.spec)},  # which may be an attribute of its class
+        "environment": {**describe(env), "spec": describe(env.spec)},  # `spec` may be an attribute of the class
         "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
         "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
         "horizon": horizon,
@@ -201,7 +206,7 @@ def _run(
             )
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
-    absent = {}  # who counts nothing has 0, who gauges nothing NaN
+    absent = {}  # an algorithm that lacks a counter has 0 there, one that lacks a gauge NaN
     for kind, value in (("counts", 0), ("gauges", math.nan)):
         names = (name for curves in by_label.values() for name in getattr(curves, kind))
         absent[kind] = {name: np.full((n_seeds, len(at)), value) for name in names}
@@ -224,7 +229,7 @@ def _run(
 
 
 def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
-    """Rounds whose curves are recorded."""
+    """Returns the rounds 1..T at which curves are recorded."""
     if stride == "log":
         return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
     if stride is None:
@@ -237,6 +242,7 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
 
 
 def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Process:
+    """Binds an algorithm, and returns the process that runs it after checking that all parts fit together."""
     bound = algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
         raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
@@ -262,6 +268,7 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Pro
 
 
 def _raise_if_bad(result: Result, throw: bool) -> Result:
+    """Returns the result, or raises `SimulationError` if any seed has a status bit and `throw` is set."""
     if not (throw and result.status.any()):
         return result
     where = [f"{label}: seeds {', '.join(map(str, np.flatnonzero(result[label].status)))}" for label in result

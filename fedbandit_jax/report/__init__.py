@@ -1,1 +1,1 @@
-"""Results to tables, figures and files; no JAX."""
+"""Turns results into tables, figures and files, without JAX."""

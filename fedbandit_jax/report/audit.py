@@ -1,4 +1,4 @@
-"""What an audit found: a lower bound of epsilon and a verdict, as text and as a table."""
+"""The finding of a privacy audit: a lower bound of epsilon and a verdict, as text and as a table."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
-    """What an audit found.
+    """What an audit found out about one mechanism on one pair of neighbouring data sets.
 
     Attributes:
-        name: of the mechanism.
+        name: name of the mechanism.
         epsilon, delta: the claim.
-        confidence: of all lower bounds together.
-        epsilon_lower: the largest lower bound of epsilon shown, by `bound`.
-        epsilon_cp: the one that holds for any mechanism.
-        mu_lower: the lower bound of mu; None unless the mechanism is Gaussian.
-        sensitivity, sensitivity_measured: declared, and largest difference under equal keys; None if not given.
-        fixed_control_flow: is it part of the claim that integers of the view do not depend on the data?
-        same_control_flow: under equal keys, no integer or boolean of the view depends on the data.
-        deterministic: equal keys and data gave equal views.
-        n_runs, seconds: per side; of everything, compilation included.
-        threshold: a statistic above it is taken for the neighbour's; in standard deviations of the noise.
-        edges, counts: (81,), (2, 80) histograms of the statistic of data and neighbour in the half that was tested.
+        confidence: probability with which all lower bounds hold together.
+        epsilon_lower: the largest lower bound of epsilon at delta that was shown.
+        bound: how it was shown, "Clopper-Pearson" or "Gaussian DP".
+        epsilon_cp: the Clopper-Pearson lower bound of epsilon, which holds for any mechanism.
+        mu_lower: lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian.
+        sensitivity: the declared sensitivity; None if none was given.
+        sensitivity_measured: largest difference of the two views under equal keys; None if it was not measured.
+        fixed_control_flow: whether the claim includes that no integer of the view depends on the data.
+        same_control_flow: whether, under equal keys, no integer or boolean of the view depended on the data.
+        deterministic: whether equal keys and data gave equal views.
+        n_runs: runs per side.
+        seconds: duration of the audit, compilation included.
+        threshold: the test guesses "neighbour" if its statistic is above this; in standard deviations of the noise.
+        edges: (81,) bin edges of histograms of the statistic, over the runs that were tested.
+        counts: (2, 80) runs per bin, for data and for neighbour.
     """
 
     name: str
@@ -50,7 +54,7 @@ class Audit:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the audit failed; empty if it passed."""
+        """Returns why the audit failed, one clause per reason; it is empty if the audit passed."""
         found = []
         if not self.epsilon_lower <= self.epsilon:
             shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
@@ -58,7 +62,7 @@ class Audit:
         if self.fixed_control_flow and not self.same_control_flow:
             found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
         declared, measured = self.sensitivity, self.sensitivity_measured
-        if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # float32 views
+        if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # views are float32
             found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
         if not self.deterministic:
             found.append("equal keys and data gave different views: some randomness is not from the key")
@@ -66,7 +70,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Nothing contradicts the claim."""
+        """Returns whether nothing contradicts the claim."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -88,7 +92,7 @@ class Audit:
 
 
 def table(audits: Sequence[Audit]) -> str:
-    """One line per audit."""
+    """Returns a table of text with one line per audit."""
     rows = [("mechanism", "epsilon, delta", "epsilon >=", "sensitivity", "verdict", "runs", "seconds")]
     for a in audits:
         claim, shown, verdict = f"{a.epsilon:g}, {a.delta:g}", f"{a.epsilon_lower:.3f}", "pass" if a.passed else "FAIL"
@@ -100,4 +104,5 @@ def table(audits: Sequence[Audit]) -> str:
 
 
 def _sensitivities(a: Audit) -> str:
+    """Returns the measured and the declared sensitivity as text."""
     return " / ".join("-" if s is None else f"{s:.5g}" for s in (a.sensitivity_measured, a.sensitivity))

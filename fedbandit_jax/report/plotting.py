@@ -1,4 +1,4 @@
-"""Results -> figures. Imports results only, never jax."""
+"""Draws results as figures, without JAX."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.report.results import Result
 
-if TYPE_CHECKING:  # the module needs jax, its `Audit` does not
+if TYPE_CHECKING:  # for annotations only
     from fedbandit_jax.report.audit import Audit
 
-# Okabe & Ito (2008): told apart by readers with any colour vision.
+# The palette of Okabe & Ito (2008), which readers with any colour vision can tell apart.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-CLAIMS = {
+CLAIMS = {  # a certificate's claim -> style of the line, words in the legend
     "certified": ("-", "certified"),
     "as_printed": ("--", "weaker than stated"),
     "none": (":", "no privacy claim"),
@@ -39,20 +39,23 @@ def regret(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Mean over seeds of the group regret of every algorithm, with a band around it.
+    """Draws the mean over seeds of the group regret of every algorithm, with a band around it.
 
-    Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed`, dotted if `none`;
-    algorithms that do not claim privacy are solid.
+    Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
+    `none`. Algorithms that do not claim privacy are solid.
 
     Args:
-        result: from `fb.simulate`, `fb.sweep` or `Result.load`.
-        time_average: Reg(t) / t, as in the papers' figures; False for cumulative regret.
-        band: of one standard "error" of the mean, or of one standard "deviation" over seeds.
-        title: of the axes; default: the environment and the number of seeds.
-        ax: axes to draw on; default: a new figure.
+        result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
+        time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
+        band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
+        title: title of the axes; default: the environment and the number of seeds.
+        ax: axes to draw on; default: those of a new figure.
 
     Returns:
         The figure.
+
+    Raises:
+        ValueError: `band` is neither.
     """
     if ax is None:
         ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
@@ -78,19 +81,24 @@ def gauge(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Mean over seeds of what stood at every recorded round, such as the "adjusted Rand index" of the clusters found.
+    """Draws the mean over seeds of a gauge at every recorded round, with a band around it.
+
+    A gauge is a number that stands at each round, such as the "adjusted Rand index" of the clusters found.
 
     Args:
-        result: of algorithms with that gauge; others are left out.
-        name: a key of `Result.gauges`.
+        result: result of one or several algorithms.
+        name: a key of `result.gauges`.
         band: as in `regret`.
-        limits: of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by chance;
-            default: from 0 on.
-        title: of the axes.
-        ax: axes to draw on; default: a new figure.
+        limits: ends of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by
+            chance; default: from 0 on.
+        title: title of the axes; default: none.
+        ax: axes to draw on; default: those of a new figure.
 
     Returns:
         The figure.
+
+    Raises:
+        ValueError: `result` has no gauge of this name, or `band` is not one of `regret`'s.
     """
     if name not in result.gauges:
         raise ValueError(f"name must be one of {', '.join(map(repr, result.gauges)) or 'none'}, got {name!r}")
@@ -108,7 +116,7 @@ def gauge(
 
 
 def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
-    """Mean of (n_seeds, n_records) curves of every algorithm, and a band."""
+    """Draws the mean over seeds of every algorithm's (n_seeds, n_records) curves, and a band around it."""
     if band not in ("error", "deviation"):
         raise ValueError(f"band must be 'error' or 'deviation', got {band!r}")
     for i, label in enumerate(result.labels):
@@ -116,7 +124,7 @@ def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str
         curves = curves_of(one)
         mean = curves.mean(0)
         style, claim = CLAIMS[one.certificate.claim]
-        if one.certificate.epsilon is None:  # not meant to be private
+        if one.certificate.epsilon is None:  # claims no privacy
             style, claim = "-", ""
         elif one.certificate.notion != Certificate.notion:
             claim += f", {one.certificate.notion}"
@@ -130,13 +138,13 @@ def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str
 
 
 def _finish(result: Result, ax: Axes) -> Figure:
-    """Limits, grid and legend."""
+    """Sets limits, grid and legend, and returns the figure."""
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
     ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
     ax.set_ylim(bottom=0)
     ax.grid(alpha=0.3)
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, over no curve
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")  # below, hides no curve
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
@@ -145,18 +153,18 @@ def _finish(result: Result, ax: Axes) -> Figure:
 def against_epsilon(
     result: Result, *, title: str, ax: Axes, proved: bool = False, lines: Mapping[str, str] | None = None
 ) -> None:
-    """Final group regret of every algorithm against the epsilon asked for, mean and one standard error over seeds.
+    """Draws final group regret against the epsilon asked for, as mean and one standard error over seeds.
 
-    Every algorithm of the sweep is a line, whatever the grid made of it; algorithms that are not private are
-    horizontal. Solid, dashed and dotted lines are as in `regret`.
+    Every algorithm of the sweep is one line, whatever the grid made of it; algorithms that are not private are
+    horizontal lines. Solid, dashed and dotted lines are as in `regret`.
 
     Args:
-        result: from `fb.sweep` with a grid over epsilon.
-        title: of the axes.
+        result: result of `fb.sweep` with a grid over epsilon.
+        title: title of the axes.
         ax: axes to draw on.
-        proved: against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
-        lines: label -> the line that it is a point of, others are lines of their own; default: one line for every
-            algorithm in `Result.coordinates`.
+        proved: draw against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
+        lines: label -> name of the line of which it is a point; labels that are missing are lines of their own.
+            Default: one line for every algorithm in `Result.coordinates`.
     """
     which = "epsilon_exact" if proved else "epsilon"
     families: dict[str, list[Result]] = {}
@@ -184,15 +192,18 @@ def against_epsilon(
 
 
 def audits(audits: Sequence[Audit]) -> Figure:
-    """What the auditor saw of each mechanism: its statistic on both neighbours, and the threshold between them.
+    """Draws what the auditor saw of each mechanism: its statistic on both neighbours, and the threshold between them.
 
     The more the two histograms overlap, the less the view says about the data.
 
     Args:
-        audits: from `privacy.audit.audit`, one panel each.
+        audits: results of `fb.audits.audit`, one panel each.
 
     Returns:
         The figure.
+
+    Raises:
+        ValueError: there is no audit.
     """
     if not audits:
         raise ValueError("audits must hold at least one audit, got none")
@@ -219,11 +230,12 @@ def audits(audits: Sequence[Audit]) -> Figure:
 
 
 def _whose(result: Result) -> str:
+    """Returns what the regret of this result is called."""
     return "group regret" if result.config["environment"]["spec"]["n_agents"] > 1 else "regret"
 
 
 def save_png(figure: Figure, path: str | Path) -> Path:
-    """Write a PNG, complete or not at all; returns its path."""
+    """Writes a figure as PNG, complete or not at all, closes it, and returns the path."""
     path = Path(path)
     write_atomic(path, lambda file: figure.savefig(file, format="png", dpi=120, metadata={"Software": None}))
     plt.close(figure)

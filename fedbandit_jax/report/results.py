@@ -1,6 +1,6 @@
 """Results: labelled curves with the configuration, certificates and provenance that make them mean something.
 
-No JAX here: `Result.load` works where JAX is not installed.
+There is no JAX here: `Result.load` works where JAX is not installed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ _COUNTERS = ("communication", "counts", "gauges")  # attributes that map names t
 class Result:
     """What a simulation measured.
 
+    n_records is the number of recorded rounds, n_algorithms that of configurations of a sweep.
+
     Attributes:
-        rounds: (n_records,) rounds 1..T at which the curves are recorded.
-        regret: cumulative group pseudo-regret in reward units, summed over agents: (n_seeds, n_records) from
+        rounds: (n_records,) the rounds 1..T at which the curves are recorded.
+        regret: cumulative group pseudo-regret in units of reward, summed over agents: (n_seeds, n_records) from
             `fb.simulate`, (n_algorithms, n_seeds, n_records) from `fb.sweep`.
-        communication: cumulative "rounds", "floats" and "bits" (up + down, all agents), shaped like `regret`.
-        counts: what else an algorithm counts, cumulative, by name, shaped like `regret`; for successive elimination
-            "eliminations" of arms, "decodings" of sums and "decoding failures".
-        gauges: what stands at each recorded round, by name, shaped like `regret`, NaN where nothing does; for
-            clustering the "adjusted Rand index" of the clusters found, that "on servers" of what each server
-            finds by itself, and the number of "clusters".
-        status: (..., n_seeds) bits of `fb.Status`; 0 = fine.
+        communication: cumulative communication, shaped like `regret`: "rounds" of it, "floats" and "bits" sent up and
+            down by all agents.
+        status: (..., n_seeds) bits of `fb.Status`; 0 means fine.
         certificates: label -> `Certificate`, in the order of the first axis.
-        config: environment, algorithms, their coordinates in the sweep, horizon, key: what to run again.
-        provenance: versions, git commit, device, dtype, seconds.
+        config: environment, algorithms, their coordinates in the sweep, horizon and key: what it takes to run again.
+        provenance: versions, git commit, device, dtype, date and seconds.
+        counts: cumulative counts of other things by name, shaped like `regret`; for successive elimination
+            "eliminations" of arms, "decodings" of sums and "decoding failures".
+        gauges: values that hold at each recorded round by name, shaped like `regret`, NaN where there is none; for
+            clustering the "adjusted Rand index" of the clusters found, the "adjusted Rand index on servers" of what
+            each server finds by itself, and the number of "clusters".
     """
 
     rounds: np.ndarray
@@ -55,12 +58,16 @@ class Result:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the algorithms."""
+        """Returns the labels of the algorithms, in the order of the first axis."""
         return tuple(self.certificates)
 
     @property
     def certificate(self) -> Certificate:
-        """The certificate of a result with one algorithm."""
+        """Returns the certificate of a result with one algorithm.
+
+        Raises:
+            ValueError: there are several algorithms.
+        """
         if len(self.certificates) != 1:
             raise ValueError(
                 f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
@@ -69,17 +76,21 @@ class Result:
 
     @property
     def coordinates(self) -> dict[str, dict[str, Any]]:
-        """Label -> where it stands in the sweep: the "algorithm" before the grid, and its grid parameters."""
+        """Returns label -> place in the sweep: the "algorithm" before the grid, and its grid parameters."""
         recorded = self.config.get("coordinates", {})
         return {label: recorded.get(label, {"algorithm": label}) for label in self.labels}
 
     @property
     def time_average(self) -> np.ndarray:
-        """Reg(t) / t, group regret per round as in the papers' figures."""
+        """Returns Reg(t) / t, the group regret per round as in the papers' figures, shaped like `regret`."""
         return self.regret / self.rounds
 
     def __getitem__(self, label: str) -> Result:
-        """One algorithm of a sweep."""
+        """Returns the result of one algorithm of a sweep.
+
+        Raises:
+            KeyError: there is no such label.
+        """
         if label not in self.certificates:
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
@@ -108,7 +119,10 @@ class Result:
         return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
 
     def summary(self) -> str:
-        """A table of final regret, communication and claims, and differences paired by seed against the first row."""
+        """Returns tables of final regret, communication and claims, and of differences in regret paired by seed.
+
+        Differences are from the first label, with a 95 % interval for their mean.
+        """
         one = [self[label] for label in self.labels]
         spec = self.config["environment"]["spec"]
         agents = spec["n_agents"]
@@ -163,7 +177,7 @@ class Result:
         return "\n".join(text)
 
     def save(self, path: str | Path) -> Path:
-        """Write `path`.npz (curves) and `path`.json (everything else); returns the path of the npz file.
+        """Writes `path`.npz (curves) and `path`.json (everything else), and returns the path of the npz file.
 
         Missing folders are made. Each file is complete or absent, whatever happens.
         """
@@ -185,7 +199,7 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Read what `save` wrote.
+        """Reads what `save` wrote; `path` may end in .npz, in .json, or in neither.
 
         Raises:
             ValueError: one of the two files is missing or damaged.
@@ -212,7 +226,7 @@ class Result:
         )
 
     def to_xarray(self):
-        """An `xarray.Dataset` with dimensions (algorithm,) seed, round. Needs the extra `xarray`."""
+        """Returns an `xarray.Dataset` with dimensions (algorithm,) seed, round. It needs the extra `xarray`."""
         import xarray
 
         dims = ("algorithm", "seed", "round")[-self.regret.ndim :]
@@ -229,10 +243,13 @@ class Result:
 
 
 def concat(results: Sequence[Result]) -> Result:
-    """Results of the same environment, horizon and key as one, so that they are compared seed by seed.
+    """Joins results of the same environment, horizon and key to one, so that they are compared seed by seed.
+
+    The provenance is that of the first.
 
     Raises:
-        ValueError: they differ in environment, horizon, key, seeds or recorded rounds, or share a label.
+        ValueError: there are none, they differ in environment, horizon, key, seeds or recorded rounds, or share a
+            label.
     """
     if not results:
         raise ValueError("results must hold at least one result, got none")
@@ -271,21 +288,25 @@ def concat(results: Sequence[Result]) -> Result:
 
 
 def _mean_error(values: np.ndarray) -> tuple[float, float]:
+    """Returns the mean and its standard error, NaN for a single value."""
     error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(values.mean()), float(error)
 
 
 def _t_quantile(n: int) -> float:
+    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
 
 
 def _one_digit(value: float) -> str:
+    """Returns the value as text, "-" for NaN."""
     return "-" if math.isnan(value) else f"{value:.1f}"
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
+    """Returns rows as text with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
@@ -293,12 +314,13 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _stem(path: str | Path) -> Path:
+    """Returns the path without the suffix of either file."""
     path = Path(path)
     return path.with_suffix("") if path.suffix in (".npz", ".json") else path
 
 
 def _plain(value: Any) -> Any:
-    """JSON without infinities or NaN: they are written as strings."""
+    """Returns a value that JSON can hold; infinities and NaN become strings."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -311,4 +333,5 @@ def _plain(value: Any) -> Any:
 
 
 def _special(fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields with such strings as numbers again."""
     return {k: float(v) if v in ("inf", "-inf", "nan") else v for k, v in fields.items()}

@@ -1,4 +1,8 @@
-"""From an environment and an algorithm to a process: the only thing the driver knows how to run."""
+"""Puts an environment and a bound algorithm together to a process, the only thing that the driver knows how to run.
+
+There is one class of process for each way in which users come: `rounds` for agents who serve a user each, `users` for
+multi-armed algorithms, and `arrivals` for users who return.
+"""
 
 from fedbandit_jax.engine.process.arrivals import MAX_ARRIVALS
 from fedbandit_jax.engine.process.arrivals import ArrivalProcess as ArrivalProcess
@@ -10,11 +14,12 @@ from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ClusteringAlgorith
 
 
 def process(env: Environment, algo: Algorithm, horizon: int) -> Process:
-    """The process of an environment and a bound algorithm.
+    """Returns the process that runs a bound algorithm in an environment.
 
     Raises:
-        TypeError: a multi-armed algorithm and an environment that is none, a clustering one and users who are all new.
-        ValueError: several agents, or more users than can be counted.
+        TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
+            users who are not told apart.
+        ValueError: a multi-armed environment has several agents, or there are more users than can be counted.
     """
     if isinstance(algo, ClusteringAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):

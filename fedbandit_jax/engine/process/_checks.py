@@ -1,4 +1,4 @@
-"""What a process checks of all that passes between its parts: shapes before it is compiled, numbers as it runs."""
+"""Checks of all that passes between environment and algorithm: shapes before compiling, numbers in every round."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from jax import Array
 
 from fedbandit_jax.interfaces import Environment, Feedback, Round, Spec
 
-SLACK = 1e-5  # of a norm: float32 rounds
+SLACK = 1e-5  # by how much a norm may exceed its bound, since float32 rounds
 
 
 def need(method: str, condition: bool, what: str, got: Any) -> None:
-    """Raises TypeError unless the condition holds."""
+    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
     if not condition:
         raise TypeError(f"{method} must return {what}, got {got!r}")
 
 
 def same(method: str, what: str, before: Any, after: Any) -> None:
-    """Raises TypeError unless both trees have the same leaves."""
+    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
     shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
     if shapes[0] != shapes[1]:
         raise TypeError(f"{method} must return {what} of unchanged structure {shapes[0]}, got {shapes[1]}")
 
 
 def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
-    """Of this shape and kind of numbers?"""
+    """Returns whether the value is an array of this shape whose dtype is of this kind."""
     return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
 
 
 def check_environment(env: Environment) -> tuple[Any, Round]:
-    """Traces its methods once, compiles nothing; returns shapes of its world and of what it offers.
+    """Traces the methods of an environment once, compiling nothing, and checks the shapes of what they return.
+
+    Returns:
+        The shapes of the environment's world, and of the `Round` that it offers.
 
     Raises:
-        TypeError: naming the method, what it must return and what it returned.
+        TypeError: a method returns something else than it must; the message names all three.
     """
     m, k, d = env.spec.n_agents, env.spec.n_arms, env.spec.dim
     key, t = jax.random.key(0), jnp.int32(0)
@@ -57,10 +60,18 @@ def check_environment(env: Environment) -> tuple[Any, Round]:
 
 
 def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Array]:
-    """Features (..., d) and rewards (...) that the spec allows, and where something else was given (...).
+    """Makes features and rewards obey the spec, which privacy relies on.
 
-    A vector that is longer than the spec declares is scaled to that length, a reward clipped if rewards are in [0, 1].
-    What is not finite counts as 0.
+    A vector that is longer than the spec declares is scaled to that length, and a reward is clipped if the spec
+    declares rewards in [0, 1]. What is not finite counts as 0.
+
+    Args:
+        spec: the environment's own.
+        contexts: feature vectors, (..., d).
+        rewards: (...).
+
+    Returns:
+        Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
     """
     square = (contexts * contexts).sum(-1)
     long, finite = square > (spec.max_norm + SLACK) ** 2, jnp.isfinite(square)

@@ -1,4 +1,4 @@
-"""A clock of arrivals: one user a round, who comes again, and about whom something is remembered."""
+"""The process of clustering algorithms: one user comes in each round, may come again, and is told apart from others."""
 
 from __future__ import annotations
 
@@ -12,57 +12,62 @@ from fedbandit_jax.core import metrics, random, ridge, struct
 from fedbandit_jax.engine.process._checks import admit, check_environment, is_array, need, same
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Status, Users
 
-BLOCK = 16, 256  # fewest and most rounds of a step
-MAX_ARRIVALS = 2**24  # float32 counts them
+BLOCK = 16, 256  # fewest and most rounds in a step
+MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 
 
 @struct.pytree
 class ArrivalProcess:
-    """A step is a block of rounds. Who comes, what is offered and what every arm would pay is drawn for all of them at
-    once, before the first is served: the loop over rounds is left with what depends on what was learned.
+    """A process in which a step is a block of rounds with one user each.
 
-    An algorithm is given nothing but what the environment's own spec allows, and what was not is a status bit,
-    `OUTSIDE_SPEC`. A user who does not exist is number n, for whom no table has a row: JAX drops what is written there.
+    Who comes, what is offered and what every arm would pay is drawn for all rounds of a block at once, before the first
+    user is served. The loop over rounds is left with what depends on what was learned.
 
-    What is counted is counted when a step ends. Four named streams per seed, as in `RoundProcess`: users, answers,
-    choices and synchronisations (privacy noise).
+    An algorithm is given only what the environment's own spec allows; a violation sets the status bit `OUTSIDE_SPEC`. A
+    user who does not exist gets the number n, for which no table has a row, so that JAX drops what is written there.
+
+    Whatever is counted is counted when a step ends. Every seed has four named streams, as in `RoundProcess`: users,
+    answers, choices and synchronisations (privacy noise).
     """
 
     env: Users
-    algo: ClusteringAlgorithm
-    horizon: int = struct.static()
+    algo: ClusteringAlgorithm  # bound
+    horizon: int = struct.static()  # T, which is also the number of arrivals
 
     @property
     def block(self) -> int:
-        """Rounds of a step: draws do not depend on it, but what gauges show is recorded after steps."""
+        """Returns how many rounds a step has.
+
+        Draws do not depend on it, but gauges are recorded after steps only.
+        """
         return min(max(BLOCK[0], self.horizon // 64), BLOCK[1])
 
     @property
     def n_steps(self) -> int:
-        """Blocks."""
+        """Returns the number of blocks."""
         return -(-self.horizon // self.block)
 
     def rounds_at(self, k: int) -> range:
-        """Block k; the last one may be cut short by the horizon."""
+        """Returns the rounds of block k; the last block may be cut short by the horizon."""
         return range(k * self.block, min((k + 1) * self.block, self.horizon))
 
     @property
     def alone(self) -> bool:
-        """Uploads, downloads, splits and merges happen now and then."""
+        """Returns True: uploads, downloads, splits and merges are branches that are seldom taken."""
         return True
 
     @property
     def workspace(self) -> int:
-        """What a block is offered."""
+        """Returns the bytes of what a block of users is offered."""
         return 4 * self.block * self.env.spec.n_arms * (self.env.spec.dim + 2)
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """A world and a fresh learner."""
+        """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """One block."""
+        """Plays one block of rounds."""
         syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
         first = k * self.block
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
@@ -77,7 +82,7 @@ class ArrivalProcess:
             index = self.algo.index(choices, t, state, user, contexts)
             if now.mask is not None:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
-            arm = ridge.first_argmax(index)  # none of them if an index is not a number
+            arm = ridge.first_argmax(index)  # no arm at all if an index is NaN
             offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
             reward = jnp.where(offers, answers.reward[arm], 0)
             state, after = self.algo.serve(syncs, t, state, user, contexts[arm], reward)
@@ -93,9 +98,11 @@ class ArrivalProcess:
         return world, state, Metrics(gaps, report, gauges=self._gauges(world, state))
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
-        """What is offered in these rounds, and what each of the K arms would pay: (B, K) rewards and gaps.
+        """Draws what is offered in these rounds (B,), and what each of the K arms would pay.
 
-        And where the spec was broken, (B, K). The arms of a user who does not exist pay nothing, and cost nothing.
+        Returns:
+            Offers with leading axis B; rewards and gaps (B, K); whether the spec was violated, (B, K) bool. The arms of
+            a user who does not exist pay nothing and have no gap.
         """
         users, answers = (random.stream(key, name) for name in ("users", "answers"))
 
@@ -114,14 +121,17 @@ class ArrivalProcess:
         return jax.vmap(one)(rounds)
 
     def _reports(self, key: Array, state: Any, offered: Round) -> Report:
-        """Of a round: shapes only."""
+        """Returns a report with the shapes of a round's; only its shapes mean anything."""
         _, before = self.algo.begin(key, jnp.int32(0), state)
         x = offered.contexts[0, 0, 0]
         _, after = self.algo.serve(key, jnp.int32(0), state, jnp.int32(0), x, jnp.float32(0))
         return _add(before, after)
 
     def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
-        """How right the clusters are, and how many; on servers: in the mean of all servers, each by itself."""
+        """Returns how well the clusters agree with the truth, and their number.
+
+        The index "on servers" is the mean over servers, each of which is judged by its own users only.
+        """
         found, spec = self.algo.partition(state), self.env.spec
         truth, m = self.env.clusters(world), self.env.n_clusters
         return {
@@ -131,7 +141,7 @@ class ArrivalProcess:
         }
 
     def check(self, label: str) -> None:
-        """Do environment and algorithm keep to the shapes of `interfaces`?"""
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
         env, algo, spec = self.env, self.algo, self.env.spec
         k, d = spec.n_arms, spec.dim
         key, t = jax.random.key(0), jnp.int32(0)
@@ -163,7 +173,7 @@ class ArrivalProcess:
 
 
 def _add(one: Report, two: Report) -> Report:
-    """Of both together."""
+    """Returns the report of two together."""
     counts = {n: one.counts.get(n, 0) + two.counts.get(n, 0) for n in sorted({*one.counts, *two.counts})}
     return Report(
         rounds=jnp.asarray(one.rounds) + two.rounds,

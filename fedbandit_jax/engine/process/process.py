@@ -1,4 +1,4 @@
-"""What a process is."""
+"""The protocol of a process, i.e. of an environment and a bound algorithm that are run step by step."""
 
 from __future__ import annotations
 
@@ -10,40 +10,44 @@ from fedbandit_jax.interfaces import Algorithm, Metrics
 
 
 class Process(Protocol):
-    """A pytree that can be stepped. The world never depends on the algorithm, so a sweep shares it."""
+    """A pytree that can be stepped. Its world never depends on the algorithm, so that a sweep shares it."""
 
     @property
     def algo(self) -> Algorithm:
-        """The bound algorithm that runs, from which the certificate is read."""
+        """Returns the bound algorithm that runs, from which the certificate is read."""
         ...
 
     @property
     def n_steps(self) -> int:
-        """Steps in a run."""
+        """Returns the number of steps in a run."""
         ...
 
     @property
     def alone(self) -> bool:
-        """Does a step branch on data? On a CPU a run is then faster by itself than beside others."""
+        """Returns whether a step branches on data; on a CPU a run is then faster by itself than beside others."""
         ...
 
     @property
     def workspace(self) -> int:
-        """Bytes that a step of one seed works on, beside its world and state."""
+        """Returns how many bytes a step of one seed works on, in addition to its world and state."""
         ...
 
     def rounds_at(self, k: int) -> range | None:
-        """Which rounds 0, 1, ... step k covers; None if that depends on the run, and the metrics say it."""
+        """Returns the rounds 0, 1, ... that step k covers, or None if they depend on the run (see `Metrics.rounds`)."""
         ...
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """World and learner of one seed."""
+        """Returns the world and the learner's state of one seed before the first step."""
         ...
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """World, learner and metrics after step k. Draws depend on (key, round) only."""
+        """Returns the world, the learner's state and the metrics after step k; draws depend on (key, round) only."""
         ...
 
     def check(self, label: str) -> None:
-        """Do environment and algorithm fit together? Compiles nothing; raises TypeError naming what does not."""
+        """Checks that environment and algorithm fit together, without compiling.
+
+        Raises:
+            TypeError: they do not; the message names the method, what it must return and what it returned.
+        """
         ...

@@ -1,4 +1,4 @@
-"""A clock of rounds: every agent serves a user in each, and every B rounds they synchronise."""
+"""The process of federated agents: each serves one user in every round, and after every B rounds they synchronise."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report, Ro
 
 @struct.pytree
 class RoundProcess:
-    """A step is a batch: B rounds in a scan, then one synchronisation.
+    """A process in which a step is a batch: B rounds in a scan, then one synchronisation.
 
-    Four named streams per seed: the environment's draws, the rewards, the algorithm's own, and the synchronisation's
-    (privacy noise). Two algorithms under one key therefore see the same users and the same reward noise.
+    Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
+    synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
+    noise.
 
-    What passes between the two parts is checked here, round by round: an algorithm is given nothing but what the
-    environment's own spec allows, and what was not is a status bit, `OUTSIDE_SPEC`.
+    What passes between the two parts is checked here in every round: an algorithm is given only what the environment's
+    own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`.
     """
 
     env: Environment
-    algo: Algorithm
-    horizon: int = struct.static()
+    algo: Algorithm  # bound
+    horizon: int = struct.static()  # T
 
     @property
     def n_steps(self) -> int:
-        """ceil(T / B)."""
+        """Returns the number of batches, ceil(T / B)."""
         return -(-self.horizon // self.algo.batch)
 
     def rounds_at(self, k: int) -> range:
-        """Batch k; the last one may be cut short by the horizon."""
+        """Returns the rounds of batch k; the last batch may be cut short by the horizon."""
         return range(k * self.algo.batch, min((k + 1) * self.algo.batch, self.horizon))
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """A world and a fresh learner."""
+        """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
 
     @property
     def alone(self) -> bool:
-        """Runs go well side by side."""
+        """Returns False: runs are best executed side by side."""
         return False
 
     @property
     def workspace(self) -> int:
-        """Nothing beside the state that would be kept from round to round."""
+        """Returns 0: beside the state, a step keeps nothing from round to round."""
         return 0
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """One batch."""
+        """Plays one batch and its synchronisation."""
         users, answers, choices, syncs = (random.stream(key, name) for name in ("users", "answers", "choices", "syncs"))
         env, algo = self.env, self.algo
 
@@ -80,12 +81,15 @@ class RoundProcess:
         return world, state, Metrics(gap, jax.tree.map(_counter, report._replace(status=status)))
 
     def check(self, label: str) -> None:
-        """Do environment and algorithm keep to the shapes of `interfaces`?"""
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
         check(self, label)
 
 
 def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
-    """Users 0 ... n - 1, and who is none of them (M,). A stranger is given the number n, which no table has."""
+    """Returns the offer with users 0 ... n - 1, and which users (M,) are not among these.
+
+    Such a stranger is given the number n, for which no table has a row.
+    """
     if offered.user is None:
         return offered, False
     strangers = (offered.user < 0) | (offered.user >= n_users)
@@ -93,7 +97,10 @@ def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
 
 
 def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
-    """Arms 0 ... K - 1 that are offered (M,), and where another was played: the nearest is, and pays nothing."""
+    """Returns arms 0 ... K - 1, (M,), and whether each agent's choice (M,) is refused because it is not offered.
+
+    An arm out of range becomes the nearest one. A refused arm is played, and pays the learner nothing.
+    """
     exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
     refused = exists != arms
     if offered.mask is not None:
@@ -102,7 +109,10 @@ def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
 
 
 def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array]:
-    """Rewards that are finite, and in [0, 1] if that is promised, and where one was not; 0 where it is refused."""
+    """Returns the rewards (M,) that the learner is given, and which of them (M,) are not those that came.
+
+    A refused or infinite reward becomes 0, and others are clipped to [0, 1] if the spec declares that.
+    """
     wrong = refused | ~jnp.isfinite(reward)
     reward = jnp.where(wrong, 0, reward)
     if not in_unit:
@@ -112,16 +122,16 @@ def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array
 
 
 def _counter(x: Any) -> Array:
-    """int32, or float32 for counts that would not fit."""
+    """Converts a count to int32, or to float32 if it is a float already, for counts that int32 would not hold."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)
 
 
 def check(process: RoundProcess, label: str) -> None:
-    """Traces every method once, compiles nothing.
+    """Traces every method once, compiling nothing, and checks the shapes of what it returns.
 
     Raises:
-        TypeError: naming the method, what it must return and what it returned.
+        TypeError: a method returns something else than it must; the message names all three.
     """
     env, algo, spec = process.env, process.algo, process.env.spec
     m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)

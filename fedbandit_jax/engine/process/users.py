@@ -1,4 +1,7 @@
-"""A clock of users: in a batch every active arm is pulled by as many users, drawn in blocks of fixed size."""
+"""The process of multi-armed algorithms: in a batch every active arm is pulled by equally many users.
+
+Users are drawn in blocks of fixed size.
+"""
 
 from __future__ import annotations
 
@@ -11,56 +14,56 @@ from jax import Array, lax
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report, Status
 
-BLOCK = 2**12  # users of one key
-TOGETHER = 16  # blocks drawn at once fit a CPU's cache, and fill the vector units of its cores
-MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them
+BLOCK = 2**12  # users who are drawn from one key
+TOGETHER = 16  # blocks drawn at once: so many fit a CPU's cache, and fill the vector units of its cores
+MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the last blocks
 
 
 @struct.pytree
 class UserProcess:
-    """A step is a batch of users; how many, and so which, depends on the arms still active.
+    """A process in which a step is a batch of users; their number depends on which arms are still active.
 
-    Four named streams per seed, as in `RoundProcess`: the world, users' rewards, what users draw themselves (rounding,
-    their share of the noise), and what is drawn once per batch. User i of an arm and a batch is the same whatever
-    the algorithm.
+    Every seed has four named streams, as in `RoundProcess`: the world, users' rewards, what users draw themselves
+    (rounding, their share of the noise), and what is drawn once per batch. User i of an arm and a batch is the same for
+    every algorithm.
     """
 
     env: Arms
-    algo: ArmAlgorithm
-    horizon: int = struct.static()
-    block: int = struct.static(default=BLOCK)  # even; draws depend on it
+    algo: ArmAlgorithm  # bound
+    horizon: int = struct.static()  # T, which is also the number of users
+    block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
 
     @property
     def n_steps(self) -> int:
-        """Batches."""
+        """Returns the most batches that the algorithm may need."""
         return self.algo.n_batches
 
     @property
     def together(self) -> int:
-        """Blocks drawn at once; draws do not depend on it."""
+        """Returns how many blocks are drawn at once; draws do not depend on it."""
         return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
 
     @property
     def alone(self) -> bool:
-        """Runs go well side by side."""
+        """Returns False: runs are best executed side by side."""
         return False
 
     @property
     def workspace(self) -> int:
-        """Rewards and coins of these blocks."""
+        """Returns the bytes of the rewards and coins of the blocks that are drawn at once."""
         return 8 * self.block * self.together
 
     def rounds_at(self, k: int) -> None:
-        """Depends on how many arms are left."""
+        """Returns None: how many users a batch has depends on how many arms are active."""
         del k
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """A world; no user yet and a fresh learner."""
+        """Returns a world, and as the state the number of users so far, 0, with the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         return world, (jnp.int32(0), self.algo.init(random.stream(key, "learner"), self.env.spec))
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """One batch; if the horizon cuts it short, nothing is collected."""
+        """Plays one batch; if the horizon cuts it short, nothing is collected or learned."""
         users, choices, syncs = (jax.random.fold_in(random.stream(key, s), k) for s in ("users", "choices", "syncs"))
         played, learner = state
         plan = self.algo.plan(learner, k)
@@ -80,7 +83,7 @@ class UserProcess:
             rounds = jnp.where(whole, plan.users * n_active, rest)[None]
         else:
             rank = jnp.cumsum(plan.active) - 1
-            served = jnp.minimum(rest // plan.users, n_active)  # arms whose users all come: no product that overflows
+            served = jnp.minimum(rest // plan.users, n_active)  # arms all of whose users come; no product overflows
             some = jnp.where(rank == served, rest - served * plan.users, 0)
             gap, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
         return world, (played + rounds.sum(), learner), Metrics(gap, report, rounds)
@@ -88,9 +91,13 @@ class UserProcess:
     def _collect(
         self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array
     ) -> tuple[wide.Wide, Array]:
-        """Sums over the users of every arm (K,), 0 for arms that are not pulled; is any reward against the spec?
+        """Collects the users of one batch.
 
-        The blocks of all arms form one queue, so that a small batch costs one turn of the loop and not K.
+        The blocks of all arms form one queue, so that a small batch costs one turn of the loop instead of K.
+
+        Returns:
+            The sums that `algo.collect` makes for every arm (K,), 0 for arms that are not pulled, and whether any
+            reward violates the spec.
         """
         arms = jnp.arange(self.env.spec.n_arms)
         n = jnp.where(asked & plan.active, plan.users, 0)
@@ -99,7 +106,7 @@ class UserProcess:
         sources, own = (jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in (users, choices))
 
         def of_block(i):
-            arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # behind the queue: nobody is inside
+            arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # blocks behind the queue have nobody inside
             block = i - (ends - blocks)[arm]
             source = jax.random.fold_in(sources[arm], block)
             rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k)
@@ -119,13 +126,13 @@ class UserProcess:
         return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
-        """Is a reward of those inside not what the environment's spec declares?"""
+        """Returns whether any reward of those users who are `inside` is not what the environment's spec declares."""
         unit = self.env.spec.rewards_in_unit
         fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))
         return ~jnp.logical_and(*fine).all()
 
     def check(self, label: str) -> None:
-        """Shapes of everything that passes between environment and algorithm."""
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
         env, algo, spec = self.env, self.algo, self.env.spec
         key, k, arm = jax.random.key(0), jnp.int32(0), jnp.int32(0)
         arms, half = (spec.n_arms,), (self.block // 2,)
