@@ -4,10 +4,10 @@
 >>> env = fb.envs.sphere(n_agents=10, n_arms=20, dim=5, rewards="bernoulli")
 >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
 >>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), n_seeds=4)
->>> result.regret.shape
+>>> result.regret.shape  # (seeds, rounds): cumulative, summed over the 10 agents
 (4, 200)
 
-Everything is imported when first used, so that reading results needs no JAX.
+Every name is imported when it is first used, so that reading saved results needs no JAX.
 """
 
 from importlib import import_module

@@ -1,4 +1,7 @@
-"""Certificates: what a run proves about privacy, what it does not, and by which accountant. No JAX here."""
+"""Certificates, which state what a run proves about privacy, by which proof, and what it does not prove.
+
+This module does not import JAX.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +11,61 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+# what an epsilon means that was asked for in one of these notions
 FORMULAS = {"Renyi DP": "divergence of about alpha epsilon^2 / 2", "zCDP": "rho of about epsilon^2 / 2"}
-PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states
+PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states in full
 Claim = Literal["certified", "as_printed", "none"]
 CLAIMS = ("none", "as_printed", "certified")  # from the weakest to the strongest
 
 
 class Raw(NamedTuple):
-    """The door to raw data: one way in which a run reads its users' data beside the mechanism, or lets others see it.
+    """A door to raw data: one way in which a run reads its users' data beside the mechanism, or lets others see them.
 
-    Everything that does so names its doors in the property `raw` of the bound algorithm, by which the same code also
-    decides what is handed through; `Certificate.through` says what is left of the claim.
+    A bound algorithm that does so lists its doors in the property `raw`. The same static fields that decide what is
+    handed through decide which doors `raw` lists, and `Certificate.through` says what is left of the claim.
     """
 
-    claim: Claim  # the strongest that is left
+    claim: Claim  # the strongest claim that is left to a run with this door
     why: str  # a clause that says what is read, and why the stronger claim fails
     seen: str  # what an adversary may learn through this door
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The privacy statement saved with every result.
-
-    `claim` is
-    - `certified`: the stated (epsilon, delta) holds for the code that ran, under the stated adjacency;
-    - `as_printed`: only the weaker statement in `reason` holds, the paper's own does not;
-    - `none`: nothing is claimed; `epsilon_exact` still says what the noise alone would give, if anything.
+    """The statement about privacy that is saved with every result. `print(certificate)` shows it on one screen.
 
     Attributes:
-        reason: why this claim and no stronger one.
+        claim: "certified" if the stated (epsilon, delta) holds for the code that ran, under the stated adjacency;
+            "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not; "none" if nothing
+            is claimed (`epsilon_exact` still says what the noise alone would give, if anything).
+        reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
         adjacency: what may differ between neighbouring data sets.
-        unit: whose data that is.
-        notion: of privacy, in which epsilon was asked for: "pure DP", "Renyi DP" (alpha epsilon^2 / 2 and a little) or
-            "zCDP" (rho = epsilon^2 / 2 and a little) instead of (epsilon, delta).
-        epsilon, delta: the budget asked for; delta is 0 for pure DP, and where else `notion` has none it is the one
-            that epsilon_exact is stated at.
-        epsilon_exact: smallest epsilon that the noise gives at delta; infinite if no sensitivity bound holds.
-        accountant: what proves it.
-        noise_std: standard deviation of the noise, in units of x y and x x', or of rewards.
-        noise_whose: whose noise that is.
-        server_noise_std: the largest of an entry of the server's sums, over all synchronisations.
-        releases: messages of one silo, or the most there may be.
-        releases_per_user: squared sensitivity of all of them to one user, relative to one release.
-        per_silo: (epsilon asked, delta, epsilon that the noise gives) of every silo when they differ; epsilon, delta
-            and epsilon_exact are then those of the silo with the largest.
-        schedule: what decides when silos synchronise.
-        renyi: (order alpha, bound on the Renyi divergence) of one visit.
-        zcdp: (rho, xi): rho-zCDP, of which xi is what a sum of discrete Gaussians costs over one.
-        visits: (number of visits, delta, epsilon proved for them, epsilon by advanced composition).
-        bits_per_user: fewest and most that a user sends.
-        wrap_probability: bound on the probability that the noise of one sum wraps around the ring.
-        not_covered: what an adversary may see beyond the guarantee, and what it assumes.
+        unit: the privacy unit, i.e. whose data may differ.
+        notion: the notion of privacy in which epsilon was asked for: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a
+            divergence of slightly more than alpha epsilon^2 / 2) or "zCDP" (rho slightly more than epsilon^2 / 2).
+        epsilon: the epsilon asked for, or None where no budget was asked for.
+        delta: the delta asked for. It is 0 for pure DP; for other notions without a delta it is the one at which
+            `epsilon_exact` is stated.
+        epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if no sensitivity bound
+            holds.
+        accountant: the proof of `epsilon_exact`.
+        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards.
+        noise_whose: whose noise `noise_std` is, and on which entries.
+        server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, over all
+            synchronisations.
+        releases: the number of messages of one silo, or the most there may be.
+        releases_per_user: squared sensitivity of all these messages to one user, relative to one release.
+        per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
+            own; `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
+        schedule: what decides when silos synchronise, and the epsilon that it spends.
+        renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
+        zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi, the cost of a sum of discrete Gaussians not
+            being a discrete Gaussian itself.
+        visits: (number of visits, delta, epsilon proved for them, epsilon by advanced composition) for several numbers.
+        bits_per_user: the fewest and the most bits that a user sends.
+        wrap_probability: bound on the probability that the noise of one sum wraps around the ring of integers modulo m.
+        not_covered: what an adversary may see beyond the guarantee, and what the guarantee assumes.
     """
 
     claim: Claim
@@ -87,9 +93,10 @@ class Certificate:
     not_covered: tuple[str, ...] = ()
 
     def through(self, doors: Sequence[Raw]) -> Certificate:
-        """This certificate, if raw data are read through these doors as well.
+        """Returns what is left of this certificate if raw data are read through these doors as well.
 
-        A door that leaves "none" makes `epsilon_exact` infinite: what the noise alone would give stays in the reason.
+        The claim becomes the weakest of its own and those of the doors. A door that leaves "none" also makes
+        `epsilon_exact` infinite; the reason then keeps what was said of the data that pass the mechanism.
         """
         if not doors or (self.claim == "none" and self.epsilon is None):
             return self
@@ -107,12 +114,12 @@ class Certificate:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-serialisable dictionary."""
+        """Returns the fields as a dictionary that can be written as JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
-        """Inverse of `to_json`."""
+        """Makes a certificate from the dictionary that `to_json` returned, also after a round trip through JSON."""
         return cls(**{name: _tuples(value) for name, value in fields.items()})
 
     def __str__(self) -> str:
@@ -168,5 +175,5 @@ def _number(value: float | None) -> str:
 
 
 def no_privacy(reason: str) -> Certificate:
-    """The certificate of an algorithm that protects nobody."""
+    """Returns a certificate whose claim is "none", for algorithms that protect nobody."""
     return Certificate(claim="none", reason=reason)

@@ -1,7 +1,8 @@
-"""Who can talk to whom: graphs of agents, how far messages go, and the cliques that share what they learn.
+"""Networks of agents: who can talk to whom, how far messages go, and which cliques share what they learn.
 
-Everything is prepared on the host, as NumPy arrays for the loop. G_gamma has an edge between agents at most gamma hops
-apart; agents of one clique of it hear of each other within gamma rounds, as messages travel one hop a round.
+Everything is prepared on the host, as NumPy arrays for the loop. G_gamma, the power graph, has an edge between any two
+agents at most gamma hops apart. A message travels one hop a round, so agents of one clique of G_gamma hear of each
+other within gamma rounds.
 """
 
 from __future__ import annotations
@@ -17,57 +18,58 @@ import numpy as np
 from fedbandit_jax.core import validate
 
 STRATEGIES = ("largest_first", "smallest_last", "connected_sequential_bfs")
-SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # a minute for 1000 agents
-SLOW_UP_TO = 200  # agents
+SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # take a minute for 1000 agents
+SLOW_UP_TO = 200  # most agents for which the slow strategies are tried, too
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """See `network`."""
+    """A graph as the loop needs it: distances, a cover by cliques, and what messages cost; made by `network`."""
 
     distances: np.ndarray  # (M, M) int, hops between agents; M where there is no path
-    gamma: int
+    gamma: int  # hops after which a message is dropped
     clique: np.ndarray  # (M,) int, index of each agent's clique
-    n_cliques: int  # C
+    n_cliques: int  # C, the number of cliques
 
     @property
     def n_agents(self) -> int:
-        """M."""
+        """Returns M, the number of agents."""
         return len(self.clique)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Agents in each clique, (C,)."""
+        """Returns the number of agents in each clique, (C,) int."""
         return np.bincount(self.clique)
 
     @property
     def diameter(self) -> int:
-        """The longest way between two agents, in hops; 0 without edges."""
+        """Returns the largest distance between two agents that are connected, in hops; 0 if there is no edge."""
         return int(self.distances[self.distances < self.n_agents].max())
 
     @property
     def hops(self) -> np.ndarray:
-        """What one broadcast of agent i costs: messages x hops, (M,) int.
+        """Returns the number of transmissions over edges that one broadcast of each agent takes, (M,) int.
 
-        It floods the graph and is dropped after gamma hops: every agent less than gamma hops away forwards it to all of
-        its neighbours, once. Sum of deg(j) over d(i, j) < gamma.
+        A broadcast floods the graph and is dropped after gamma hops: every agent less than gamma hops away forwards it
+        to all of its neighbours, once. For agent i this is the sum of deg(j) over all agents j with distance d(i, j) <
+        gamma.
         """
         degrees = (self.distances == 1).sum(1)
         return (self.distances < self.gamma) @ degrees
 
 
 def network(graph: nx.Graph, gamma: int) -> Network:
-    """Cliques of agents who hear of each other within gamma rounds, and what messages cost.
+    """Returns cliques of agents who hear of each other within gamma rounds, and what messages cost.
 
     The clique cover is a greedy colouring of the complement of G_gamma, the best of several orders of the agents. For a
-    line it has the fewest cliques possible, ceil(M / (gamma + 1)); in general that is NP-hard.
+    line it has the fewest cliques possible, ceil(M / (gamma + 1)); in general the fewest are NP-hard to find.
 
     Args:
-        graph: undirected, on the nodes 0 ... M - 1, M >= 2; connected, or without any edge (nobody communicates).
+        graph: undirected graph on the nodes 0 ... M - 1, M >= 2; connected, or without any edge (nobody communicates).
         gamma: hops after which a message is dropped, from 1 to the graph's diameter.
 
     Raises:
-        ValueError, TypeError: naming the argument and what is wrong with it.
+        ValueError, TypeError: if an argument is not of this kind; the message names it and what is wrong with it.
 
     Example:
         >>> line = network(make("line", 7), gamma=2)
@@ -89,7 +91,7 @@ def network(graph: nx.Graph, gamma: int) -> Network:
 
 
 def _check(graph: Any) -> None:
-    """An undirected simple graph on 0 ... M - 1, connected or without any edge."""
+    """Raises an error unless `graph` is an undirected simple graph on 0 ... M - 1, connected or without any edge."""
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
         raise TypeError(f"graph must be an undirected networkx.Graph, got a {type(graph).__name__}")
     _check_n_agents(len(graph))
@@ -110,11 +112,11 @@ def _check_n_agents(n_agents: Any) -> int:
 
 
 def _cover(distances: np.ndarray, gamma: int) -> np.ndarray:
-    """A partition of the agents into cliques of G_gamma, numbered in the order of their first agents: (M,)."""
+    """Returns a partition of the agents into cliques of G_gamma, (M,), numbered in the order of their first agents."""
     complement = nx.from_numpy_array(distances > gamma)
     end = distances[0].argmax()
 
-    def sweep(*_: Any) -> list[int]:  # from one end of the graph to the other
+    def sweep(*_: Any) -> list[int]:  # orders agents from one end of the graph to the other
         return np.argsort(-distances[end], kind="stable").tolist()
 
     strategies = [sweep, *STRATEGIES, *(SLOW_STRATEGIES if len(distances) <= SLOW_UP_TO else ())]
@@ -137,7 +139,7 @@ def _erdos_renyi(m: int, seed: int) -> nx.Graph:
         seed += 1
 
 
-GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # of n_agents and a seed
+GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # each makes a graph of n_agents and a seed
     "complete": lambda m, seed: nx.complete_graph(m),
     "ring": lambda m, seed: nx.cycle_graph(m),
     "line": lambda m, seed: nx.path_graph(m),
@@ -149,17 +151,18 @@ GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # of n_agents and a seed
 
 
 def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
-    """A connected graph on the nodes 0 ... M - 1.
+    """Returns a connected graph of a named kind on the nodes 0 ... M - 1.
 
     Args:
-        name: "complete"; "ring"; "line"; "star", all linked to agent 0; "grid", as square as the divisors of M allow (a
-            line if M is prime); "erdos_renyi", each edge with probability 2 ln M / M, drawn again with the next seed
-            until connected; "hierarchical", the binary tree where agent i reports to agent (i - 1) // 2.
+        name: "complete"; "ring"; "line"; "star", where all are linked to agent 0; "grid", as square as the divisors of
+            M allow (a line if M is prime); "erdos_renyi", where each edge exists with probability 2 ln M / M, drawn
+            again with the next seed until the graph is connected; "hierarchical", the binary tree where agent i reports
+            to agent (i - 1) // 2.
         n_agents: M >= 2.
-        seed: of "erdos_renyi"; the others ignore it.
+        seed: integer >= 0 for "erdos_renyi"; the other graphs ignore it.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is not of this kind; the message names it and its value.
 
     Example:
         >>> sorted(make("hierarchical", 5).edges)

@@ -1,14 +1,23 @@
-"""Why a seed must not be trusted: status bits, what each means and what to do about it. No JAX here."""
+"""Status bits, which say why the results of a seed must not be trusted, and what to do about it.
+
+This module does not import JAX.
+"""
 
 import enum
 
 
 class Status(enum.IntFlag):
-    """Why a seed must not be trusted; bits are combined.
+    """Reasons why the results of a seed must not be trusted, which are combined with `|`; `OK` (0) is none.
 
-    >>> print(*(Status.NO_ESTIMATE | Status.NOT_FINITE).sentences(), sep="\\n")  # doctest: +ELLIPSIS
-    NO_ESTIMATE: the regularised matrix V was not positive definite, ...
-    NOT_FINITE: a regret was infinite or not a number: ...
+    Attributes:
+        NO_ESTIMATE: agents kept their previous estimate, as none could be computed from what was released.
+        NOT_FINITE: a regret was infinite or not a number.
+        OUTSIDE_SPEC: an arm, user, reward or feature vector was outside what the environment's spec declares.
+
+    Example:
+        >>> print(*(Status.NO_ESTIMATE | Status.NOT_FINITE).sentences(), sep="\\n")  # doctest: +ELLIPSIS
+        NO_ESTIMATE: the regularised matrix V was not positive definite, ...
+        NOT_FINITE: a regret was infinite or not a number: ...
     """
 
     OK = 0
@@ -17,7 +26,7 @@ class Status(enum.IntFlag):
     OUTSIDE_SPEC = 4
 
     def sentences(self) -> list[str]:
-        """One for every bit that is set."""
+        """Returns one sentence for every bit that is set: what happened, and what to do about it."""
         return [f"{bit.name}: {_MEANING[bit]}" for bit in Status if bit and bit in self]
 
 

@@ -1,6 +1,7 @@
-"""Algorithms: classes are recipes, functions put recipes together.
+"""Federated bandit algorithms: classes are recipes, and functions put recipes together under the names of papers.
 
-`fb.simulate` binds them to an environment and a horizon."""
+`fb.simulate` binds a recipe to an environment and a horizon and runs it.
+"""
 
 from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
 from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination

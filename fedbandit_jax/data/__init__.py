@@ -1,4 +1,7 @@
-"""Real data: files -> checked NumPy arrays. scikit-learn (extra `data`) is imported when a loader runs."""
+"""Loaders that turn files of real data into checked NumPy arrays.
+
+Loaders that need scikit-learn (the extra `data`) import it when they are called.
+"""
 
 from fedbandit_jax.data.classification import CLASSIFICATION as CLASSIFICATION
 from fedbandit_jax.data.classification import classification as classification

@@ -1,11 +1,11 @@
-"""scikit-learn, when it is installed."""
+"""Imports of scikit-learn, which is optional."""
 
 from importlib import import_module
 from types import ModuleType
 
 
 def require(module: str) -> ModuleType:
-    """Import a module of scikit-learn or say how to install it."""
+    """Imports a module of scikit-learn, or raises an `ImportError` that says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

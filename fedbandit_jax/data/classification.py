@@ -11,36 +11,36 @@ from fedbandit_jax.data._sklearn import require
 from fedbandit_jax.data.lasso import lasso
 from fedbandit_jax.data.table import Table
 
-CLASSIFICATION = ("digits", "breast_cancer")
-_COMPONENTS = {"digits": 5, "breast_cancer": 10}
+CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
+_COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components
 
 
 def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Table:
-    """The digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
+    """Loads the digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
 
     A sample's context z in R^p is its vector of the p leading principal components of the standardised data,
     divided by its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
 
-    theta is the lasso regression of the label, 1[a is the sample's class], on x_a, followed by one affine
-    map: all but the last coordinate are multiplied by c, and the last one is chosen such that the smallest
-    mean is 0; c is the largest that leaves every mean <x, theta> in [0, 1] and ||theta|| <= 1. The map
+    theta is the vector of lasso coefficients for the label, 1[a is the sample's class], given x_a, followed by
+    one affine map: all but the last coordinate are multiplied by c, and the last one is chosen such that the
+    smallest mean is 0; c is the largest factor with every mean <x, theta> in [0, 1] and ||theta|| <= 1. The map
     multiplies every regret by c and keeps the best arm of every sample. It does not rescale the noise.
 
     The reward is the linear model's mean (plus noise), not the 0/1 label: the bandit is realisable, and its
     best arm is the class that the linear model prefers, which is not always the true one.
 
-    Samples keep scikit-learn's order, so the agents' contiguous blocks need not be alike.
+    Samples keep scikit-learn's order, so the contiguous blocks that `replay` gives to agents may have different laws.
 
     Args:
         name: "digits" (1797 samples) or "breast_cancer" (569 samples).
-        components: p >= 1; default 5 for digits, 10 for breast_cancer.
-        penalty: of the lasso, > 0.
+        components: p >= 1, number of principal components; by default 5 for digits, 10 for breast_cancer.
+        penalty: weight of the l1 norm in the lasso, > 0.
 
     Returns:
-        `fb.data.Table` of N = samples x K rows, the arms of a sample in the order of its classes.
+        A `fb.data.Table` of N = samples x K rows: a query for every sample, with its arms in the order of the classes.
 
     Raises:
-        ValueError, TypeError: an argument is out of range.
+        ValueError, TypeError: an argument is out of range or of the wrong type.
         ImportError: scikit-learn is missing.
 
     Example:
@@ -77,7 +77,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
 
 
 def _into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Scale theta[:-1] by the largest c, and set theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
+    """Scales theta[:-1] by the largest c, and sets theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
 
     Let u = theta[:-1] and m = <x[:-1], u>; min m < 0, because principal components are centred. The means are
     in [0, 1] if theta[-1] = -sqrt 2 c min m and c <= 1 / (max m - min m).

@@ -1,4 +1,4 @@
-"""Users in clusters and the items that they are offered."""
+"""The data of a clustered bandit: users in clusters, and the items that they are offered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Community:
-    """A clustered linear bandit: n users, each with its own theta and its cluster, and N items.
+    """A clustered linear bandit as arrays: n users with a preference vector and a cluster each, and N items.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -19,13 +19,13 @@ class Community:
         Community('toy', 3 users, 2 clusters, 2 items, dim 2)
     """
 
-    items: np.ndarray  # (N, d) float32
+    items: np.ndarray  # (N, d) float32, feature vectors of items
     thetas: np.ndarray  # (n, d) float32: user i's mean reward of an item x is <x, thetas[i]>
-    clusters: np.ndarray  # (n,) int32 in 0, ..., m - 1, every label used
-    title: str
+    clusters: np.ndarray  # (n,) int32, the cluster of every user in 0, ..., m - 1, where every number is used
+    title: str  # what the data are, for tables and figures
 
     def arguments(self) -> dict[str, Any]:
-        """The arrays by name."""
+        """Returns the arguments of `fb.envs.community` that describe the data."""
         return {"items": self.items, "thetas": self.thetas, "clusters": self.clusters}
 
     def __repr__(self) -> str:

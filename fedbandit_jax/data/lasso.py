@@ -1,4 +1,4 @@
-"""Lasso by proximal steps on the Gram matrix."""
+"""The lasso, by accelerated proximal gradient steps on the Gram matrix."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jax import Array, lax
 
 from fedbandit_jax.core import validate
 
-CHUNK = 65536  # rows whose float64 copy is held at a time
+CHUNK = 65536  # rows of which a float64 copy is held at a time
 
 
 class Iterate(NamedTuple):
     """State of the accelerated proximal gradient method."""
 
-    theta: Array  # (d,)
-    point: Array  # (d,) extrapolation of theta, where the gradient is taken
-    momentum: Array  # t_k of Nesterov's sequence
-    residual: Array  # largest entry of the proximal gradient
-    steps: Array
+    theta: Array  # (d,), the current coefficients
+    point: Array  # (d,), extrapolation of theta, where the next gradient is taken
+    momentum: Array  # (), t_k of Nesterov's sequence
+    residual: Array  # (), largest absolute entry of the proximal gradient
+    steps: Array  # (), steps taken
 
 
 def lasso(
@@ -33,25 +33,26 @@ def lasso(
     tolerance: float = 1e-9,
     max_steps: int = 1_000_000,
 ) -> np.ndarray:
-    """Minimise |X w - y|^2 / (2 N) + penalty |w|_1, without intercept, over w in R^d.
+    """Minimises |X w - y|^2 / (2 N) + penalty |w|_1, without intercept, over w in R^d.
 
-    Works in float64 on X'X / N and X'y / N, so a step costs d^2 whatever N is. Inside, the columns are scaled
-    to unit root mean square and the penalty of each coordinate with them, so columns of very different sizes
-    do not slow the method down; the minimum is that of the columns as given.
+    The method works in float64 on X'X / N and X'y / N, so a step costs d^2 whatever N is. Internally, the columns
+    are scaled to unit root mean square, and the penalty of each coordinate with them, so that columns of very
+    different sizes do not slow the method down; the minimum is that of the columns as given.
 
     Args:
-        features: X, (N, d) finite.
-        labels: y, (N,) finite.
-        penalty: > 0, weight of |w|_1, `alpha` of scikit-learn. From max |X'y| / N on, w = 0.
-        tolerance: stop once no entry of the proximal gradient exceeds this fraction of the gradient at 0.
-        max_steps: give up after so many steps.
+        features: X, finite, (N, d).
+        labels: y, finite, (N,).
+        penalty: weight of |w|_1, > 0, called `alpha` in scikit-learn. If it is at least max |X'y| / N, w is 0.
+        tolerance: the method stops once no entry of the proximal gradient exceeds this fraction of the largest entry
+            of the gradient at w = 0.
+        max_steps: largest number of steps.
 
     Returns:
         w, (d,) float32.
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite, or the shapes disagree.
-        RuntimeError: not converged after max_steps.
+        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
+        RuntimeError: the method has not converged after max_steps.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -76,7 +77,7 @@ def lasso(
         gram += x.T @ x / n
         target += x.T @ labels[start : start + CHUNK] / n
     scale = np.sqrt(np.diag(gram))
-    scale[scale == 0] = 1  # a column of zeros keeps w = 0
+    scale[scale == 0] = 1  # the coefficient of a column of zeros stays 0
     gram, target = gram / np.outer(scale, scale), target / scale
     step = 1 / max(np.linalg.eigvalsh(gram)[-1], 1e-12)
     stop = tolerance * np.abs(target).max()
@@ -91,7 +92,7 @@ def lasso(
 
 @jax.jit
 def _minimise(gram, target, penalties, step, stop, max_steps) -> Iterate:
-    """Minimise w'Gw/2 - w'c + sum_j p_j |w_j| from w = 0."""
+    """Minimises w'G w / 2 - w'c + sum_j p_j |w_j| from w = 0, for G = `gram`, c = `target` and p = `penalties`."""
     gradient = optax.sgd(step)
     state = gradient.init(target)
 
@@ -100,7 +101,7 @@ def _minimise(gram, target, penalties, step, stop, max_steps) -> Iterate:
         free = jnp.asarray(optax.apply_updates(at.point, updates))
         theta = jnp.sign(free) * jnp.maximum(jnp.abs(free) - step * penalties, 0)
         residual = jnp.abs(theta - at.point).max() / step
-        uphill = (at.point - theta) @ (theta - at.theta) > 0  # momentum now hurts: restart it
+        uphill = (at.point - theta) @ (theta - at.theta) > 0  # then momentum points uphill, and is restarted
         before = jnp.where(uphill, 1.0, at.momentum)
         after = (1 + jnp.sqrt(1 + 4 * before**2)) / 2
         point = theta + (before - 1) / after * (theta - at.theta)

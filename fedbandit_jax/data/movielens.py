@@ -1,4 +1,4 @@
-"""MovieLens: who rated what -> vectors of users and items by a truncated SVD, clusters by k-means."""
+"""MovieLens as a clustered bandit: vectors by a truncated SVD of who rated what, and clusters by k-means."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from scipy.sparse.linalg import svds
 from fedbandit_jax.core import validate
 from fedbandit_jax.data.community import Community
 
-FILES = ("ratings.csv", "ratings.dat", "u.data")
-HEADER = "userId,movieId,rating,timestamp"
-THETAS = {"user": "theta per user", "centroid": "theta per cluster"}
-LARGEST_ID = 2**31 - 1
-RATINGS = (0.5, 5.0)
+FILES = ("ratings.csv", "ratings.dat", "u.data")  # names of files of ratings
+HEADER = "userId,movieId,rating,timestamp"  # first line of ratings.csv
+THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> what the title says of it
+LARGEST_ID = 2**31 - 1  # of a user or a movie, so that it fits in int32
+RATINGS = (0.5, 5.0)  # lowest and highest rating
 
-DENSE = 1_000_000  # entries up to which LAPACK does the SVD; ARPACK beyond
-ZERO = 1e-12  # norm of a row of singular vectors, share of the largest singular value
-RESTARTS, ITERATIONS = 20, 100  # of k-means
+DENSE = 1_000_000  # matrices of at most so many entries are decomposed by LAPACK, larger ones by ARPACK
+ZERO = 1e-12  # norms of rows, and singular values as a share of the largest, that are at most this count as 0
+RESTARTS, ITERATIONS = 20, 100  # runs of k-means from different starts, and iterations of each
 
 
 def movielens(
@@ -40,39 +40,42 @@ def movielens(
     thetas: str = "user",
     seed: int = 0,
 ) -> Community:
-    r"""A user's copy of MovieLens as a clustered linear bandit.
+    r"""Loads your own copy of MovieLens as a clustered linear bandit.
 
-    The recipe: A is the matrix of the `n_active` users with most ratings and the `n_items` most rated items of
-    the whole file (ties: the smaller id), 1 where the user rated the item, whatever the rating, and 0
-    elsewhere; A = U S V' its SVD. A user's vector is its row of the first `dim` - 1 columns of U, divided by
-    its norm, with a 1 appended, divided by sqrt 2. The first `n_users` users are kept, in order of activity,
-    and k-means puts them into clusters.
+    A matrix A has a row for each of the `n_active` users with most ratings, and a column for each of the
+    `n_items` items with most ratings in the whole file (of two with equally many, the smaller id comes first). It
+    is 1 where the user rated the item, whatever the rating, and 0 elsewhere. Let A = U S V' be its SVD. A user's
+    vector is (u, 1) / sqrt 2, where u is the user's row of the first `dim` - 1 columns of U, divided by its norm.
+    The first `n_users` users are kept, in order of activity, and k-means puts them into clusters.
 
-    The paper makes vectors from U only. An item's vector is here the same of its row of V: our reading, with
-    which <x, theta> = (1 + cosine) / 2 lies in [0, 1], for every user and item. The singular values do not enter.
+    The paper says how vectors are made from U only. Our reading makes an item's vector in the same way from its
+    row of V, so that <x, theta> = (1 + cosine) / 2 lies in [0, 1] for every user and item. The singular values
+    are not used.
 
-    Where the file has fewer users or items than asked for, all of them are taken; the title tells how many.
-    Left out are users without a rating of the selected items, items without one by the selected users, and
-    whoever has nothing in common with the first `dim` - 1 singular vectors.
+    If the file has fewer users or items than asked for, all of them are taken; the title says how many. Users who
+    rated none of the selected items are left out, as are items that none of the selected users rated, and users
+    and items whose rows of the first `dim` - 1 singular vectors are 0.
 
     Args:
         path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
             (ml-100k), or the folder that holds it.
-        dim: d >= 2 of the vectors.
-        n_users: users to keep, at most n_active.
-        n_items: items in the matrix.
-        n_active: users in the matrix.
-        n_clusters: m, at most the number of users.
-        thetas: "user": every user's theta is its own vector; "centroid": it is the mean vector of its cluster,
-            scaled like a user's, so that the users of a cluster are exactly alike, as the paper assumes.
-        seed: of k-means.
+        dim: d >= 2, length of the vectors of users and items.
+        n_users: number of users to keep, at most n_active.
+        n_items: number of items in the matrix.
+        n_active: number of users in the matrix.
+        n_clusters: m, number of clusters, at most n_users.
+        thetas: what a user's preference vector theta is: "user", the user's own vector; or "centroid", the mean
+            vector of the user's cluster, scaled like a user's, so that the users of a cluster are exactly alike,
+            as the paper assumes.
+        seed: seed of k-means, >= 0.
 
     Returns:
-        `fb.data.Community`: items by number of ratings and users by activity, most first.
+        A `fb.data.Community`, with most rated items and most active users first.
 
     Raises:
-        FileNotFoundError: no such folder or file.
-        ValueError, TypeError: an argument is out of range, or the file is damaged; names file, line and column.
+        FileNotFoundError: there is no such folder or file.
+        ValueError, TypeError: an argument is out of range or of the wrong type, or the file is damaged, in which
+            case the message names file, line and column.
 
     Example:
         >>> import pathlib, tempfile, fedbandit_jax as fb
@@ -120,13 +123,13 @@ def movielens(
 
 
 def _most_frequent(ids: np.ndarray) -> np.ndarray:
-    """The distinct ids, most frequent first, equally frequent ones by number."""
+    """Returns the distinct ids, most frequent first, and equally frequent ones in increasing order."""
     distinct, counts = np.unique(ids, return_counts=True)
     return distinct[np.argsort(-counts, kind="stable")]
 
 
 def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> csr_array:
-    """1 where a user of `rows` rated a movie of `columns`; without empty rows and columns."""
+    """Returns the matrix that is 1 where a user of `rows` rated a movie of `columns`; empty lines are left out."""
     kept = np.isin(users, rows) & np.isin(movies, columns)
     i, j = _positions(users[kept], rows), _positions(movies[kept], columns)
     i, j = np.unique(i, return_inverse=True)[1], np.unique(j, return_inverse=True)[1]
@@ -134,13 +137,16 @@ def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np
 
 
 def _positions(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where each id is in a list of distinct ids."""
+    """Returns the position of each id in `among`, an array of distinct ids that has all of them."""
     order = np.argsort(among)
     return order[np.searchsorted(among, ids, sorter=order)]
 
 
 def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first dim - 1 columns of U and of V; the largest entry of each column of U is positive."""
+    """Computes the first dim - 1 columns of U and of V, (users, dim - 1) and (items, dim - 1).
+
+    Signs are such that the entry of largest absolute value in each column of U is positive.
+    """
     n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
     if dim > min(n, m):
         raise ValueError(f"dim must be <= {min(n, m)}, the smaller side of {n} users x {m} items, got {dim}")
@@ -159,14 +165,17 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _features(rows: np.ndarray) -> np.ndarray:
-    """(row / norm, 1) / sqrt 2 of every row but zeros. Those are no loss to the SVD: it is the same without."""
+    """Returns (row / norm, 1) / sqrt 2 for every row that is not 0.
+
+    Rows of zeros are left out, which changes nothing for the others: the singular vectors are the same without them.
+    """
     norms = np.linalg.norm(rows, axis=1)
     rows = rows[norms > ZERO] / norms[norms > ZERO, None]
     return np.column_stack([rows, np.ones(len(rows))]) / math.sqrt(2)
 
 
 def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Labels of the best of several runs of k-means, every label used."""
+    """Returns the labels (n,) int32 of points (n, d) in the best of several runs of k-means, with every label used."""
     distinct = len(np.unique(points.round(9), axis=0))
     if n_clusters > distinct:
         raise ValueError(
@@ -189,7 +198,10 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
 
 
 def _start(points: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """k-means++. Not scipy's own, whose argument for the generator has another name in every few versions."""
+    """Draws initial centres by k-means++.
+
+    SciPy's own k-means++ is not used, as its argument for the random generator was renamed between versions.
+    """
     centres = points[[rng.integers(len(points))]]
     while len(centres) < n_clusters:
         squares = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
@@ -202,7 +214,7 @@ def _means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _file(path: Path) -> Path:
-    """The file of ratings."""
+    """Returns the file of ratings, which is `path` or in the folder `path`."""
     for file in (path, *(path / name for name in FILES)):
         if file.is_file():
             return file
@@ -210,15 +222,16 @@ def _file(path: Path) -> Path:
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Users and movies of all ratings."""
+    """Reads and checks a file, and returns the user and the movie of every rating, in the order of the file."""
     separator = _separator(file)
     fields = [("user", "i4"), ("movie", "i4"), ("rating", "f8"), ("timestamp", "i8")]
-    gaps = [(f"gap{i}", "S1") for i in range(3)] if separator == "::" else []  # loadtxt splits at one ":"
+    # loadtxt can only split at a single ":", so that "::" leaves an empty field between two others.
+    gaps = [(f"gap{i}", "S1") for i in range(3)] if separator == "::" else []
     for i, gap in enumerate(gaps):
         fields.insert(2 * i + 1, gap)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no lines; an integer like 1.5
+            warnings.simplefilter("error")  # loadtxt only warns of files without lines, and of an integer like 1.5
             table = np.loadtxt(
                 file,
                 np.dtype(fields),
@@ -239,7 +252,7 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
         and not any(table[name].any() for name, _ in gaps)
         and users.min() > 0
         and movies.min() > 0
-        and RATINGS[0] <= ratings.min()  # False of NaN
+        and RATINGS[0] <= ratings.min()  # False for NaN
         and ratings.max() <= RATINGS[1]
     )
     if not sound:
@@ -259,14 +272,14 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _second(pairs: np.ndarray, again: np.ndarray) -> int:
-    """The first row whose pair stood in an earlier row."""
+    """Returns the first row whose pair was in an earlier row; `again` holds all pairs that occur more than once."""
     rows = np.flatnonzero(np.isin(pairs, again))
     earlier = np.unique(pairs[rows], return_index=True)[1]
     return int(np.delete(rows, earlier)[0])
 
 
 def _separator(file: Path) -> str:
-    """What the first line tells about the format."""
+    """Returns the separator of fields, which the first line of a file shows; "," stands for a file with a header."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         line = lines.readline(1000)
     if line.strip() == HEADER:
@@ -282,7 +295,7 @@ def _separator(file: Path) -> str:
 
 
 def _ratings(file: Path) -> Iterator[tuple[int, str]]:
-    """Line number and text of every rating: neither the header nor blank lines, which loadtxt skips."""
+    """Yields the line number and text of every rating, leaving out the header and blank lines, as loadtxt does."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip() and not (number == 1 and line.strip() == HEADER):
@@ -294,7 +307,10 @@ def _line_number(file: Path, row: int) -> int:
 
 
 def _fault(file: Path, separator: str) -> str | None:
-    """The first thing that is wrong in a file, in one sentence. Slow: only for files known to be bad."""
+    """Returns one sentence on the first thing that is wrong in a file, or None if nothing is.
+
+    It is slow, and only called for files that are known to be damaged.
+    """
     number, line = 0, "\n"
     for number, line in _ratings(file):
         fields = line.rstrip("\n").split(separator)
@@ -314,7 +330,7 @@ def _fault(file: Path, separator: str) -> str | None:
 
 
 def _field_fault(fields: list[str]) -> tuple[int, str] | None:
-    """Column and complaint of the first bad field of a line."""
+    """Returns the column and a complaint about the first bad field of a line, or None if all fields are good."""
     for column, name in enumerate(("user", "movie"), 1):
         text = fields[column - 1]
         if not (re.fullmatch(r"[0-9]{1,18}", text) and 1 <= int(text) <= LARGEST_ID):

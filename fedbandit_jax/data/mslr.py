@@ -1,4 +1,4 @@
-"""Microsoft Learning to Rank (MSLR-WEB10K): a query is a user, its documents are the arms."""
+"""Microsoft Learning to Rank (MSLR-WEB10K) as a linear bandit: a query is a user, and its documents are the arms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedbandit_jax.data._sklearn import require
 from fedbandit_jax.data.lasso import lasso
 from fedbandit_jax.data.table import Table
 
-PARTS = ("train.txt", "vali.txt", "test.txt")
-N_FEATURES = 136
-RELEVANCE = (0, 1, 2, 3, 4)
-CONSTANT = 0.01  # feature number 0
-LARGEST = float(np.finfo(np.float32).max)
-CACHE = "mslr_parsed.npz"
+PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
+N_FEATURES = 136  # features of the data set
+RELEVANCE = (0, 1, 2, 3, 4)  # possible relevance labels
+CONSTANT = 0.01  # value of feature number 0, which is not in the data set
+LARGEST = float(np.finfo(np.float32).max)  # largest absolute value that a feature may have
+CACHE = "mslr_parsed.npz"  # file that holds the parsed fold
 
-# Feature numbers 1 ... 125 are 25 quantities for 5 streams each: body, anchor, title, url, whole document.
+# Features 1 ... 125 of the data set are 25 quantities, each for 5 streams: body, anchor, title, url, whole document.
 _STREAM = {name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))}
 TITLE_FEATURES = (0, *sorted([*_STREAM["anchor"], *_STREAM["url"]]), *range(126, 132))
 BODY_FEATURES = (0, *sorted([*_STREAM["body"], *_STREAM["title"], *_STREAM["document"]]), 132, 133)
@@ -32,52 +32,53 @@ FEATURES = {"title": TITLE_FEATURES, "body": BODY_FEATURES}
 
 
 class _Fold(NamedTuple):
-    """The parsed files."""
+    """The parsed files of a fold."""
 
-    values: np.ndarray  # (N, 136) float32
-    relevance: np.ndarray  # (N,) int8
-    query_sizes: np.ndarray  # (Q,) int64
+    values: np.ndarray  # (N, 136) float32, features of N documents
+    relevance: np.ndarray  # (N,) int8, relevance label of every document
+    query_sizes: np.ndarray  # (Q,) int64, number of documents of every query
 
 
 def mslr(
     path: str | Path, *, features: str = "title", fold: int = 1, penalty: float = 1e-3, cache: bool = True
 ) -> Table:
-    """A user's copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the set itself may not be redistributed.
+    """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
     A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold
     hold every query once; another fold is the same data in another order.
 
-    The paper gives only the sizes of its two halves; their feature numbers are those of its released code, in
-    `TITLE_FEATURES` and `BODY_FEATURES`, where 0 is a constant 0.01 and 1-136 are the data set's own numbers:
+    The paper splits the features into two halves, of which it gives only the sizes. The feature numbers, in
+    `TITLE_FEATURES` and `BODY_FEATURES`, are those of its released code, where 0 is a constant 0.01 and 1-136 are
+    the data set's own numbers:
 
-    - "title", d = 57: constant; anchor and url streams; slashes and length of the url, in- and outlinks,
-      PageRank and SiteRank, 126-131;
-    - "body", d = 78: constant; body, title and whole-document streams; quality scores 132 and 133.
+    - "title", d = 57: the constant; the anchor and url streams; features 126-131, which are the number of slashes
+      and the length of the url, in- and outlinks, PageRank and SiteRank;
+    - "body", d = 78: the constant; the body, title and whole-document streams; the quality scores 132 and 133.
 
     So the title stream is in "body", despite the names. The click features 134-136 are in neither.
 
     Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate; a
-    document without any other value than the constant becomes (1, 0, ..., 0). theta is the lasso regression
-    of the relevance 0, ..., 4 on these rows, divided by max(1, ||theta||): positive scaling keeps the best
-    document of every query and changes the unit of regret, but not the noise. Means lie in [-1, 1]; no
+    document whose only non-zero feature is the constant becomes (1, 0, ..., 0). theta is the vector of lasso
+    coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||): positive scaling keeps
+    the best document of every query and changes the unit of regret, but not the noise. Means lie in [-1, 1]; no
     coordinate of x is constant, so they cannot be moved into [0, 1], and `replay` refuses rewards="bernoulli"
     if one is negative.
 
     Args:
-        path: folder that holds Fold1, ..., Fold5, or one fold's train.txt, vali.txt and test.txt.
-        features: "title" or "body".
-        fold: 1, ..., 5; not used if `path` itself holds the files.
-        penalty: of the lasso, > 0.
-        cache: keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, and use that as
-            long as their sizes and modification times are the same.
+        path: folder that holds Fold1, ..., Fold5, or train.txt, vali.txt and test.txt of one fold.
+        features: which half of the features arms have, "title" or "body".
+        fold: number of the fold, 1, ..., 5; not used if `path` itself holds the files.
+        penalty: weight of the l1 norm in the lasso, > 0.
+        cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, which is
+            used as long as their sizes and modification times are the same.
 
     Returns:
-        `fb.data.Table`, one row per document.
+        A `fb.data.Table` with one row per document.
 
     Raises:
-        FileNotFoundError: no such folder or files.
-        ValueError, TypeError: an argument is out of range, or a file is damaged; names file, line and column,
-            where column 1 is the relevance, 2 the query and f + 2 feature f.
+        FileNotFoundError: there is no such folder, or a file is missing in it.
+        ValueError, TypeError: an argument is out of range or of the wrong type, or a file is damaged, in which case
+            the message names file, line and column; column 1 is the relevance, 2 the query and f + 2 feature f.
         ImportError: scikit-learn is missing.
 
     Example:
@@ -100,8 +101,9 @@ def mslr(
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]
     rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
-    # DEVIATION zhou2024 code: it fits theta on raw values, penalty 1, and pays <raw values, theta> without
-    # noise, while its agents see normalised rows. Here theta is fitted on those: the bandit is linear.
+    # DEVIATION zhou2024 code: the authors' code fits theta on raw values with penalty 1, and pays <raw values, theta>
+    # without noise, while its agents see normalised rows. Here theta is fitted on the normalised rows, so that the
+    # bandit is linear in what agents see.
     theta = lasso(rows, data.relevance, penalty=penalty)
     if not theta.any():
         raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
@@ -110,7 +112,7 @@ def mslr(
 
 
 def _folder(path: Path, fold: int) -> Path:
-    """Where the three files are."""
+    """Returns the folder that holds the three files: Fold<fold> in `path`, or `path` itself."""
     folder = path / f"Fold{fold}"
     if not folder.is_dir() and any((path / part).exists() for part in PARTS):
         folder = path
@@ -123,7 +125,7 @@ def _folder(path: Path, fold: int) -> Path:
 
 
 def _read(folder: Path, cache: bool) -> _Fold:
-    """Parse the files of a fold, or take what was parsed before."""
+    """Parses the files of a fold, or loads what was parsed before if `cache` is set and the files are the same."""
     stats = [(folder / part).stat() for part in PARTS]
     sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
     if cache:
@@ -132,7 +134,7 @@ def _read(folder: Path, cache: bool) -> _Fold:
                 if np.array_equal(saved["sources"], sources):
                     return _Fold(**{name: saved[name] for name in _Fold._fields})
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            pass  # absent or damaged: parse again
+            pass  # the cache is absent or damaged, so the files are parsed again
     values, relevance, queries = zip(*(_parse(folder / part) for part in PARTS))
     for i, part in enumerate(PARTS):
         for j in range(i):
@@ -154,7 +156,7 @@ def _read(folder: Path, cache: bool) -> _Fold:
 
 
 def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values (n, 136), relevances (n,) and query numbers (n,) of one file."""
+    """Parses and checks one file, and returns features (n, 136), relevances (n,) and query numbers (n,)."""
     load = require("sklearn.datasets").load_svmlight_file
     try:
         rows, relevance, queries = load(
@@ -177,7 +179,10 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _fault(file: Path) -> str | None:
-    """The first thing that is wrong in a file, in one sentence. Slow: only for files known to be bad."""
+    """Returns one sentence on the first thing that is wrong in a file, or None if nothing is.
+
+    It is slow, and only called for files that are known to be damaged.
+    """
     ended, query, number = set(), None, 0
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
@@ -196,7 +201,7 @@ def _fault(file: Path) -> str | None:
 
 
 def _field_fault(fields: list[str]) -> tuple[int, str] | None:
-    """Column and complaint of the first bad field of a line."""
+    """Returns the column and a complaint about the first bad field of a line, or None if all fields are good."""
     if _number(fields[0]) not in RELEVANCE:
         return 1, f"relevance must be 0, 1, 2, 3 or 4, got {fields[0]!r}"
     if len(fields) < 2 or not re.fullmatch(r"qid:-?\d{1,18}", fields[1]):

@@ -1,4 +1,4 @@
-"""What the loaders return."""
+"""The data of a linear contextual bandit, as the loaders return it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """A linear contextual bandit as a table: one row per arm, the rows of a query together.
+    """A linear contextual bandit as a table: every row is an arm, and the rows of a query stand together.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -21,13 +21,13 @@ class Table:
         2
     """
 
-    features: np.ndarray  # (N, d) float32
-    query_sizes: np.ndarray  # (Q,) rows of each query; they sum to N
+    features: np.ndarray  # (N, d) float32, feature vectors of arms
+    query_sizes: np.ndarray  # (Q,) integers, number of rows of each query; they sum to N
     theta: np.ndarray  # (d,) float32: the mean reward of a row x is <x, theta>
-    title: str
+    title: str  # what the data are, for tables and figures
 
     def replay_arguments(self) -> dict[str, Any]:
-        """The arguments of `fb.envs.replay` that describe the data."""
+        """Returns the arguments of `fb.envs.replay` that describe the data."""
         return {"features": self.features, "query_sizes": self.query_sizes, "theta": self.theta}
 
     def __repr__(self) -> str:

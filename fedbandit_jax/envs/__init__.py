@@ -1,4 +1,4 @@
-"""Environments: who arrives, what may be offered, what they would answer."""
+"""Environments: they say who arrives, what may be offered, and what users would answer."""
 
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
@@ -15,6 +15,7 @@ from fedbandit_jax.envs.script import script as script
 from fedbandit_jax.envs.sphere import Sphere as Sphere
 from fedbandit_jax.envs.sphere import sphere as sphere
 
+# Name -> constructor; `script`, which only repeats what it is given, is not among them.
 ENVIRONMENTS = {
     "sphere": sphere,
     "gap": gap,

@@ -1,4 +1,4 @@
-"""Users who come one at a time, come again and are alike within clusters: what synthetic and real ones share."""
+"""Users who come one at a time, come again and are alike within clusters: what `clustered` and `community` share."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.envs._rewards import RewardLaw
 from fedbandit_jax.interfaces import Feedback, Round
 
-MAX_USERS = 10**6  # whose statistics fit a machine
+MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 
 
 def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
-    """Who comes, (1,) int32, of users with these cumulative probabilities."""
+    """Draws the user who comes, (1,) int32, given the cumulative probabilities of all users (n,)."""
     u = random.uniform(key, (1,))
     return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
 
 
 class UserWorld(NamedTuple):
-    """One seed's users."""
+    """The users of one seed."""
 
-    thetas: Array  # (n, d) preference vector of every user
-    cluster: Array  # (n,) int32 in 0 ... m - 1
+    thetas: Array  # (n, d), preference vector of every user
+    cluster: Array  # (n,) int32 in 0 ... m - 1, true cluster of every user
 
 
 class KnownUsers:
-    """What environments do whose users have the preference vectors of a `UserWorld`."""
+    """Base class of environments whose users have the preference vectors of a `UserWorld`."""
 
     rewards: RewardLaw
 
     def pull(self, key: Array, world: UserWorld, offered: Round, arms: Array) -> Feedback:
-        """Reward of the item shown to the user who came, and its gap."""
+        """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
         assert offered.user is not None
         means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
         return self.rewards.feedback(key, means.max(), means[arms])
 
     def clusters(self, world: UserWorld) -> Array:
-        """The true cluster of every user."""
+        """Returns the true cluster of every user, (n,) int32."""
         return world.cluster
 
 
 def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np.ndarray:
-    """Checked: cumulative probabilities (n,) of "uniform" arrivals or of weights."""
+    """Checks `arrivals`, "uniform" or n weights > 0, and returns the cumulative probabilities of users, (n,)."""
     if isinstance(arrivals, str):
         validate.one_of("arrivals", arrivals, ("uniform",))
         arrivals = np.ones(n_users)
@@ -59,7 +59,7 @@ def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np
 
 
 def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
-    """Checked: how many users, servers and clusters."""
+    """Checks and returns the numbers of users, servers and clusters; there must be no more of these than users."""
     n = validate.integer("n_users", n_users, at_least=1)
     if n > MAX_USERS:
         raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")

@@ -1,4 +1,4 @@
-"""Reward laws shared by the linear environments."""
+"""The laws of rewards that linear environments share."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,18 +11,21 @@ LAWS = ("gaussian", "bernoulli", "clipped_gaussian")
 
 @struct.pytree
 class RewardLaw:
-    """How an answer scatters around its mean <x, theta*>."""
+    """The law of a reward, given its mean <x, theta*>."""
 
-    noise_std: float
-    law: str = struct.static()
+    noise_std: float  # standard deviation of Gaussian noise, in units of reward
+    law: str = struct.static()  # one of `LAWS`
 
     @property
     def in_unit(self) -> bool:
-        """Are all rewards in [0, 1]?"""
+        """Whether all rewards are in [0, 1]."""
         return self.law != "gaussian"
 
     def feedback(self, key: Array, best: Array, mean: Array) -> Feedback:
-        """Draw rewards of means (M,); regret is scored on the unclipped means, `best` being the largest offered."""
+        """Draws rewards for the means of the arms played, (M,), and returns them with the gaps `best` - `mean`.
+
+        `best`, () or (M,), is the largest mean offered. Gaps are those of means before any clipping.
+        """
         if self.law == "bernoulli":
             reward = (random.uniform(key, mean.shape) < mean).astype(mean.dtype)
         else:
@@ -33,7 +36,7 @@ class RewardLaw:
 
 
 def reward_law(rewards: str, noise_std: float) -> RewardLaw:
-    """Checked constructor."""
+    """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0, and returns the law of rewards; see `sphere`."""
     return RewardLaw(
         noise_std=validate.non_negative("noise_std", noise_std), law=validate.one_of("rewards", rewards, LAWS)
     )

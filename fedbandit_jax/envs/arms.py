@@ -1,4 +1,4 @@
-"""Multi-armed bandits: users are alike, a reward in [0, 1] depends on the arm only."""
+"""Multi-armed bandits: all users are alike, and a reward in [0, 1] depends on the arm only."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from jax.scipy.stats import norm
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # ranges of random means
+INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # range in which the means of a random instance are drawn
 LAWS = ("gaussian", "bernoulli", "beta")
 
 
 @struct.pytree
 class RandomArms:
-    """See `arms`. The world is the parameter of every arm, (K,)."""
+    """K arms whose rewards in [0, 1] have a mean each; made by `arms`.
 
-    low: Any
-    high: Any
-    fixed: Any  # (K,) given parameters, or None
-    spread: Any
-    rewards: str = struct.static()
+    The world of a seed is the parameter of every arm, (K,): its mean reward, for Gaussian rewards before clipping.
+    """
+
+    low: Any  # least parameter of a random instance
+    high: Any  # largest parameter of a random instance
+    fixed: Any  # (K,) given parameters, or None for a random instance
+    spread: Any  # noise_std of Gaussian rewards, concentration of Beta rewards, otherwise unused
+    rewards: str = struct.static()  # one of `LAWS`
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> Array:
-        """Given means, or uniform ones."""
+        """Returns the given parameters of the arms, or draws uniform ones in [low, high], (K,)."""
         if self.fixed is not None:
             return jnp.asarray(self.fixed, jnp.float32)
         return self.low + (self.high - self.low) * random.uniform(key, (self.spec.n_arms,))
 
     def means(self, world: Array) -> Array:
-        """Mean reward of every arm (K,): of the clipped variable, for Gaussian rewards."""
+        """Returns the mean reward of every arm (K,); for Gaussian rewards, that of the variable after clipping."""
         if self.rewards != "gaussian":
             return world
         low, high = -world / self.spread, (1 - world) / self.spread
@@ -43,7 +46,7 @@ class RandomArms:
         return inside + norm.sf(high)
 
     def answers(self, key: Array, world: Array, arm: Array, size: int) -> tuple[Array, Array]:
-        """Rewards of `size` users who pull `arm`, in two halves."""
+        """Draws the rewards of `size` (static, even) users who pull `arm`, in two halves (size / 2,)."""
         if self.rewards == "beta":
             mean, draws = world[arm], (jax.random.split(key))
             a, b = mean * self.spread, (1 - mean) * self.spread
@@ -54,12 +57,12 @@ class RandomArms:
         return tuple(jnp.clip(world[arm] + self.spread * z, 0, 1) for z in random.normal_pair(*words))  # pyright: ignore[reportReturnType]
 
     def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
-        """Arm a is the unit vector e_a, for algorithms that want features."""
+        """Offers the K arms to one user; arm a has the unit vector e_a, for algorithms that need features."""
         del key, t
         return Round(jnp.eye(self.spec.n_arms)[None]), world
 
     def pull(self, key: Array, world: Array, offered: Round, arms: Array) -> Feedback:
-        """One user's reward."""
+        """Draws the reward of the one user of a round, and returns it with the gap of the arm played."""
         del offered
         reward = self.answers(key, world, arms[0], 2)[0]
         means = self.means(world)
@@ -75,19 +78,20 @@ def arms(
     noise_std: float = 0.1,
     concentration: float = 10.0,
 ) -> RandomArms:
-    """K arms, one user a round: random instances, a new one for every seed, or given means.
+    """Multi-armed bandit with K arms and one user a round: a new random instance for every seed, or given means.
 
     Args:
-        n_arms: K >= 2; default: 10, or as many as `means` has.
-        instance: "easy", means uniform in [0.25, 0.75]; "hard", in [0.45, 0.55].
-        means: (K,) given ones in [0, 1], in place of a random instance. Of the Gaussian before clipping.
-        rewards: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret is scored on the mean after clipping);
-            "bernoulli"; "beta", Beta(c mean, c (1 - mean)), which takes much longer to draw.
-        noise_std: of Gaussian rewards.
-        concentration: c of Beta rewards.
+        n_arms: K >= 2; by default 10, or the number of `means`.
+        instance: law of the means of a random instance: "easy", uniform in [0.25, 0.75], or "hard", in [0.45, 0.55].
+        means: means of the arms (K,), in [0, 1], in place of a random instance; for Gaussian rewards before clipping.
+        rewards: law of a reward: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret is scored on the mean after
+            clipping); "bernoulli", 1 with probability the mean; or "beta", Beta(c mean, c (1 - mean)), which takes much
+            longer to draw.
+        noise_std: standard deviation > 0 of Gaussian rewards before clipping, in units of reward.
+        concentration: c > 0 of Beta rewards.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: an argument is out of range or of the wrong type.
 
     Example:
         >>> env = arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")

@@ -1,4 +1,4 @@
-"""Users on many servers who come again and are alike within clusters: the instances of Liu et al. (2022)."""
+"""Synthetic users on many servers who come again and are alike within clusters, as in Liu et al. (2022)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulati
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
-SMALLEST_GAP = 1e-3  # between preference vectors that float32 can tell apart after any horizon
-TRIES = 100  # of every seed, for preference vectors that are `gap` apart
+SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
+TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
 
 
 @struct.pytree
 class Clustered(KnownUsers):
-    """See `clustered`."""
+    """Users in m clusters with random preference vectors, who are offered random items; made by `clustered`."""
 
-    arrivals: Array | np.ndarray  # (n,) cumulative probabilities of who comes
-    gap: struct.Number
-    rewards: RewardLaw
-    n_clusters: int = struct.static()
+    arrivals: Array | np.ndarray  # (n,), cumulative probabilities of users to come
+    gap: struct.Number  # least Euclidean distance wanted between preference vectors
+    rewards: RewardLaw  # law of a reward, given its mean
+    n_clusters: int = struct.static()  # m
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> UserWorld:
-        """Draw m preference vectors, and deal the users out to them."""
+        """Draws m preference vectors, and deals the n users out to them at random."""
         n, m, d = self.spec.n_users, self.n_clusters, self.spec.dim
 
         def draw(i):
@@ -40,12 +40,13 @@ class Clustered(KnownUsers):
 
         centres, apart = jax.lax.map(draw, jnp.arange(TRIES))
         wide = apart >= self.gap
-        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))  # the first that will do, or the widest
+        # The first draw that is wide enough is used, or the widest one if none is.
+        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))
         cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
         return UserWorld(centres[best][cluster], cluster)
 
     def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
-        """The user of round t and K fresh items."""
+        """Draws the user of a round and K fresh items, which are offered to that user."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         contexts = _vectors(items, self.spec.n_arms, self.spec.dim)
@@ -53,14 +54,17 @@ class Clustered(KnownUsers):
 
 
 def _vectors(key: Array, n: int, dim: int) -> Array:
-    """(n, d): (u, 1) / sqrt 2, u uniform on the unit sphere of R^(d-1)."""
+    """Draws n vectors (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1), (n, d)."""
     u = random.normal(key, (n, dim - 1))
     u = u / jnp.sqrt(2 * (u * u).sum(1, keepdims=True))
     return jnp.concatenate([u, jnp.full((n, 1), math.sqrt(0.5))], axis=1)
 
 
 def _check_gap(gap: float, n_clusters: int, dim: int) -> None:
-    """One in ten draws must have it: then `TRIES` of them fail in 3 of 10^5 seeds, which have the widest they saw."""
+    """Raises `ValueError` unless about one in ten draws of preference vectors is `gap` apart.
+
+    If one in ten is, all `TRIES` draws fail in about 3 of 10^5 seeds, which then use the widest draw they saw.
+    """
     u = np.random.default_rng(0).standard_normal((300, n_clusters, dim - 1))
     u /= np.linalg.norm(u, axis=-1, keepdims=True)
     apart = np.sqrt(np.maximum(1 - np.matmul(u, u.transpose(0, 2, 1)) + 2 * np.eye(n_clusters), 0)).min((1, 2))
@@ -83,26 +87,28 @@ def clustered(
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
 ) -> Clustered:
-    """n users on L servers, with m preference vectors between them; one user comes each round and sees K fresh items.
+    """Clustered linear bandit: n users on L servers share m preference vectors, and one of them comes each round.
 
-    Items and preference vectors are (u, 1) / sqrt 2, u uniform on the unit sphere of R^(d-1), so that the mean reward
-    <x, theta> of an item is in [0, 1]. Each seed has its own preference vectors, at least `gap` apart: the first of 100
-    draws that are, or the widest of them. Clusters have (nearly) equal sizes; user u is at server u mod L, whatever its
-    cluster.
+    The user is offered K fresh items. Items and preference vectors are (u, 1) / sqrt 2 with u uniform on the unit
+    sphere of R^(d-1), so that the mean reward <x, theta> of an item is in [0, 1]. Each seed has its own preference
+    vectors: the first of 100 draws in which they are at least `gap` apart, or the draw in which they are furthest apart
+    if there is none. Clusters have (nearly) equal sizes; user u is at server u mod L, whatever its cluster.
 
     Args:
-        n_users: n.
+        n_users: n, at most 10^6.
         n_servers: L <= n.
         n_clusters: m <= n.
-        n_arms: K items offered each round.
-        dim: d >= 2.
-        arrivals: "uniform", or n weights > 0 in proportion to which users come.
+        n_arms: K, items offered each round.
+        dim: d >= 2, length of items and preference vectors.
+        arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
         gap: gamma of Assumption 1, the least Euclidean distance of two preference vectors, in [0.001, 1].
-        rewards: "bernoulli", 1 with probability the mean (the paper's); "gaussian", "clipped_gaussian": as in `sphere`.
-        noise_std: standard deviation of the Gaussian rewards, in reward units; ignored by "bernoulli".
+        rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
+            "clipped_gaussian", as in `sphere`.
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:
-        ValueError, TypeError: an argument is out of range.
+        ValueError, TypeError: an argument is out of range or of the wrong type, or random preference vectors are hardly
+            ever `gap` apart.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -112,8 +118,8 @@ def clustered(
         >>> offered.contexts.shape, sorted(env.clusters(world).tolist())
         ((1, 10, 4), [0, 0, 1, 1, 2, 2])
 
-    Reference: Liu et al. (2022), Sections 2 and 5; n, L, K, d and the laws are those of the authors' code. The number
-    of clusters and the gap of the paper's instance are not known: 2, the least of its sweep, and 0.5 are ours.
+    Reference: Liu et al. (2022), Sections 2 and 5; n, L, K, d and the laws are those of the authors' code. The paper
+    does not give the number of clusters and the gap of its instance: 2, the least of its sweep, and 0.5 are ours.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     law = reward_law(rewards, noise_std)

@@ -1,4 +1,4 @@
-"""Real users in clusters, and real items: a table of both, as `fb.data.movielens` makes it."""
+"""Real users in clusters and real items as an environment: a table of both, such as `fb.data.movielens` returns."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from fedbandit_jax.interfaces import Round, Spec
 
 @struct.pytree
 class UserTable(KnownUsers):
-    """See `community`."""
+    """Given users in clusters, who are offered given items; made by `community`."""
 
-    items: Array | np.ndarray  # (N, d)
-    thetas: Array | np.ndarray  # (n, d)
-    cluster: Array | np.ndarray  # (n,) int32
-    arrivals: Array | np.ndarray  # (n,) cumulative probabilities of who comes
-    rewards: RewardLaw
-    n_clusters: int = struct.static()
+    items: Array | np.ndarray  # (N, d), feature vectors of N items
+    thetas: Array | np.ndarray  # (n, d), preference vectors of n users
+    cluster: Array | np.ndarray  # (n,) int32, true cluster of every user
+    arrivals: Array | np.ndarray  # (n,), cumulative probabilities of users to come
+    rewards: RewardLaw  # law of a reward, given its mean
+    n_clusters: int = struct.static()  # m
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> UserWorld:
-        """Users come to servers at random."""
+        """Deals the users out to the servers in a random order."""
         order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
         return UserWorld(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
 
     def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
-        """The user of round t and K items, each drawn from all of them."""
+        """Draws the user of a round and the K items offered, uniformly with replacement."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         which = jax.random.randint(items, (self.spec.n_arms,), 0, len(self.items))
@@ -51,22 +51,26 @@ def community(
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
 ) -> UserTable:
-    """Users and items of a table: one user comes each round and is offered K items, drawn uniformly with replacement.
+    """Clustered linear bandit over given users and items: one user comes each round, and is offered K random items.
 
-    The mean reward of item x for user i is <x, thetas[i]>. Each seed deals the users out to servers anew.
+    Items are drawn uniformly with replacement. The mean reward of item x for user i is <x, thetas[i]>. Each seed deals
+    the users out to servers anew.
 
     Args:
-        items: (N, d) feature vectors; a private algorithm wants norms <= 1.
-        thetas: (n, d), of every user.
-        clusters: (n,) integers 0 ... m - 1, each used: what the clusters found are compared with.
+        items: feature vectors of items, (N, d); private algorithms require Euclidean norms <= 1.
+        thetas: preference vectors of users, (n, d).
+        clusters: true clusters of users, (n,) integers that take every value in 0 ... m - 1; only the clusters that an
+            algorithm finds are compared with them.
         n_servers: L <= n.
-        n_arms: K items offered each round.
-        arrivals: "uniform", or n weights > 0 in proportion to which users come (after they are dealt out).
-        rewards: "bernoulli" (needs every mean in [0, 1]), "gaussian" or "clipped_gaussian", as in `sphere`.
-        noise_std: standard deviation of the Gaussian rewards.
+        n_arms: K, items offered each round.
+        arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional; weight i is
+            that of the i-th user after they are dealt out, not of row i of `thetas`.
+        rewards: law of a reward: "bernoulli" (every mean must be in [0, 1]), "gaussian" or "clipped_gaussian", as in
+            `sphere`.
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite, or the shapes disagree.
+        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb

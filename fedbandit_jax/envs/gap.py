@@ -1,4 +1,4 @@
-"""The synthetic instance of Dubey & Pentland (2020), Section 4.4: one arm is better than all others, by a gap."""
+"""The synthetic instance of Dubey & Pentland (2020), Section 4.4: one arm is better than all others by a gap."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-LARGEST = 0.3  # gap: the best mean reaches 0.7 + gap <= ||x|| ||theta*|| <= 1
+LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
 
 
 class GapWorld(NamedTuple):
-    """One seed's instance."""
+    """The instance of one seed."""
 
-    theta: Array  # (d,)
+    theta: Array  # (d,), theta*
 
 
 @struct.pytree
 class Gap:
-    """See `gap`."""
+    """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
 
-    gap: struct.Number
-    rewards: RewardLaw
+    gap: struct.Number  # least difference between the best mean and any other, in units of reward
+    rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> GapWorld:
-        """Draw theta*."""
+        """Draws theta*, with a uniform direction and a norm uniform in [0.7 + gap, 1]."""
         g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
     def observe(self, key: Array, world: GapWorld, t: Array) -> tuple[Round, GapWorld]:
-        """K feature vectors for each of the M users of round t, the best at a random position."""
+        """Draws K feature vectors for each of the M users of a round, the best at a random position."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
         norm = jnp.sqrt((world.theta * world.theta).sum())
@@ -47,16 +47,18 @@ class Gap:
         best = lax.broadcasted_iota(jnp.int32, (k, m), 0) == position
         along = (jnp.where(best, 0.6 + self.gap, 0.5) + 0.1 * u) / norm
         # w / sqrt(|w|^2 + 2 E), w normal and E exponential, is uniform in the ball of R^(d-1) (Barthe et al. 2005).
-        # Reductions, not unrolled sums: XLA:CPU stores them, but would compute a sum again for each of d rows.
+        # These are reductions and not unrolled sums: XLA:CPU stores the result of a reduction, but would compute an
+        # unrolled sum again for each of the d rows.
         scale = jnp.sqrt(jnp.maximum(1 - along * along, 0)) * lax.rsqrt((w * w).sum(0) - 2 * jnp.log(v))
         across = scale * (w * axis).sum(0)
-        # R^(d-1) is reflected to the complement of theta*: the last unit vector goes to theta*'s direction, up to sign.
+        # A reflection maps R^(d-1) to the orthogonal complement of theta*, and the last unit vector to the direction of
+        # theta*, up to sign.
         head = w * scale + axis * (along - across / (1 + jnp.abs(last)))
         tail = along * last - across * jnp.where(last < 0, -1, 1)
         return Round(ridge.from_features_first(jnp.concatenate([head, tail[None]]))), world
 
     def pull(self, key: Array, world: GapWorld, offered: Round, arms: Array) -> Feedback:
-        """Rewards of the arms played."""
+        """Draws the rewards of the arms played, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None])
         return self.rewards.feedback(key, means.max(0), jnp.take_along_axis(means, arms[None], axis=0)[0])
 
@@ -70,22 +72,23 @@ def gap(
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
 ) -> Gap:
-    """Linear bandit whose best arm has a mean of at least `gap` more than every other, afresh for every user.
+    """Linear bandit that offers every user fresh arms, the best of which has a mean larger by at least `gap`.
 
     theta* has a uniform direction, and a norm uniform in [0.7 + gap, 1]. Of the K feature vectors of a user, K - 1 have
     <x, theta*> uniform in [0.5, 0.6], and one, at a uniform position, in [0.6 + gap, 0.7 + gap]. The component of x
     orthogonal to theta* is uniform in the ball that ||x|| <= 1 leaves. Each seed has its own theta*.
 
     Args:
-        n_agents: M.
-        n_arms: K feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
-        dim: d >= 2.
-        gap: Δ in (0, 0.3], in reward units.
-        rewards: "bernoulli", 1 with probability the mean (the paper's); "gaussian", "clipped_gaussian": as in `sphere`.
-        noise_std: standard deviation of the Gaussian rewards, in reward units; ignored by "bernoulli".
+        n_agents: M silos.
+        n_arms: K, feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
+        dim: d >= 2, length of a feature vector.
+        gap: Δ in (0, 0.3], in units of reward.
+        rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
+            "clipped_gaussian", as in `sphere`.
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:
-        ValueError, TypeError: an argument is out of range.
+        ValueError, TypeError: an argument is out of range or of the wrong type.
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -1,4 +1,4 @@
-"""Real data as a linear contextual bandit: queries of a feature table, shared out over the agents."""
+"""Real data as a linear contextual bandit: the queries of a feature table, divided among the agents."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 class ReplayWorld(NamedTuple):
-    """One seed's instance: nothing is random but who arrives and what they answer."""
+    """The instance, the same for every seed: only who arrives and what they answer is random."""
 
-    theta: Array  # (d,)
+    theta: Array  # (d,), the parameter of the mean reward
 
 
 @struct.pytree
 class Replay:
-    """See `replay`."""
+    """A linear bandit over a table of feature vectors; made by `replay`."""
 
     features: Array | np.ndarray  # (N + K, d), padded by K zero rows so that a slice of K rows always fits
-    starts: Array | np.ndarray  # (Q,) first row of each query
-    counts: Array | np.ndarray  # (Q,) rows of each query
-    theta: Array | np.ndarray  # (d,)
-    rewards: RewardLaw
+    starts: Array | np.ndarray  # (Q,) int32, first row of each query
+    counts: Array | np.ndarray  # (Q,) int32, number of rows of each query
+    theta: Array | np.ndarray  # (d,), the mean reward of a row x is <x, theta>
+    rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> ReplayWorld:
-        """The same parameter for every seed."""
+        """Returns the given parameter, the same for every seed."""
         del key
         return ReplayWorld(jnp.asarray(self.theta))
 
     def observe(self, key: Array, world: ReplayWorld, t: Array) -> tuple[Round, ReplayWorld]:
-        """Each agent draws one of its own queries uniformly."""
+        """Offers every agent the rows of one of its own queries, drawn uniformly; arms beyond these rows are masked."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
         n_queries = len(self.starts)
@@ -50,7 +50,7 @@ class Replay:
         return Round(rows, mask), world
 
     def pull(self, key: Array, world: ReplayWorld, offered: Round, arms: Array) -> Feedback:
-        """Rewards of the documents shown."""
+        """Draws the rewards of the rows chosen, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
         best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
@@ -66,22 +66,23 @@ def replay(
     rewards: str = "gaussian",
     noise_std: float = 0.5,
 ) -> Replay:
-    """Linear bandit over a table of real feature vectors.
+    """Linear bandit over a table of N real feature vectors, the rows of Q queries.
 
-    Query q owns `query_sizes[q]` consecutive rows of `features`. Queries are split over the agents in contiguous
+    Query q owns `query_sizes[q]` consecutive rows of `features`. Queries are split over the M agents in contiguous
     blocks of (nearly) equal size; each round every agent receives one of its queries, uniformly at random, and
-    chooses a row. The mean reward of a row x is <x, theta>.
+    chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query.
 
     Args:
-        features: (N, d) finite feature vectors; a private algorithm will want norms <= 1.
-        query_sizes: (Q,) positive integers that sum to N.
-        theta: (d,) parameter, for instance `fb.data.lasso` of real labels.
-        n_agents: M <= Q.
-        rewards: "gaussian", "bernoulli" (needs every mean in [0, 1]) or "clipped_gaussian", as for `sphere`.
-        noise_std: standard deviation of the Gaussian rewards.
+        features: finite feature vectors, (N, d); private algorithms require Euclidean norms <= 1.
+        query_sizes: numbers of rows of the queries, (Q,) positive integers that sum to N.
+        theta: parameter of the mean reward, (d,), for instance `fb.data.lasso` of real labels.
+        n_agents: M <= Q silos.
+        rewards: law of a reward: "gaussian", "bernoulli" (every mean must be in [0, 1]) or "clipped_gaussian", as in
+            `sphere`.
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite, or the shapes disagree.
+        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb

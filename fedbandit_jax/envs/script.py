@@ -1,4 +1,4 @@
-"""A world written down in advance: every context and every answer. For tests, audits and counterexamples."""
+"""An environment in which every context and every answer is given in advance, for tests, audits and counterexamples."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 @struct.pytree
 class Script:
-    """See `script`. The world is the round number; rounds past the script repeat its last one."""
+    """Contexts and answers that are given round by round; made by `script`.
 
-    contexts: Any  # (T, M, K, d)
-    answers: Any  # (T, M, K)
-    means: Any  # (T, M, K)
+    The world is the number of the round; later rounds repeat the last one of the script.
+    """
+
+    contexts: Any  # (T, M, K, d), feature vectors offered
+    answers: Any  # (T, M, K), reward of every arm
+    means: Any  # (T, M, K), what regret is computed from
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> Array:
-        """Round 0."""
+        """Returns the number of the first round, 0."""
         del key
         return jnp.int32(0)
 
     def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
-        """Round t of the script."""
+        """Offers the contexts of round t of the script, or of its last one."""
         del key, world
         t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
         return Round(jnp.asarray(self.contexts)[t]), t
 
     def pull(self, key: Array, world: Array, offered: Round, arms: Array) -> Feedback:
-        """The answers written down for the arms played."""
+        """Returns the given answers of the arms played, and their gaps."""
         del key, offered
 
         def played(table):
@@ -44,16 +47,16 @@ class Script:
 
 
 def script(contexts: Any, answers: Any, means: Any = None, *, fixed_contexts: bool = False) -> Script:
-    """What every user would be offered and would answer, round by round. Nothing is random.
+    """Environment that offers given contexts and gives given answers, round by round; nothing in it is random.
 
     Args:
-        contexts: feature vectors, (T, M, K, d).
+        contexts: feature vectors offered, (T, M, K, d); rounds after the first T repeat the last one.
         answers: the reward of every arm, (T, M, K).
-        means: what regret is scored on, (T, M, K); default: the answers.
-        fixed_contexts: promise that all rounds offer the same.
+        means: the mean rewards that regret is computed from, (T, M, K); by default the answers.
+        fixed_contexts: promise that all rounds offer the same contexts.
 
     Raises:
-        ValueError: naming the argument and its shape.
+        ValueError, TypeError: `contexts` are not finite, shapes disagree, or `fixed_contexts` is not a bool.
 
     Example:
         >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])

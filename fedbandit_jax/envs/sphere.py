@@ -14,22 +14,22 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 class SphereWorld(NamedTuple):
-    """One seed's instance; contexts and their means only when they are fixed."""
+    """The instance of one seed; contexts and their means are part of it only if contexts are fixed."""
 
-    theta: Array  # (d,)
-    features: Array | None  # (d, K, M): agents last, as the hot loop wants them
-    means: Array | None  # (K, M)
+    theta: Array  # (d,), theta*
+    features: Array | None  # (d, K, M), fixed contexts, with agents last as the loop over rounds wants them
+    means: Array | None  # (K, M), mean rewards <x, theta*> of fixed contexts
 
 
 @struct.pytree
 class Sphere:
-    """See `sphere`."""
+    """A linear bandit whose features and parameter are on a shifted sphere; made by `sphere`."""
 
-    rewards: RewardLaw
+    rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> SphereWorld:
-        """Draw theta*, and the contexts if they are fixed."""
+        """Draws theta*, and the contexts if they are fixed."""
         d = self.spec.dim
         u = random.normal(random.stream(key, "theta"), (d - 1,))
         theta = jnp.append(u * lax.rsqrt(2 * (u * u).sum()), jnp.float32(math.sqrt(0.5)))
@@ -39,19 +39,19 @@ class Sphere:
         return SphereWorld(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
 
     def observe(self, key: Array, world: SphereWorld, t: Array) -> tuple[Round, SphereWorld]:
-        """K feature vectors for each of the M users of round t."""
+        """Offers K feature vectors to each of the M users of a round: fresh ones, or the fixed ones."""
         del t
         features = self._features(key) if world.features is None else world.features
         return Round(ridge.from_features_first(features)), world
 
     def pull(self, key: Array, world: SphereWorld, offered: Round, arms: Array) -> Feedback:
-        """Rewards of the arms played."""
+        """Draws the rewards of the arms played, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None]) if world.means is None else world.means
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
         return self.rewards.feedback(key, means.max(0), played)
 
     def _features(self, key: Array) -> Array:
-        """(d, K, M), each vector (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1)."""
+        """Draws feature vectors (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1), (d, K, M)."""
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
         u = random.normal(key, (d - 1, k, m))
         squares = u[0] * u[0]
@@ -75,17 +75,17 @@ def sphere(
     Hence ||x|| = ||theta*|| = 1 and every mean reward <x, theta*> lies in [0, 1]. Each seed has its own theta*.
 
     Args:
-        n_agents: M, the silos.
+        n_agents: M silos.
         n_arms: K, feature vectors offered to each user.
-        dim: d >= 2.
-        contexts: "fresh", K new vectors for every user (the paper's), or "fixed", drawn once per agent.
-        rewards: "gaussian", mean + N(0, noise_std^2), as in the paper; "bernoulli", 1 with probability the mean,
-            which a certified private run wants; "clipped_gaussian", the Gaussian clipped to [0, 1] (its mean is
-            no longer linear, regret is still scored on <x, theta*>).
-        noise_std: standard deviation of the Gaussian rewards, in reward units; ignored by "bernoulli".
+        dim: d >= 2, length of a feature vector.
+        contexts: "fresh", K new vectors for every user (the paper's), or "fixed", drawn once per agent and seed.
+        rewards: law of a reward: "gaussian", mean + N(0, noise_std^2), as in the paper; "bernoulli", 1 with probability
+            the mean, which private algorithms need not clip to [0, 1]; "clipped_gaussian", the Gaussian clipped to [0,
+            1] (its mean is no longer linear, but regret is still computed from <x, theta*>).
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:
-        ValueError, TypeError: an argument is out of range.
+        ValueError, TypeError: an argument is out of range or of the wrong type.
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -1,4 +1,4 @@
-"""Schedules that ask when some agent has learned enough: `LogDet` leaks, `PrivateLogDet` pays."""
+"""Schedules that ask whether some agent has learned enough: `LogDet` leaks raw data, `PrivateLogDet` spends budget."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
 TRIGGERS = ("zc24", "dp20")
 THRESHOLDS = ("M log T", "M^1.5")
-UNITS = 64  # of a private test: the most that one user adds
-LEAST = 1e-5  # epsilon of a private test
+UNITS = 64  # the most that one user adds to the integer sum that a private test reads, i.e. its sensitivity
+LEAST = 1e-5  # smallest epsilon of a private test: with less, its noise would exceed the range of the int32 sampler
 
 
 @struct.pytree
 class BoundLogDet(BoundSchedule):
-    """See `LogDet`."""
+    """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt."""
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
     reads = "log_det"
 
-    threshold: struct.Number
+    threshold: struct.Number  # D
 
     def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
-        """g_i >= D / Dt."""
+        """Returns which agents have g_i >= D / Dt, (M,) bool; `gained` is g_i, shifted if the trigger is "dp20"."""
         del key, t, memory
         return gained >= self.threshold / since
 
 
 @dataclasses.dataclass(frozen=True)
 class LogDet(Schedule):
-    """When some agent has g_i >= D / Dt: Algorithm 1 of Dubey & Pentland (2020), line 12. It leaks.
+    """Synchronises when some agent has g_i >= D / Dt, and so leaks: Algorithm 1 of Dubey & Pentland (2020), line 12.
+
+    The letters are those of `fb.schedules`. No noise hides which agent asks when, so the claim of a run is `none`.
 
     Args:
-        threshold: D > 0, or what communication it is meant to give: "M log T", D = 2 T d / (ln(rho_max/rho_min + T / (d
-            rho_min)) + 1) (Theorem 1), or "M^1.5", D = T ln(MT) / (d M) (Remark 1).
-        trigger: "zc24", as Zhou & Chowdhury (2024) restate it; "dp20", as printed: log det (V_i + M (rho_max - rho_min)
-            I) - log det V for g_i, the same without privacy noise.
-        max_syncs: no more synchronisations than these, so that less noise is needed; default: one per round.
+        threshold: D > 0, or the name of the communication it is meant to give: "M log T" for D = 2 T d /
+            (ln(rho_max/rho_min + T / (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
+        trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
+            rho_min) I) - log det V, as printed. Without privacy noise they are the same.
+        max_syncs: most synchronisations in a run, so that less noise is needed; default: one per round.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
     """
 
     threshold: float | str = "M log T"
@@ -61,62 +63,68 @@ class LogDet(Schedule):
         validate.one_of("trigger", self.trigger, TRIGGERS)
 
     def n_syncs(self, horizon: int) -> int:
-        """`max_syncs`, or one in every round."""
+        """Returns `max_syncs`, or T, one synchronisation in every round, if there are fewer rounds or no such limit."""
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def shift(self, setting: Setting) -> float:
-        """M (rho_max - rho_min) as printed."""
+        """Returns c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
 
     def bind(self, setting: Setting) -> BoundLogDet:
-        """D as a number."""
+        """Returns the bound schedule, with D as a number for this setting."""
         return BoundLogDet(threshold=np.float32(_threshold(self.threshold, setting)))
 
 
 class Sparse(NamedTuple):
-    """Of an epoch: one AboveThreshold for every agent."""
+    """What the private tests of one epoch remember: one AboveThreshold for every agent."""
 
-    cap: Array  # most that one user adds, ln(1 + 1 / lambda_min(V))
-    shift: Array  # (M,) int32 noise of the threshold, in units of cap / UNITS
+    cap: Array  # () the most that one user adds in this epoch, ln(1 + 1 / lambda_min(V))
+    shift: Array  # (M,) int32: noise on the threshold, in units of cap / UNITS
 
 
 @struct.sealed
 @struct.pytree
 class BoundPrivateLogDet(BoundSchedule):
-    """See `PrivateLogDet`."""
+    """A bound `PrivateLogDet`: every silo tests an integer sum over its own users with discrete Laplace noise."""
 
     sentence = "adaptive: a sparse vector test at every silo, whose epsilon is part of the budget"
     reads = "users"
 
-    threshold: struct.Number
-    epsilon: struct.Number  # of one AboveThreshold, () or (M,)
-    n_agents: int = struct.static()
+    threshold: struct.Number  # D
+    epsilon: struct.Number  # epsilon of one AboveThreshold, () or (M,)
+    n_agents: int = struct.static()  # M
 
     def start(self, key: Array, floor: Array) -> Sparse:
-        """Fresh noise on the thresholds."""
+        """Draws fresh noise for the threshold of every silo, and bounds what one user can add in this epoch."""
         threshold, _ = self._scales()
         return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, threshold, (self.n_agents,)))
 
     def count(self, memory: Sparse, leverage: Array) -> Array:
-        """What users of x' V^-1 x = leverage (M,) add, int32 in [0, UNITS]: no more, whatever they and float32 do."""
+        """Returns what users of leverage x' V^-1 x (M,) add, int32 in [0, UNITS], rounded up.
+
+        The range is enforced, because the sensitivity UNITS of the test must hold whatever users and float32 do.
+        """
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
     def requests(self, key: Array, t: Array, memory: Sparse, gained: Array, since: Array) -> Array:
-        """Their sum + noise >= D / Dt + noise, all integers."""
+        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold, (M,) bool; all are integers."""
         del t
         _, answers = self._scales()
         threshold = jnp.ceil(jnp.minimum(UNITS * self.threshold / since / memory.cap, 2.0**29)).astype(jnp.int32)
         return gained + discrete_laplace(key, answers, (self.n_agents,)) >= threshold + memory.shift
 
     def timing(self) -> Timing:
-        """Its epsilon is that of the noise it draws."""
+        """Returns the epsilon of the noise that is really drawn, which a certificate adds to that of the releases."""
         spent = np.asarray(self.epsilon, float)
-        spent = np.where(spent >= LEAST * (1 - 1e-6), spent, math.inf)  # the sampler is for no less
+        spent = np.where(spent >= LEAST * (1 - 1e-6), spent, math.inf)  # the sampler's range ends there
         return Timing(self.sentence, pure=spent, fixed=False, n_agents=self.n_agents)
 
     def _scales(self) -> tuple[Array, Array]:
-        """Of both discrete Laplace noises, sensitivity / epsilon_1 and 2 sensitivity / epsilon_2, least variance."""
+        """Returns the scales (M,) of the noise on thresholds, UNITS / epsilon_1, and on sums, 2 UNITS / epsilon_2.
+
+        UNITS is the sensitivity; epsilon_1 + epsilon_2 = epsilon is split so that the variances add up to the least.
+        """
         share = 1 / (1 + 2.0 ** (2 / 3))
         epsilon = jnp.broadcast_to(jnp.asarray(self.epsilon, jnp.float32), (self.n_agents,))
         return UNITS / (share * epsilon) * (1 + 1e-6), 2 * UNITS / ((1 - share) * epsilon) * (1 + 1e-6)
@@ -124,31 +132,38 @@ class BoundPrivateLogDet(BoundSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class PrivateLogDet(Schedule):
-    """`LogDet` by the sparse vector technique. Ours; certified where agents act on released statistics only.
+    """Asks what `LogDet` asks by the sparse vector technique; certified if agents act on released statistics only.
 
-    In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last synchronisation,
-    V being the same for all of them: to first order the same, and a plain sum, of which one user is one term of at most
-    ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on it (Dwork & Roth 2014, Section 3.6,
-    noise of Lyu, Su & Li 2017): noise on its threshold, fresh noise in every round, stop at the first that is above.
-    Terms are rounded up to 64ths of the most that one may be, and added to discrete Laplace noise: all are integers.
+    Ours. In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last
+    synchronisation, with the same V for all of them. To first order this is g_i, and it is a plain sum, in which one
+    user is one term of at most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum
+    (Dwork & Roth 2014, Section 3.6, noise of Lyu, Su & Li 2017): noise on its threshold, fresh noise in every round,
+    stop at the first sum above. A term is rounded up to a multiple of 1/64 of the most that it may be, so that sums and
+    their discrete Laplace noise are integers.
+
+    The silo adds this noise, and is trusted by its own users; the server and other silos are not. The privacy unit is
+    one user; under either adjacency one user moves the sum of one silo by at most 64 units.
 
     Why it is private, if agents act on released statistics only. A user is a term of the sums of one silo, from her
-    round to the end of her epoch; the release that ends it takes her into the statistics, whose noise is calibrated for
-    her, and V is one of those. So all that her silo asks depends on her through one AboveThreshold, share *
-    epsilon-DP, and all else through the continual release. The two compose (`pure` of `fb.privacy.calibrate`). What
-    other silos ask does not depend on her before the epoch ends. Which silo asks is public.
+    round to the end of her epoch. The release that ends it takes her into the statistics, whose noise is calibrated for
+    her, and every later V is computed from those. So all that her silo asks depends on her through one AboveThreshold,
+    which is (share * epsilon)-DP, and all else through the continual release. The two compose (`pure` of
+    `fb.privacy.calibrate`). What other silos ask does not depend on her before the epoch ends. Which silo asks is
+    public.
 
     Args:
         threshold: D, as in `LogDet`.
-        share: of the budget's epsilon that the tests spend, in (0, 1); the releases have the rest.
-        max_syncs: no more synchronisations than these, so that the tree has fewer levels; default: one per round.
+        share: part of the budget's epsilon that the tests spend, in (0, 1); the releases have the rest.
+        max_syncs: most synchronisations in a run, so that a tree has fewer levels; default: one per round.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is not one of these; when bound, also without a budget, or if share *
+            epsilon is below 1e-5.
 
-    >>> PrivateLogDet(share=1.0)
-    Traceback (most recent call last):
-    ValueError: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
+    Example:
+        >>> PrivateLogDet(share=1.0)
+        Traceback (most recent call last):
+        ValueError: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
     """
 
     threshold: float | str = "M log T"
@@ -163,15 +178,15 @@ class PrivateLogDet(Schedule):
             )
 
     def n_syncs(self, horizon: int) -> int:
-        """`max_syncs`; no further synchronisation is asked for."""
+        """Returns `max_syncs`, or T if there are fewer rounds or no such limit."""
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def pure(self, epsilon: Any) -> Any:
-        """share * epsilon."""
+        """Returns share * epsilon, the epsilon that the tests of one silo spend on one user."""
         return self.share * epsilon
 
     def bind(self, setting: Setting) -> BoundPrivateLogDet:
-        """D and the epsilon of the tests as numbers."""
+        """Returns the bound schedule, with D and the epsilon of the tests as numbers."""
         if setting.epsilon is None:
             raise ValueError("PrivateLogDet spends a share of a budget, and there is none: use fb.schedules.LogDet")
         spent = np.min(self.pure(setting.epsilon))
@@ -196,7 +211,7 @@ def _check(threshold: float | str, max_syncs: int | None) -> None:
 
 
 def _threshold(threshold: float | str, setting: Setting) -> float:
-    """D of Theorem 1 and Remark 1 of Dubey & Pentland (2020), L = 1."""
+    """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
     m, d, t, low, high, _ = setting
     if threshold == "M log T":
         return 2 * t * d / (math.log(high / low + t / (d * low)) + 1)

@@ -1,4 +1,4 @@
-"""Schedules that are fixed in advance: every B rounds, or ever more rarely."""
+"""Schedules that are fixed in advance, and so reveal nothing: every B rounds, or ever more rarely."""
 
 from __future__ import annotations
 
@@ -16,27 +16,33 @@ from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
 @struct.pytree
 class BoundEvery(BoundSchedule):
-    """See `Every`."""
+    """A bound `Every`: asks for a synchronisation at the end of every batch."""
 
     sentence = "fixed in advance, not private"
 
-    batch: struct.Number
+    batch: struct.Number  # B
 
     def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
-        """At the end of every batch."""
+        """Returns whether a batch ends with round t, bool for all agents."""
         del key, memory, gained, since
         return (t + 1) % self.batch == 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Every(Schedule):
-    """Every B rounds; `Every(1)` is the O(M T) communication of Dubey & Pentland (2020), Remark 1.
+    """Synchronises every B rounds; `Every(1)` is the O(M T) communication of Dubey & Pentland (2020), Remark 1.
 
     Args:
-        batch: B >= 1, rounds. If B does not divide the horizon, the last T mod B rounds are never synchronised.
+        batch: B >= 1, rounds between two synchronisations. If B does not divide the horizon T, the last T mod B rounds
+            are never synchronised.
 
-    >>> Every(25).n_syncs(1_000)
-    40
+    Raises:
+        ValueError, TypeError: if B is not an integer >= 1; the message calls it `schedule`, under which algorithms take
+            it.
+
+    Example:
+        >>> Every(25).n_syncs(1_000)
+        40
     """
 
     batch: int = 25
@@ -45,43 +51,46 @@ class Every(Schedule):
         validate.integer("schedule", self.batch, at_least=1)
 
     def n_syncs(self, horizon: int) -> int:
-        """floor(T / B)."""
+        """Returns floor(T / B)."""
         return horizon // self.batch
 
     def bind(self, setting: Setting) -> BoundEvery:
-        """Any setting."""
+        """Returns the bound schedule, which is the same in every setting."""
         del setting
         return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
 
 
 @struct.pytree
 class BoundGeometric(BoundSchedule):
-    """See `Geometric`."""
+    """A bound `Geometric`: asks for a synchronisation after the listed rounds."""
 
     sentence = "fixed in advance, not private"
 
-    rounds: Any  # (S,) rounds 1, 2, ... after which to synchronise
+    rounds: Any  # (S,) int32: numbers of rounds played after which to synchronise
 
     def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
-        """In these rounds."""
+        """Returns whether round t is the last before a synchronisation, bool for all agents."""
         del key, memory, gained, since
         return (jnp.asarray(self.rounds) == t + 1).any()
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometric(Schedule):
-    """After `first` rounds, then whenever the number of rounds has grown by a factor: O(log T) rounds, fixed in
-    advance.
+    """Synchronises after `first` rounds and then whenever the number of rounds has grown by a factor.
 
-    The information of T rounds is there after ln(T) / ln(growth) synchronisations, each 1 / growth or more of it fresh
-    at the next, and a tree over so few has few levels.
+    These are O(log T) synchronisations, fixed in advance. At any time the last release covers about 1 / growth of the
+    rounds played, or more, and a tree over so few releases has few levels.
 
     Args:
-        growth: factor, in [1.001, 10^6].
+        growth: factor by which the number of rounds grows, in [1.001, 10^6].
         first: rounds before the first synchronisation, >= 1.
 
-    >>> Geometric(1.5, first=10).rounds(100).tolist()
-    [10, 15, 23, 35, 53, 80]
+    Raises:
+        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
+
+    Example:
+        >>> Geometric(1.5, first=10).rounds(100).tolist()
+        [10, 15, 23, 35, 53, 80]
     """
 
     growth: float = 2.0
@@ -94,7 +103,7 @@ class Geometric(Schedule):
         validate.integer("first", self.first, at_least=1)
 
     def rounds(self, horizon: int) -> np.ndarray:
-        """After which to synchronise, rising, none after T."""
+        """Returns the numbers of rounds after which silos synchronise, (S,) int32, rising and at most T."""
         rounds, t = [], self.first
         while t <= horizon:
             rounds.append(t)
@@ -102,16 +111,20 @@ class Geometric(Schedule):
         return np.array(rounds, np.int32)
 
     def n_syncs(self, horizon: int) -> int:
-        """About first / (growth - 1) + ln(T / first) / ln(growth)."""
+        """Returns S, which is at most 1 + ln(T / first) / ln(growth), or 0 if T < first."""
         return len(self.rounds(horizon))
 
     def bind(self, setting: Setting) -> BoundGeometric:
-        """Any setting."""
+        """Returns the bound schedule with its list of rounds up to the horizon."""
         return BoundGeometric(rounds=self.rounds(setting.horizon))
 
 
 def as_schedule(schedule: Schedule | int) -> Schedule:
-    """A number of rounds is `Every` so many."""
+    """Returns a schedule as it is, and a number B of rounds as `Every(B)`.
+
+    Raises:
+        TypeError: if it is neither.
+    """
     if isinstance(schedule, Schedule):
         return schedule
     if isinstance(schedule, (int, np.integer)) and not isinstance(schedule, bool):

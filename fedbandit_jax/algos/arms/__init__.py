@@ -1,1 +1,1 @@
-"""Multi-armed bandits by batched elimination."""
+"""Algorithms for multi-armed bandits: batched successive elimination of arms."""

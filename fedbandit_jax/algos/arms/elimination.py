@@ -1,4 +1,7 @@
-"""Batched successive elimination of arms, private in eight ways (Chowdhury & Zhou 2023; Sajed & Sheffet 2019)."""
+"""Batched successive elimination of arms: seven private variants and SE, which is not private.
+
+Reference: Chowdhury & Zhou (2023); Sajed & Sheffet (2019).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, IntegerMechani
 from fedbandit_jax.privacy.integers.noise import rounded_up
 from fedbandit_jax.privacy.integers.ring import RealSum, SumProtocol
 
+# Name of a variant -> (mechanism, trust), the arguments of `SuccessiveElimination` that select it.
 ELIMINATION = {
     "SE": ("none", "none"),
     "DP-SE": ("laplace", "central"),
@@ -25,20 +29,28 @@ ELIMINATION = {
     "Dist-CDP-SE": ("discrete_gaussian", "secagg"),
     "Shuffle-DP-SE": ("discrete_laplace", "shuffle"),
 }
-RADII = ("theory", "exact")
+RADII = ("theory", "exact")  # how confidence radii are computed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuccessiveElimination(Recipe):
-    """Batched successive elimination: batch b asks growth^b new users of every arm that may still be the best.
+    """Batched successive elimination: in batch b, each arm that may still be the best is pulled by growth^b new users.
 
-    An arm is dropped when its upper confidence bound is below another's lower one. The server learns sums of rewards in
-    [0, 1] through a protocol; replacing one user moves one of them by at most 1.
+    After a batch, an arm is dropped if its upper confidence bound is below the lower confidence bound of another arm.
+    The server learns one sum of rewards in [0, 1] per active arm and batch, through a protocol that adds the noise:
+
+    - trust "central": a trusted server adds noise to every sum;
+    - "local": every user adds the whole noise to their own message, and nobody is trusted;
+    - "secagg": every user adds a share of the noise, and the server, which is not trusted, sees only sums;
+    - "shuffle": every user adds a share, and a trusted shuffler mixes the bits that all users send.
+
+    The privacy unit is one user, who comes once. Adjacency is replacement of that user's reward by any other in [0, 1],
+    which moves one sum by at most 1 (the sensitivity).
 
     | name | mechanism, trust | guarantee |
     |---|---|---|
     | SE | none, none | none |
-    | DP-SE | laplace, central | epsilon-DP; real-valued noise and epochs of Sajed & Sheffet (2019) |
+    | DP-SE | laplace, central | epsilon-DP; real-valued noise, and the epochs of Sajed & Sheffet (2019) |
     | CDP-SE | discrete_laplace, central | epsilon-DP (Theorem 5) |
     | LDP-SE | discrete_laplace, local | epsilon-DP of every message (Theorem 6) |
     | Dist-DP-SE | discrete_laplace, secagg | epsilon-DP (Theorem 1) |
@@ -47,20 +59,25 @@ class SuccessiveElimination(Recipe):
     | Shuffle-DP-SE | discrete_laplace, shuffle | epsilon-DP (Theorem 3) |
 
     Args:
-        epsilon: see the table; at most 500; None without privacy.
-        mechanism, trust: a row of the table; the pairs are in `fb.algos.ELIMINATION`.
-        radius: of the confidence intervals: "theory" (Lemma 2) or "exact", from the law of the noise: narrower, and all
-            intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
-        growth: factor between batch sizes, 2 (Algorithm 1) or more; the authors' code has 4. DP-SE has its own.
-        scale: s >= 1, steps per unit in Skellam and discrete Gaussian: less noise for more bits.
-        failure: p, of the radii and of the ring; 0.1 in the paper's figures, 1/T in its theorems.
-        delta: at which the certificate also states (epsilon, delta).
-        messages: False, all users' noise is drawn at once in its law; True, every user draws a share: for audits.
-        name: label; default: that of the table, whose names always go with their rows.
+        epsilon: privacy parameter in [1e-9, 500], with the meaning given in the table; None without privacy.
+        mechanism, trust: the law of the noise and who adds it: a row of the table, or `fb.algos.ELIMINATION[name]`.
+        radius: how confidence radii are computed: "theory", by Lemma 2; or "exact", from the law of the noise, which
+            makes them narrower: all intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
+            DP-SE has radii of its own, and must be left at "theory".
+        growth: integer factor between the sizes of successive batches, 2 (Algorithm 1) to 1024; the authors' code uses
+            4. DP-SE ignores it, as its epochs have sizes of their own.
+        scale: s in [1, 2^24]: with a larger s, Skellam and discrete Gaussian mechanisms round rewards to a finer grid,
+            which means less noise and more bits. Other mechanisms ignore it.
+        failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
+            of integers modulo m; 0.1 in the paper's figures, 1/T in its theorems.
+        delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table.
+        messages: whether every user draws a share of the noise, as audits need; by default, the noise of a sum is drawn
+            at once from its law.
+        name: label in results; by default the name in the table. A name of another row is replaced by the right one.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound to an environment, also if integers
-            would not fit.
+        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if
+            integers would not fit their machine words.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -108,12 +125,19 @@ class SuccessiveElimination(Recipe):
             object.__setattr__(self, "name", label)
 
     def parameters(self) -> tuple[str, ...]:
-        """Without noise, none that shape it: a grid over epsilon leaves SE as it is."""
+        """Returns the names that `replace` takes; without epsilon not those that shape noise.
+
+        A grid over epsilon therefore leaves SE as it is.
+        """
         shaping = ("epsilon", "scale", "delta", "messages") if self.epsilon is None else ()
         return tuple(name for name in super().parameters() if name not in shaping)
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
-        """Batch sizes, protocol and radii, checked to fit their machine words."""
+        """Returns the algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
+
+        Raises:
+            ValueError: there are fewer than two arms, fewer users than arms, or integers that do not fit their words.
+        """
         n_arms = spec.n_arms
         if n_arms < 2:
             raise ValueError(f"{self.name} needs at least two arms, the environment has {n_arms}")
@@ -123,7 +147,8 @@ class SuccessiveElimination(Recipe):
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
         if self.mechanism == "laplace" and self.epsilon is not None:
             users, radius = radii.epochs(self.epsilon, self.failure, n_arms, horizon)
-        # A batch may be asked if two arms are left and their users fit, and if anything was asked before.
+        # Batch b can only be asked if two arms were left in every batch up to it, whose users fit into the horizon, and
+        # if the first batch, with all K arms, fits.
         fits = (2 * np.cumsum(users[:, 2]) <= horizon) & (n_arms * users[0, n_arms] <= horizon)
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self._mechanism(n_arms * len(sizes), horizon)
@@ -139,10 +164,12 @@ class SuccessiveElimination(Recipe):
         )
 
     def _mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
-        """None where no integers are sent.
+        """Returns the mechanism for at most `n_sums` = K S sums, or None where no integers are sent (SE and DP-SE).
 
-        DEVIATION chowdhury2023 Thms 1-6: tau is for p / 100 K S, so that with probability 1 - p / 100 none of K S sums
-        wraps. The printed p for every sum breaks Lemma 2's union bound, and loses best arms of mean near 0 or 1.
+        DEVIATION chowdhury2023 Thms 1, 2, 4, 5, 6: the margin tau of the ring is computed for a probability of
+        p / (100 K S) per sum, so that with probability 1 - p / 100 none of the K S sums wraps around. The p that is
+        printed for every single sum breaks Lemma 2's union bound, and loses best arms whose mean is near 0 or 1.
+        Theorem 3 (shuffling) has 1 / (2 T) per sum, as printed.
         """
         if (self.mechanism, self.trust) not in MECHANISMS or self.epsilon is None:
             return None
@@ -150,21 +177,23 @@ class SuccessiveElimination(Recipe):
         return made(self.epsilon, self.scale, self.failure / (100 * n_sums), horizon)
 
     def _protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
-        """For batches of so many users, (S,)."""
+        """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked."""
         if mechanism is not None:
             return mechanism.sums(asked.tolist(), messages=self.messages)
         scale = 0.0 if self.epsilon is None else float(rounded_up(1 / self.epsilon))
         return RealSum(scale=scale, users=asked, bits=np.full(len(asked), 32.0, np.float32))
 
     def _radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
-        """Of the confidence intervals (S, K + 1)."""
+        """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
         users, p = [int(n) for n in sizes], self.failure
         if self.radius == "theory":
             s, h = (0.0, 0.0) if mechanism is None else mechanism.tail_constants(sizes)
             return radii.theory(sizes, s, h, n_arms=n_arms, p=p)
         if mechanism is None:
             return radii.exact(sizes, [None] * len(sizes), 1, n_arms=n_arms, p=p)
-        noise = mechanism.noise(users)  # what wraps, is lost or is not quite of its law counts as outside
+        # A sum that wraps around or is lost counts as outside its interval, and so does the distance of the noise from
+        # the law that radii are computed from: `failure` is lowered by as much.
+        noise = mechanism.noise(users)
         wrong = n_arms * len(sizes) * (mechanism.wrapping + float(mechanism.aggregation.failure))
         p = (p - wrong / 3) * math.exp(-max(noise.distortion(k, n) for k, n in enumerate(users)))
         if p <= 0:
@@ -174,7 +203,7 @@ class SuccessiveElimination(Recipe):
 
 
 def _batches(growth: int, horizon: int) -> np.ndarray:
-    """l(b) = growth^b, but no more than T, so many that they reach the horizon with one arm (line 4)."""
+    """Returns sizes l(b) = growth^b, at most T, of as many batches as one arm needs to reach T (Algorithm 1, l. 4)."""
     sizes = [growth]
     while sum(sizes) < horizon:
         sizes.append(sizes[-1] * growth)

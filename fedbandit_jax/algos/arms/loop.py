@@ -1,4 +1,4 @@
-"""Batched successive elimination once everything is known: tables, and the loop that reads them."""
+"""Batched successive elimination, bound to an environment and a horizon: its tables, and the steps that read them."""
 
 from __future__ import annotations
 
@@ -16,47 +16,56 @@ from fedbandit_jax.privacy.integers.ring import SumProtocol
 
 
 class EliminationState(NamedTuple):
-    """What the server knows."""
+    """The state of the server between two batches."""
 
-    active: Array  # (K,) bool
-    shown: Array  # (K,) the last noisy sums, 0 where nothing was asked
+    active: Array  # (K,) bool, arms that may still be the best
+    shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
 
 
 @struct.sealed
 @struct.pytree
 class BoundElimination(ArmAlgorithm):
-    """Algorithm 1 with its batch sizes and radii as tables by batch and by the number of active arms."""
+    """Algorithm 1 with its batch sizes and radii as tables, for an environment and a horizon.
 
-    users: Any  # (S, K + 1) int32 users of an arm
-    radius: Any  # (S, K + 1) float32
-    protocol: SumProtocol
-    epsilon: struct.Number  # asked for
-    delta: struct.Number  # at which the certificate is stated
-    users_return: bool = struct.static()  # by the environment's own account
-    round_robin: bool = struct.static()
+    A table has a row for each of S batches, and a column for every number 0 ... K of active arms.
+    """
+
+    users: Any  # (S, K + 1) int32, users who pull each active arm
+    radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
+    protocol: SumProtocol  # draws the noise and proves what it gives
+    epsilon: struct.Number  # the epsilon asked for, infinite without privacy
+    delta: struct.Number  # the delta at which the certificate is stated
+    users_return: bool = struct.static()  # whether the environment says that users come more than once
+    round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
 
     @property
     def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """S."""
+        """The number S of batches in the tables."""
         return len(self.users)
 
     def init(self, key: Array, spec: Spec) -> EliminationState:
-        """All arms are active."""
+        """Returns the state before the first batch, in which all arms are active."""
         del key
         return EliminationState(jnp.ones(spec.n_arms, bool), jnp.zeros(spec.n_arms))
 
     def plan(self, state: EliminationState, k: Array) -> Plan:
-        """Lines 4-6. DEVIATION chowdhury2023 Alg. 1: when one arm is left its users are not asked any more."""
+        """Returns which arms are pulled in batch k, by how many users each (Algorithm 1, lines 4-6).
+
+        DEVIATION chowdhury2023 Alg. 1: when one arm is left, users still pull it but are not asked for their rewards.
+        """
         n_active = state.active.sum()
         users = jnp.asarray(self.users)[k, n_active]
         return Plan(state.active, users, (n_active > 1) & self.protocol.admits(k, users))
 
     def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
-        """Line 8."""
+        """Returns what a block of users of one arm adds to the sum of their messages (Algorithm 1, line 8)."""
         return self.protocol.collect(key, k, rewards, inside)
 
     def conclude(self, key: Array, k: Array, state: EliminationState, sums: Wide) -> tuple[EliminationState, Report]:
-        """Lines 11-16. DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts releases no arm's sum."""
+        """Decodes the sums (K,) of batch k, and drops arms that are worse than another (Algorithm 1, lines 11-16).
+
+        DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
+        """
         n_active = state.active.sum()
         users, radius = (jnp.asarray(table)[k, n_active] for table in (self.users, self.radius))
         decoded = self.protocol.decode(key, k, sums)
@@ -73,16 +82,16 @@ class BoundElimination(ArmAlgorithm):
         return EliminationState(active, jnp.where(state.active, decoded.sums, 0)), report
 
     def view(self, state: EliminationState) -> tuple[Array, Array]:
-        """The noisy sums of a batch and what was eliminated by them."""
+        """Returns what the last batch released: its noisy sums (K,), and which arms are active after it (K,)."""
         return state.shown, state.active
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """No door: rewards enter the protocol, and everything else follows from its sums."""
+        """Returns no door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
         return ()
 
     def guarantee(self) -> Certificate:
-        """The protocol's, for all batches that `plan` may ask."""
+        """Returns the certificate of the protocol, which covers all batches that `plan` may ask."""
         if not struct.is_sealed(self.protocol):
             return no_privacy(f"{type(self.protocol).__name__} is a protocol of its own, of which nothing is proved")
         found = self.protocol.guarantee(float(self.epsilon), float(self.delta))

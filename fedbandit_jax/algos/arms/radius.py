@@ -1,22 +1,24 @@
-"""Confidence radii of batched elimination: tables found on the host, float64.
+"""Confidence radii of batched elimination, as tables that are computed on the host in float64.
 
-Batch b gives each of its |Phi| active arms l users, and an arm's mean is estimated by (sum x + N) / l: x in [0, 1] are
-the encoded rewards over the granularity g, unbiased, and N is the noise over g.
+In batch b, each of the |Phi| active arms is pulled by l users, and the mean of an arm is estimated by (sum x + N) / l.
+Here x in [0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward), which is
+unbiased, and N is the total integer noise divided by g. A radius beta is half the width of a confidence interval.
 
 *Theory* (Chowdhury & Zhou 2023, Lemma 2): if |N|, with the error of encoding, is at most s sqrt(ln(2/p)) + h ln(2/p)
-with probability 1 - 2 p, for all p, then
+with probability 1 - 2 p, for all p, then the lemma takes
 
     beta = sqrt(ln(4 |Phi| b^2 / p) / (2 l)) + s sqrt(ln(2 |Phi| b^2 / p)) / l + h ln(2 |Phi| b^2 / p) / l.
 
-Its proof adds, over the arms of all batches, p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise:
-(1/2 + 2) p pi^2 / 6 = 4.11 p, and not the 3 p of the lemma.
+The failure probabilities in its proof, p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise of every
+arm and batch, add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the 3 p of the lemma.
 
-*Exact* (ours): beta with P(some arm of some batch is outside) <= 3 p, each arm of batch b having the share q = 3 p (6 /
-pi^2) / (b^2 |Phi|), half a side. Rounding is part of x, so it costs nothing: by Hoeffding P(sum (x - E x) > u) <= P(U >
-u) = e^(-2 u^2 / l), and as N is independent and its law is known, P(sum (x - E x) + N > y) <= P(U + N > y). This is
-summed over bins of N, each rounded up, and equals q/2 at y = l beta, which is at most 0.5 % too large for it.
+*Exact* (ours): beta is chosen such that P(some arm of some batch is outside its interval) <= 3 p. Each arm of batch b
+has the share q = 3 p (6 / pi^2) / (b^2 |Phi|) of it, half on either side. Rounding is part of x, so it costs nothing:
+by Hoeffding P(sum (x - E x) > u) <= P(U > u) = e^(-2 u^2 / l), which defines a random variable U; and as N is
+independent with a known law, P(sum (x - E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N,
+each rounded up, and set equal to q/2 at y = l beta; the rounding makes y at most 0.5 % too large.
 
-*Epochs* of Sajed & Sheffet (2019) have radii and sizes of their own.
+*Epochs* are those of Sajed & Sheffet (2019), which have sizes and radii of their own.
 """
 
 from __future__ import annotations
@@ -29,18 +31,21 @@ from numpy.typing import ArrayLike
 
 from fedbandit_jax.privacy.accounting.lattice import LatticeLaw
 
-_N_BINS = 400  # a side
-_STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # the last has no tail that float64 can hold
+_N_BINS = 400  # bins for N > 0, and as many for N < 0
+_STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # standard deviations; the last has tail 0 in float64
 
 
 def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p: float) -> np.ndarray:
-    """Radii (S, K + 1) of Lemma 2: row b - 1 for batch b, column j for j active arms.
+    """Computes the radii of Lemma 2, by batch and by the number of active arms.
 
     Args:
-        batch_sizes: (S,), users of an arm in every batch.
-        s, h: of the noise, scalars or (S,).
+        batch_sizes: l, (S,), users of an arm in every batch.
+        s, h: tail constants of the noise as in the module docstring, in units of reward; scalars or (S,).
         n_arms: K.
-        p: in (0, 1).
+        p: failure probability in (0, 1).
+
+    Returns:
+        Radii (S, K + 1) in units of reward: row b - 1 for batch b, column j for j active arms (infinite for j = 0).
 
     >>> theory([2.0, 4.0], 0.0, 0.0, n_arms=2, p=0.1).round(3)
     array([[  inf, 0.96 , 1.047],
@@ -55,14 +60,17 @@ def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p
 def exact(
     batch_sizes: ArrayLike, laws: Sequence[LatticeLaw | None], granularity: ArrayLike, *, n_arms: int, p: float
 ) -> np.ndarray:
-    """Radii (S, K + 1) from the law of the noise, laid out as those of `theory`.
+    """Computes radii from the law of the noise, by batch and by the number of active arms.
 
     Args:
-        batch_sizes: (S,), users of an arm in every batch.
-        laws: S laws of the total integer noise of an arm; None: no noise.
-        granularity: g, scalar or (S,), integers per unit of reward.
+        batch_sizes: l, (S,), users of an arm in every batch.
+        laws: S laws of the total integer noise of an arm, None for a batch without noise.
+        granularity: g, integers per unit of reward, a scalar or (S,).
         n_arms: K.
-        p: a third of the probability that any arm of any batch is outside, in (0, 1/3).
+        p: a third of the probability that any arm of any batch is outside its interval, in (0, 1/3).
+
+    Returns:
+        Radii (S, K + 1) in units of reward, laid out as those of `theory`.
 
     >>> exact([2.0, 4.0], [None, None], 1.0, n_arms=2, p=0.1).round(3)
     array([[  inf, 0.774, 0.879],
@@ -71,16 +79,26 @@ def exact(
     sizes, arms = np.asarray(batch_sizes, float), np.arange(1, n_arms + 1)
     table = np.full((len(sizes), n_arms + 1), np.inf)
     for b, (size, law, g) in enumerate(zip(sizes, laws, np.broadcast_to(granularity, sizes.shape), strict=True)):
-        level = 9 * p / (math.pi * (b + 1)) ** 2 / arms  # q / 2
+        level = 9 * p / (math.pi * (b + 1)) ** 2 / arms  # q / 2 of the module docstring
         hoeffding = np.sqrt(size / 2 * np.log(1 / level))
         table[b, 1:] = (hoeffding if law is None else _quantile(law, float(g), size, level)) / size
     return table
 
 
 def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and radii (S, K + 1) of Sajed & Sheffet (2019), Algorithm 2, by epoch and number of arms left.
+    """Computes the epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
 
-    As many epochs as without noise reach the horizon with one arm, so that all epsilon have tables of one shape.
+    There are as many epochs S as one arm needs to reach the horizon without noise, so that tables have the same shape
+    for every epsilon.
+
+    Args:
+        epsilon: privacy parameter, > 0; the noise of a sum is Laplace of scale 1 / epsilon.
+        p: failure probability in (0, 1).
+        n_arms: K.
+        horizon: T users.
+
+    Returns:
+        How many users pull each active arm, (S, K + 1), and the confidence radii in units of reward, (S, K + 1).
     """
     arms = np.maximum(np.arange(n_arms + 1), 1)
     sizes, radii, reached = [], [], 0.0
@@ -96,7 +114,7 @@ def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndar
 
 
 def _quantile(law: LatticeLaw, g: float, size: float, levels: np.ndarray) -> np.ndarray:
-    """y with P(U + N > y) <= level, for levels that fall."""
+    """Returns y with P(U + N > y) <= level for each of the levels, which must be decreasing; `size` is l."""
     lattice = _STDS * max(math.sqrt(law.variance), 1)
     noise = lattice[np.argmax(law.tail(lattice) <= levels[-1] / 2)] / g
     high = math.sqrt(size / 2 * math.log(2 / levels[-1])) + noise  # P(U + N > high) <= levels[-1]

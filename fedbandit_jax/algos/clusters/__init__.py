@@ -1,1 +1,1 @@
-"""Users who come again, in clusters, on many servers."""
+"""Algorithms for users who come again, may be alike within clusters, and sit on many servers."""

@@ -1,4 +1,7 @@
-"""CLUB (Gentile, Li & Zappella 2014) on every server of its own: users whose estimates part are no longer linked."""
+"""CLUB (Gentile, Li & Zappella 2014), run on every server by itself: users whose estimates differ are unlinked.
+
+Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `users`).
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spe
 
 
 class CLUBState(NamedTuple):
-    """Users, and who is linked to whom."""
+    """The state between two rounds: what is known of every user, and which users of a server are linked."""
 
     users: UserSums
-    linked: Array  # (L, P, P) bool
-    label: Array  # (L, P) int32, smallest place of the component
+    linked: Array  # (L, P, P) bool, symmetric: which users of a server are linked
+    label: Array  # (L, P) int32, the smallest place in the component of each user
 
 
 @struct.sealed
 @struct.pytree
 class BoundCLUB(ClusteringAlgorithm):
-    """CLUB for a known environment."""
+    """CLUB with its confidence width and seats, for a known environment."""
 
     width: UserWidth
     alpha_edge: struct.Number
@@ -34,7 +37,7 @@ class BoundCLUB(ClusteringAlgorithm):
     seats: Seats = struct.static()
 
     def init(self, key: Array, spec: Spec) -> CLUBState:
-        """All users of a server are one cluster."""
+        """Returns the state before the first round, in which all users of a server are one cluster."""
         del key
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
@@ -44,7 +47,7 @@ class BoundCLUB(ClusteringAlgorithm):
         )
 
     def index(self, key: Array, t: Array, state: CLUBState, user: Array, contexts: Array) -> Array:
-        """By the sums of all users of the component."""
+        """Returns the upper confidence bounds of the arms (K,), from the sums of all users of the user's component."""
         del key, t
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
@@ -56,7 +59,7 @@ class BoundCLUB(ClusteringAlgorithm):
     def serve(
         self, key: Array, t: Array, state: CLUBState, user: Array, x: Array, y: Array
     ) -> tuple[CLUBState, Report]:
-        """The user's own estimate moves; links to users from whom it is now too far are cut."""
+        """Updates the user's own estimate, and cuts links to users whose estimates are now too far from it."""
         del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
@@ -69,12 +72,12 @@ class BoundCLUB(ClusteringAlgorithm):
         return CLUBState(known, linked, label), Report()
 
     def partition(self, state: CLUBState) -> Partition:
-        """Components; servers do not talk."""
+        """Returns the components as clusters, the same on servers and globally, as servers do not communicate."""
         found = self.seats.of_users(self.seats.everywhere(state.label))
         return Partition(found, found)
 
     def _cut(self, linked: Array, label: Array, server: Array, place: Array, kept: Array) -> tuple[Array, Array]:
-        """Links and labels when one user keeps these links, (P,) bool; nothing changes if those are all."""
+        """Returns links and labels after one user keeps only the links `kept` (P,) bool, unchanged if those are all."""
         linked = linked.at[server, place].set(kept).at[server, :, place].set(kept)
         found = graph.components(graph.smallest_neighbour(linked[server]), self.seats.per_server)
         return linked, label.at[server].set(found)
@@ -82,18 +85,19 @@ class BoundCLUB(ClusteringAlgorithm):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CLUB(ClusteringRecipe):
-    """CLUB on every server of its own: a graph of its users, complete at first, whose components are the clusters.
+    """CLUB on every server by itself: the clusters are the components of a graph of users, which is complete at first.
 
-    A user is served by LinUCB on the sums of her component. Then her links to users i with ||theta - theta_i|| >
-    alpha_edge (F(T) + F(T_i)) are cut, theta the estimates of single users from T rounds, F(T) = sqrt((1 + ln(1 + T)) /
-    (1 + T)). No communication between servers, no privacy.
+    A user is served by LinUCB on the sums of her component. Then her links to those users i are cut for whom ||theta -
+    theta_i|| > alpha_edge (F(T) + F(T_i)), where theta and theta_i are the estimates from the T and T_i rounds of the
+    two users alone, and F(T) = sqrt((1 + ln(1 + T)) / (1 + T)). Servers do not communicate. Not private.
 
     Args:
-        alpha_edge: factor of the distance at which a link is cut, > 0; inf: never.
+        alpha_edge: factor of the distance above which a link is cut, > 0; with inf no link is ever cut.
         regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound, if the environment's users are all new.
+        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
+            environment's users cannot be told apart.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -102,8 +106,9 @@ class CLUB(ClusteringRecipe):
         >>> sorted(result.gauges)
         ['adjusted Rand index', 'adjusted Rand index on servers', 'clusters']
 
-    Reference: Gentile, Li & Zappella (2014), Figure 1; as a baseline Liu et al. (2022), Section 5. DEVIATION
-    gentile2014: the graph is complete at first, not random, and the width is that of linear bandits, as of the others.
+    Reference: Gentile, Li & Zappella (2014), Figure 1; used as a baseline in Liu et al. (2022), Section 5. DEVIATION
+    gentile2014: the graph is complete at first, not random; and the confidence width is the one for linear bandits that
+    all clustering algorithms here have.
     """
 
     factors = ("alpha_edge",)
@@ -111,6 +116,6 @@ class CLUB(ClusteringRecipe):
     alpha_edge: float = 0.25
 
     def bind(self, spec: Spec, horizon: int) -> BoundCLUB:
-        """Width for these users."""
+        """Returns the algorithm with its confidence width and seats for an environment."""
         del horizon
         return BoundCLUB(alpha_edge=np.float32(self.alpha_edge), **self.common(spec))

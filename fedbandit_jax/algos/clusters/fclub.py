@@ -1,4 +1,4 @@
-"""Federated clustering of bandits with differential privacy of clusters: FCLUB and its variants."""
+"""FCLUB, federated clustering of bandits with cluster differential privacy (Liu et al. 2022), and its variants."""
 
 from __future__ import annotations
 
@@ -17,48 +17,57 @@ from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.replanted import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
 
-TRIGGERS = ("determinant", "count")
-SHIFTS = ("every", "once")
+TRIGGERS = ("determinant", "count")  # what decides when a local cluster uploads or downloads
+SHIFTS = ("every", "once")  # how often a multiple of rho I is added to private sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FCLUB(ClusteringRecipe):
-    """FCLUB: servers cluster their users, a global server merges clusters that are alike, and what they learn.
+    """FCLUB: servers cluster their own users, and a global server merges what similar clusters of them have learned.
 
-    Phases s = 1, 2, ... have 2^s rounds. When one begins, every server cuts the links of users whose estimates differ,
-    ||theta_i - theta_j|| > alpha_1 (F(T_i) + F(T_j)), F(T) = sqrt((1 + ln(1 + T)) / (1 + T)); components are its local
-    clusters, which show their private sums. The global server merges those of different servers with ||theta_1 -
-    theta_2|| < alpha_2 (F(T_1) + F(T_2)). If anything has changed, all start anew from these sums. Between, a local
-    cluster uploads when its statistics have grown by a factor U, and downloads when those of its global cluster are D
-    times its own. It recommends by what it has exchanged, never by its buffer.
+    Phases s = 1, 2, ... have 2^s rounds. When one begins, every server cuts the links between its users i and j whose
+    estimates differ, ||theta_i - theta_j|| > alpha_1 (F(T_i) + F(T_j)), where T_i counts the rounds of user i and F(T)
+    = sqrt((1 + ln(1 + T)) / (1 + T)). The components of the graph that is left are its local clusters, which release
+    their private sums. The global server merges local clusters of different servers if ||theta_1 - theta_2|| < alpha_2
+    (F(T_1) + F(T_2)), with the estimates theta and rounds T from these sums. If any cluster has changed, all start anew
+    from these sums. Between these times a local cluster uploads when its statistics have grown by a factor U, and
+    downloads when those of its global cluster are D times its own. It recommends by the statistics it has exchanged,
+    never by its buffer of rounds that are not yet uploaded.
 
-    - `FCLUB(budget)`: CDP-FCLUB-DC. `FCLUB()`: FCLUB-DC. `FCLUB(upload=1, download=1)`: FCLUB, always up to date.
+    - `FCLUB(budget)` is CDP-FCLUB-DC, `FCLUB()` is FCLUB-DC without privacy, and `FCLUB(upload=1, download=1)` is
+      FCLUB, which always exchanges everything.
 
-    Trust: every server is trusted with its own users and adds the noise, the others and the global server are not. As
-    printed (the default, but for exact and so less noise) no epsilon holds: local clusters and determinants are raw.
-    With `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` it is certified.
+    Trust: every server is trusted with its own users and adds the noise, a tree of Gaussian noise for every local
+    cluster; other servers and the global server are not trusted. The privacy unit is what one user of another server
+    did in `visits` rounds, and adjacency is that of the budget. One round moves all sums that are released together by
+    sqrt(kappa) times what it moves one of them (the sensitivity), where kappa bounds the number of released tree nodes
+    that contain it, see `privacy.replanted`. As printed (the default, except that noise is calibrated exactly, and thus
+    smaller) no epsilon holds, because local clusters and determinants are computed from raw data. With
+    `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` the guarantee is certified.
 
     Args:
-        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`; None: no noise.
-        upload: U >= 1.
-        download: D >= 1.
-        trigger: what must grow, the "determinant" of the statistics (as printed) or the "count" of rounds in them,
-            which tells nothing about what users did.
-        shift: add 3 rho I at "every" upload (as printed), or only the 2 rho I "once": rho bounds the norm of a prefix's
-            noise, whatever the prefix, so that this is enough for S to be positive definite.
-        alpha_1: factor of the distance at which links are cut, > 0; inf: never.
-        alpha_2: factor of the distance below which clusters merge, > 0; inf: always.
-        max_uploads: most uploads of a tree, >= 1; noise is calibrated for so many. Default: as many as there can be.
-        calibration: "tight", exact for all phases together; "theorem", Algorithm 5, for one tree.
-        spectral: rho from the law of the noise ("quantile"), or by the inequality behind equation 7 ("theory"), for
-            whole prefixes at all uploads of all clusters: at the paper's size four times (7), which is for one node.
-        visits: rounds of one user that are protected together.
-        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`;
-            regularization is added to every matrix where it is used.
+        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or None for no noise.
+        upload: U >= 1; with 1 a local cluster uploads after every round.
+        download: D >= 1; with 1 a local cluster downloads as soon as it is behind.
+        trigger: what must grow by these factors: the "determinant" of the statistics (as printed), or the "count" of
+            rounds in them, which tells nothing about what users did.
+        shift: what keeps private matrices positive definite: "every" upload adds 3 rho I (as printed), or only the
+            2 rho I at a phase's beginning are added ("once"). The latter suffices, as rho bounds the norm of the noise
+            of every prefix sum.
+        alpha_1: factor of the distance above which links are cut, > 0; with inf none is ever cut.
+        alpha_2: factor of the distance below which local clusters merge, > 0; with inf all of them merge.
+        max_uploads: largest number of uploads of a tree, >= 1, which noise is calibrated for; by default as many as
+            there can be.
+        calibration: "tight", exact for all phases together; or "theorem", Algorithm 5, which is meant for one tree.
+        spectral: how rho is found, for all uploads of all clusters at once: "quantile", from the law of the noise; or
+            "theory", by the inequality behind equation 7. At the paper's size "theory" is four times (7),
+            because (7) bounds the noise of one node only and not of a prefix sum.
+        visits: how many rounds of one user are protected together, >= 1.
+        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound, if the environment's users are all new, or
-            with a budget feature vectors longer than 1.
+        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
+            environment's users cannot be told apart or, with a budget, if its feature vectors may be longer than 1.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -72,12 +81,12 @@ class FCLUB(ClusteringRecipe):
         >>> private.replace(alpha_1=float("inf"), trigger="count").certificate(env.spec, 500).claim
         'certified'
 
-    Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: a phase that renews nothing
-    shows a sum with the noise of a new tree, and the tree in use goes on; as printed its noise would no longer add up
-    to that of one prefix. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected components, so that two local
-    clusters of one server, which are never compared, are joined if one of another server is near both. Definition 2's
-    rho_min and rho_max are those of the uploads so far; Lemma 1 is not proved for that, as the number of uploads
-    depends on the data.
+    Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: in a phase in which no cluster
+    changes, the sum released at its beginning has the noise of a new tree, but the tree in use goes on; as printed, its
+    noise would no longer add up to that of one prefix sum. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected
+    components, so that two local clusters of one server, which are never compared, are joined if one of another server
+    is near both. DEVIATION liu2022 Def. 2: rho_min and rho_max are those after the uploads so far. Lemma 1 is not
+    proved for these, as the number of uploads depends on the data.
     """
 
     factors = ("alpha_1", "alpha_2")
@@ -111,25 +120,28 @@ class FCLUB(ClusteringRecipe):
 
     @property
     def label(self) -> str:
-        """The paper's name."""
+        """The paper's name for this choice of parameters, which is the label in results if no `name` is given."""
         together = self.upload == self.download == 1
         return ("" if self.budget is None else "CDP-") + ("FCLUB" if together else "FCLUB-DC")
 
     def leaves(self, horizon: int) -> tuple[int, ...]:
-        """Of the tree of every phase: one, and one for every upload there may be before the next phase. If all users
-        are taken to be alike nothing is ever renewed: the first tree goes on, later ones show their first leaf.
+        """Returns how many leaves the tree of a local cluster has in each of the phases that begin in T rounds.
+
+        A tree has one leaf for what came before it, and one for every upload that is possible before the next phase. If
+        `alpha_1` and `alpha_2` are infinite no cluster ever changes: the first tree goes on through all phases, and
+        later trees only release their first leaf.
         """
         n_phases = int(horizon + 1).bit_length() - 1
         rounds = (min(2**s, horizon - (2**s - 2)) for s in range(1, n_phases + 1))
         most = horizon if self.max_uploads is None else self.max_uploads
-        if self.trigger == "count" and self.upload > 1:  # each multiplies the rounds known by U
+        if self.trigger == "count" and self.upload > 1:  # each upload multiplies the rounds known by U
             most = min(most, 2 + math.floor(math.log(horizon) / math.log(self.upload)))
         if self.alpha_1 == self.alpha_2 == math.inf:
             return (1 + min(most, horizon), *[1] * (n_phases - 1))
         return tuple(1 + min(most, count) for count in rounds)
 
     def bind(self, spec: Spec, horizon: int) -> BoundFCLUB:
-        """Calibrate the noise, then rho."""
+        """Calibrates the noise and then rho, and returns the algorithm for an environment and T = `horizon` rounds."""
         common, noise = self.common(spec), self._noise(spec, horizon)
         rho, _, kappa = self._bounds(noise, spec, horizon)
         scale = (lambda ratio: ratio) if self.trigger == "count" else math.log
@@ -151,7 +163,7 @@ class FCLUB(ClusteringRecipe):
         )
 
     def _noise(self, spec: Spec, horizon: int) -> Replanted | None:
-        """Of every local cluster."""
+        """Returns the calibrated trees that draw the noise of local clusters, or None without a budget."""
         if self.budget is None:
             return None
         if not 0 <= spec.max_norm <= MAX_NORM:
@@ -162,7 +174,11 @@ class FCLUB(ClusteringRecipe):
         return replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
 
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
-        """rho and a bound on ||h||, of the noise of one local cluster, at all uploads of all of them."""
+        """Returns (rho, 3 rho, kappa), bounds on the noise of one local cluster; without noise all three are 0.
+
+        With probability 1 - alpha / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
+        kappa sqrt(rho), at all uploads of all local clusters.
+        """
         if noise is None:
             return Spectral(0.0, 0.0, 0.0)
         return spectral.bounds(
@@ -178,7 +194,11 @@ class FCLUB(ClusteringRecipe):
 
 
 def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Homo: FCLUB that takes all users to be alike, always up to date; parameters are those of `FCLUB`.
+    """Returns Homo: FCLUB that takes all users to be alike, and exchanges everything after every round.
+
+    Args:
+        budget: as in `FCLUB`.
+        parameters: any other parameters of `FCLUB`.
 
     Reference: Liu et al. (2022), Section 5.
     """
@@ -187,6 +207,15 @@ def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
 
 
 def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Homo-DC: the same with uploads and downloads now and then; certified with a budget and `trigger="count"`."""
+    """Returns Homo-DC: FCLUB that takes all users to be alike, and uploads and downloads now and then.
+
+    With a budget and `trigger="count"` it is certified.
+
+    Args:
+        budget: as in `FCLUB`.
+        parameters: any other parameters of `FCLUB`.
+
+    Reference: Liu et al. (2022), Section 5.
+    """
     name = "Homo-DC" if budget is None else "CDP-Homo-DC"
     return FCLUB(budget, **{"alpha_1": math.inf, "alpha_2": math.inf, "name": name, **parameters})

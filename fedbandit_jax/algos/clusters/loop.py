@@ -1,7 +1,8 @@
 """The rounds of FCLUB: Algorithms 1, 3 and 4 of Liu et al. (2022), and what a run of them proves about privacy.
 
-What a local cluster recommends by, what it uploads and what it downloads; letters are those of `phases`, which has
-Algorithm 2. Noise is drawn by the `Replanted` trees, which also say how often a local cluster may upload.
+This file says what a local cluster recommends by, when it uploads and when it downloads. Algorithm 2 is in `phases`,
+which also introduces the letters. Noise is drawn by the `Replanted` trees, which limit how often a local cluster may
+upload.
 """
 
 from __future__ import annotations
@@ -31,34 +32,37 @@ RAW_UPLOADS = Raw(
     why="when a local cluster uploads depends on the determinant of raw statistics",
     seen="when a local cluster uploads, which depends on the determinant of raw statistics",
 )
-STOPPED = 2**30  # uploads of a tree that makes no more
+STOPPED = 2**30  # number of uploads that is noted for a tree which may make no more
 
 
 class Place(NamedTuple):
-    """Where a user is served: rows of the tables."""
+    """What belongs to the user who is served: her clusters' rows of the tables, without the axis N."""
 
-    own: Held  # of her local cluster
-    common: Held  # of the global one
-    pending: Buffer
-    uploads: Array
-    sent: Array  # now?
-    failed: Array  # not positive definite?
+    own: Held  # statistics of her local cluster
+    common: Held  # statistics of its global cluster
+    pending: Buffer  # the local cluster's upload buffer
+    uploads: Array  # () int32, uploads of the local cluster's tree
+    sent: Array  # () bool, whether it uploads in this round
+    failed: Array  # () bool, whether an upload was due but a matrix was not positive definite
 
 
 @struct.sealed
 @struct.pytree
 class BoundFCLUB(Phases):
-    """FCLUB for a known environment and horizon; private if it has noise."""
+    """FCLUB for a known environment and horizon, which is private if it has noise.
+
+    Every server adds the noise to what its local clusters upload, and is trusted with its own users; see `FCLUB`.
+    """
 
     width: UserWidth
-    upload: struct.Number  # U, or its logarithm if by determinants
-    download: struct.Number  # D, likewise
-    vector: struct.Number  # bound on ||h||
-    max_uploads: struct.Number
-    counts: bool = struct.static()  # are rounds compared, and not determinants?
+    upload: struct.Number  # U if counts are compared, ln U if determinants are
+    download: struct.Number  # D or ln D, likewise
+    vector: struct.Number  # bound on ||h||, the noise of one local cluster on sum x y
+    max_uploads: struct.Number  # largest number of uploads of a tree
+    counts: bool = struct.static()  # whether uploads and downloads compare counts of rounds, not determinants
 
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
-        """Algorithm 1, line 12, by S^l, which lacks the buffer."""
+        """Returns the upper confidence bounds of the arms (K,) by S^l, without the buffer (Algorithm 1, line 12)."""
         del key, t
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
@@ -74,7 +78,10 @@ class BoundFCLUB(Phases):
     def serve(
         self, key: Array, t: Array, state: FCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[FCLUBState, Report]:
-        """Line 13, and Algorithms 3 and 4. The branch returns rows, see `rows`."""
+        """Adds the round to the user's sums, then uploads and downloads what is due (Alg. 1 l. 13, Algorithms 3 and 4).
+
+        The branch of the upload takes and returns rows of tables, not tables: see `core.rows`.
+        """
         if self.noise is not None:
             x, y = self.noise.admit(x, y)
         n, seat = self.seats.n_seats, self.seats.seat(user)
@@ -102,17 +109,25 @@ class BoundFCLUB(Phases):
         return state, self._report(place.sent.astype(jnp.int32), down, state)
 
     def view(self, state: FCLUBState) -> Any:
-        """What the global server was shown: at the phase's beginning, since then, how often, and whose it is."""
+        """Returns what the global server has seen.
+
+        These are the sums that local clusters released when the phase began, the sums of global clusters since then,
+        how often each local cluster has uploaded, and who is in which local cluster.
+        """
         return state.released, state.shared.sums, state.uploads, state.clusters.local
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Local clusters are fixed only if no link is ever cut, uploads do not depend on data if rounds are counted."""
+        """Names the doors to raw data that are open.
+
+        Local clusters are found from raw estimates, unless no link is ever cut (alpha_1 = inf); and uploads are decided
+        by determinants of raw statistics, unless rounds are counted.
+        """
         fixed = bool(np.all(np.asarray(self.alpha_1) == np.inf))
         return (*(() if fixed else (RAW_CLUSTERS,)), *(() if self.counts else (RAW_UPLOADS,)))
 
     def guarantee(self) -> Certificate:
-        """What the trees prove, through the doors that are open."""
+        """Returns the certificate of the trees, weakened by the doors to raw data that are open."""
         if self.noise is None:
             return no_privacy("not a private algorithm: no noise is added")
         if not struct.is_sealed(self.noise):
@@ -122,25 +137,29 @@ class BoundFCLUB(Phases):
         return Replanted.guarantee(self.noise, servers, trees).through(self.raw)
 
     def _room(self, tree: Array, t: Array) -> Array:
-        """How many uploads the trees in use may have made by now."""
+        """Returns how many uploads each of the trees in use may have made by round t."""
         if self.noise is None:
             return self.max_uploads
         return jnp.minimum(self.max_uploads, self.noise.room(tree, users.phase(t)))
 
     def _perhaps(self, own: Held, pending: Buffer) -> Array:
-        """Is an upload due? By determinants, it can only be if the trace reaches ln U."""
+        """Returns whether an upload may be due.
+
+        With counts it is due if this holds. With determinants this is only necessary: the trace, an upper bound on the
+        growth of the log determinant, must reach ln U.
+        """
         if self.counts:
             return (own.count + pending.count) / jnp.maximum(own.count, 1) >= self.upload
         return (pending.trace >= self.upload) | (self.upload == 0)
 
     def _upload(self, key: Array, tree: Array, slot: Array, place: Place, due: Array) -> Place:
-        """Algorithm 3, if it is due indeed; where it is not, nothing changes.
+        """Uploads the buffer if the upload is really due (Algorithm 3); otherwise nothing changes.
 
-        Where a matrix is not positive definite, nothing is sent, and the tree makes no more uploads: that tells no more
+        If a matrix is not positive definite, nothing is sent and the tree makes no more uploads, which tells no more
         than the upload itself would have told.
         """
         (own, ok), (common, also) = (self._received(held, place.pending) for held in (place.own, place.common))
-        if not self.counts:  # not a number: not positive definite, which is reported
+        if not self.counts:  # NaN (not positive definite) stays due, and is then reported
             due &= ~(own.log_det - place.own.log_det < self.upload) | (self.upload == 0)
         sent = due & ok & also
         noise = jnp.zeros_like(own.sums)
@@ -152,12 +171,15 @@ class BoundFCLUB(Phases):
         return jax.tree.map(lambda new, old: jnp.where(sent, new, old), new, kept)
 
     def _received(self, held: Held, pending: Buffer) -> tuple[Held, Array]:
-        """Statistics with what a buffer holds."""
+        """Returns statistics to which a buffer has been added, and whether their estimate exists."""
         shift = held.shift + (3.0 if self.shifts else 0.0)
         return self._held(held.sums + pending.sums, held.count + pending.count, shift)
 
     def _download(self, state: FCLUBState, group: Array, common: Held, sent: Array) -> tuple[FCLUBState, Array]:
-        """Algorithm 4, after an upload: local clusters that are behind, one after the other, for they are few."""
+        """Lets local clusters that are behind download from their global cluster, after an upload (Algorithm 4).
+
+        They do so one after the other, for they are few. Returns the new state, and how many downloaded.
+        """
         own, n = jnp.arange(self.seats.n_seats), self.seats.n_seats
 
         def find(nobody: Array) -> Array:
@@ -184,5 +206,5 @@ class BoundFCLUB(Phases):
 
 
 def _form(inverse: Array, x: Array) -> Array:
-    """x' A^-1 x."""
+    """Returns the quadratic form x' A^-1 x of an inverse A^-1 (d, d) and features x (d,)."""
     return jnp.matmul(jnp.matmul(inverse, x, precision="highest"), x, precision="highest")

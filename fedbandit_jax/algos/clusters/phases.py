@@ -1,12 +1,15 @@
 """What happens when a phase of FCLUB begins: Algorithm 2 of Liu et al. (2022), and the statistics that it starts from.
 
-Letters: S^l, u^l, T^l are what a local cluster recommends by (`local`), dS, du, dT what its users did since its last
-upload (`buffer`), S^g, u^g, T^g what the global cluster has (`shared`). A local cluster has the seat of its smallest
-user, a global one the seat of its smallest local cluster. Sums hold data and noise; the multiples of rho I that keep
-them positive definite are counted in `shift`, and lambda I is added where a matrix is used.
+Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. S^l, u^l, T^l are those that a local cluster
+recommends by (`local`), dS, du, dT those of its users since its last upload (`buffer`), and S^g, u^g, T^g those of a
+global cluster (`shared`). A local cluster has the seat of its smallest user, and a global one the seat of its smallest
+local cluster; N = L P is the number of seats, with P places on each of L servers (see `users`). Sums hold data and
+noise. The multiples of rho I that keep them positive definite are counted in `shift`, and lambda I (`regularization`)
+is added where a matrix is used.
 
-The paper's download buffer dS^- is what others uploaded since a local cluster's last download: S^g = S^l + dS^- always
-(renewal, upload and download each keep it), so that receiving it is to take S^g, and it need not be stored.
+The paper's download buffer dS^- holds what others have uploaded since a local cluster's last download. S^g = S^l + dS^-
+holds at all times, as renewal, upload and download each preserve it. To receive the buffer is therefore to take S^g,
+and the buffer need not be stored.
 """
 
 from __future__ import annotations
@@ -26,62 +29,62 @@ from fedbandit_jax.privacy.statistic import packed_size
 
 
 class Held(NamedTuple):
-    """Statistics that somebody works with, and the estimate from them."""
+    """The statistics of local or of global clusters, and the estimates from them."""
 
-    sums: Array  # (N, d, d + 1) data and noise
-    count: Array  # (N,) float32 rounds
-    shift: Array  # (N,) float32, in units of rho
-    inverse: Array  # (N, d, d)
-    theta: Array  # (N, d)
-    log_det: Array  # (N,)
+    sums: Array  # (N, d, d + 1), sums [x x' | x y] of data and noise
+    count: Array  # (N,) float32, rounds in these sums
+    shift: Array  # (N,) float32, how many times rho I has been added
+    inverse: Array  # (N, d, d), inverse of the regularised matrix lambda I + shift rho I + sum x x' + noise
+    theta: Array  # (N, d), estimate
+    log_det: Array  # (N,), log determinant of the regularised matrix
 
 
 class Buffer(NamedTuple):
-    """What has not been uploaded."""
+    """What a local cluster has not uploaded yet."""
 
-    sums: Array  # (N, d, d + 1) data, and the change of noise of the next upload
-    count: Array  # (N,) float32
-    trace: Array  # (N,) tr(A^-1 dS) >= log det(A + dS) - log det A, A = lambda I + S^l
+    sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
+    count: Array  # (N,) float32, rounds in these sums
+    trace: Array  # (N,), tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l
 
 
 class Grouping(NamedTuple):
-    """Of whom: labels of seats."""
+    """Who is in which cluster; clusters are numbered by seats."""
 
-    local: Array  # (N,) int32 of every user
-    group: Array  # (N,) int32 of every local cluster
-    sharing: Array  # (N,) float32 of every global cluster: L', how many local clusters it has
+    local: Array  # (N,) int32, the local cluster of every user
+    group: Array  # (N,) int32, the global cluster of every local cluster
+    sharing: Array  # (N,) float32, the number L' of local clusters in every global cluster
 
 
 class FCLUBState(NamedTuple):
-    """Everything between two rounds."""
+    """The state of all servers between two rounds."""
 
-    sums: Array  # (N, d, d + 1) of users
-    count: Array  # (N,) float32
-    linked: Array  # (L, P, P) bool
-    clusters: Grouping
-    local: Held
-    shared: Held
-    buffer: Buffer
-    uploads: Array  # (N,) int32 by the local cluster's tree
-    tree: Array  # int32: phase in which the trees in use were planted
-    released: Array  # (N, d, d + 1) sums that local clusters showed when the phase began
-    status: Array  # `Status` bits
+    sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
+    count: Array  # (N,) float32, rounds of every user
+    linked: Array  # (L, P, P) bool, symmetric: which users of a server are linked
+    clusters: Grouping  # local and global clusters
+    local: Held  # what every local cluster recommends by
+    shared: Held  # what every global cluster has
+    buffer: Buffer  # what every local cluster has not uploaded yet
+    uploads: Array  # (N,) int32, uploads that every local cluster's tree has made
+    tree: Array  # () int32, the phase in which the trees in use were planted
+    released: Array  # (N, d, d + 1), private sums that local clusters released when the phase began
+    status: Array  # () int32, `Status` bits
 
 
 @struct.pytree
 class Phases(ClusteringAlgorithm):
-    """How phases of FCLUB begin; the rounds in between are in `loop`."""
+    """The part of bound FCLUB that begins phases; its subclass in `loop` has the rounds in between."""
 
-    regularization: struct.Number
-    alpha_1: struct.Number
-    alpha_2: struct.Number
-    rho: struct.Number
-    noise: Replanted | None
+    regularization: struct.Number  # lambda
+    alpha_1: struct.Number  # factor of the distance above which links are cut
+    alpha_2: struct.Number  # factor of the distance below which local clusters merge
+    rho: struct.Number  # bound on the norm of the noise of a prefix sum
+    noise: Replanted | None  # the trees that draw the noise, None without privacy
     seats: Seats = struct.static()
-    shifts: bool = struct.static()  # by 3 rho I at every upload?
+    shifts: bool = struct.static()  # whether every upload adds 3 rho I
 
     def init(self, key: Array, spec: Spec) -> FCLUBState:
-        """Nothing seen; phase 1 begins before round 0."""
+        """Returns the state in which nothing has been seen; phase 1 begins just before round 0."""
         del key
         n, d = self.seats.n_seats, spec.dim
         taken, nowhere, zeros = jnp.asarray(self.seats.taken), jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
@@ -102,7 +105,7 @@ class Phases(ClusteringAlgorithm):
         )
 
     def begin(self, key: Array, t: Array, state: FCLUBState) -> tuple[FCLUBState, Report]:
-        """Algorithm 2, when a phase begins for which there is noise."""
+        """Adjusts clusters if a phase begins just before round t (Algorithm 2) for which noise was calibrated."""
         s, due = users.phase(t), users.begins_phase(t)
         if self.noise is not None:
             due &= s <= self.noise.n_phases
@@ -111,7 +114,7 @@ class Phases(ClusteringAlgorithm):
         return state, self._report(up, down, state)
 
     def partition(self, state: FCLUBState) -> Partition:
-        """Local clusters, and global ones."""
+        """Returns the local and the global cluster of every user."""
         local = state.clusters.local
         return Partition(self.seats.of_users(local), self.seats.of_users(state.clusters.group[local]))
 
@@ -125,20 +128,20 @@ class Phases(ClusteringAlgorithm):
         )
 
     def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
-        """Of one cluster, and whether the estimate exists."""
+        """Solves for the estimate of one cluster; returns its statistics, and whether the estimate exists."""
         ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
         found = users.estimate(sums, ridge)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
-        """tr(A^-1 dS), with the shift."""
+        """Returns tr(A^-1 dS) of a buffer dS, with the shift that its upload will add."""
         trace = (inverse * sums[..., :-1]).sum((-1, -2))
         if self.shifts:
             trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
         return trace
 
     def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
-        """Algorithm 2, and how many upload and download."""
+        """Runs Algorithm 2 for phase s; returns the state, and how many local clusters upload and how many download."""
         n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(state)
@@ -163,7 +166,10 @@ class Phases(ClusteringAlgorithm):
         return state, up, jnp.where(renewed, up, 0)
 
     def _split(self, state: FCLUBState) -> tuple[Array, Array]:
-        """Lines 2-3, server by server, from raw sums: links, and local clusters as seats (N,)."""
+        """Cuts links server by server, from raw sums (Algorithm 2, lines 2-3).
+
+        Returns the links that are left, (L, P, P), and the local cluster of every user, (N,).
+        """
         everybody = jnp.asarray(self.seats.taken).reshape(-1)
         theta = rows.each(everybody, lambda sums: users.estimate(sums, self.regularization).theta, state.sums)
         shape = self.seats.taken.shape
@@ -180,9 +186,10 @@ class Phases(ClusteringAlgorithm):
         return linked, self.seats.everywhere(place)
 
     def _join(self, held: Held, live: Array) -> Array:
-        """Line 7: global clusters of local ones (N,); who is no local cluster is by itself.
+        """Returns the global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
 
-        DEVIATION liu2022 Alg. 2 l. 7: two of one server, which are not compared, are joined by one that is near both.
+        DEVIATION liu2022 Alg. 2 l. 7: two local clusters of one server are never compared, but they are joined if one
+        of another server is near both, as global clusters are connected components.
         """
         n, own = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32)
         server = own // self.seats.per_server
@@ -190,7 +197,7 @@ class Phases(ClusteringAlgorithm):
 
         def near(i):
             close = users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
-            close |= jnp.isinf(self.alpha_2)  # also where there is no estimate
+            close |= jnp.isinf(self.alpha_2)  # then all are close, even those whose estimates do not exist
             return live[i] & live & (server != server[i]) & close
 
         def smallest(label):
@@ -205,7 +212,7 @@ class Phases(ClusteringAlgorithm):
     def _renew(
         self, key: Array, s: Array, state: FCLUBState, clusters: Grouping, held: Held, live: Array
     ) -> FCLUBState:
-        """Lines 8-19: every global cluster starts from what its local ones have just shown."""
+        """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
         group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
 
         def add_up(x: Array) -> Array:

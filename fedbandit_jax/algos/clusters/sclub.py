@@ -1,4 +1,7 @@
-"""SCLUB (Li, Chen & Leung 2019) on every server of its own: sets of users that are split and merged."""
+"""SCLUB (Li, Chen & Leung 2019), run on every server by itself: sets of users that are split and merged.
+
+Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `users`).
+"""
 
 from __future__ import annotations
 
@@ -16,29 +19,32 @@ from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spe
 
 
 class Sets(NamedTuple):
-    """Clusters of one server or, with a leading axis L, of all. A cluster has the place of its smallest user."""
+    """The clusters of one server or, with a leading axis L, of all servers.
 
-    label: Array  # (P,) int32, of every user
-    inverse: Array  # (P, d, d) of every cluster, at its place
-    theta: Array  # (P, d)
-    count: Array  # (P,) float32, rounds
-    noted_theta: Array  # (P, d) of every user's cluster when the phase began, or since it was split or merged
-    noted_count: Array  # (P,) float32
-    checked: Array  # (P,) bool: came in this phase
-    served: Array  # () int32, rounds of the server
+    Entries of a cluster stand at the place of its smallest user.
+    """
+
+    label: Array  # (P,) int32, the cluster of every user
+    inverse: Array  # (P, d, d), inverse regularised matrix of every cluster
+    theta: Array  # (P, d), estimate of every cluster
+    count: Array  # (P,) float32, rounds of every cluster's members
+    noted_theta: Array  # (P, d), estimate of every user's cluster, noted when a phase begins, she leaves or it merges
+    noted_count: Array  # (P,) float32, the rounds that `noted_theta` is from
+    checked: Array  # (P,) bool, whether a user has come in this phase
+    served: Array  # () int32, rounds of the server so far
 
 
 class SCLUBState(NamedTuple):
-    """Users and clusters."""
+    """The state between two rounds: what is known of every user, and the clusters of every server."""
 
     users: UserSums
-    sets: Sets  # leading axis L
+    sets: Sets  # with a leading axis L
 
 
 @struct.sealed
 @struct.pytree
 class BoundSCLUB(ClusteringAlgorithm):
-    """SCLUB for a known environment."""
+    """SCLUB with its confidence width and seats, for a known environment."""
 
     width: UserWidth
     alpha_theta: struct.Number
@@ -47,7 +53,7 @@ class BoundSCLUB(ClusteringAlgorithm):
     seats: Seats = struct.static()
 
     def init(self, key: Array, spec: Spec) -> SCLUBState:
-        """All users of a server are one cluster."""
+        """Returns the state before the first round, in which all users of a server are one cluster."""
         del key
         (n_servers, p), d = self.seats.taken.shape, spec.dim
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
@@ -66,7 +72,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         )
 
     def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
-        """By the sums of all users of the cluster."""
+        """Returns the upper confidence bounds of the arms (K,), from the sums of all users of the user's cluster."""
         del key, t
         server, place = self.seats.find(user)
         sets = state.sets
@@ -77,7 +83,7 @@ class BoundSCLUB(ClusteringAlgorithm):
     def serve(
         self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[SCLUBState, Report]:
-        """The user leaves her cluster if her estimate has, then clusters that are alike merge."""
+        """Updates the user's estimate, splits her off her cluster if she no longer fits, and merges what is alike."""
         del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
@@ -90,12 +96,16 @@ class BoundSCLUB(ClusteringAlgorithm):
         return SCLUBState(known, rows.put(state.sets, server, sets)), Report()
 
     def partition(self, state: SCLUBState) -> Partition:
-        """Sets; servers do not talk."""
+        """Returns the sets as clusters, the same on servers and globally, as servers do not communicate."""
         found = self.seats.of_users(self.seats.everywhere(state.sets.label))
         return Partition(found, found)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
-        """Algorithm 2: is her estimate far from what was noted of her cluster, or does she come more or less often?"""
+        """Returns whether the user at a place must leave her cluster (Algorithm 2).
+
+        She must if her estimate is far from the noted one of her cluster, or if she comes more or less often than some
+        other member.
+        """
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
         others = (sets.label == sets.label[place]).at[place].set(False)
         spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
@@ -104,7 +114,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         return others.any() & (far | (others & often).any())
 
     def _split(self, known: UserSums, sets: Sets, place: Array) -> Sets:
-        """She is alone; the others keep what was noted."""
+        """Makes the user at a place a cluster by herself; the others remain one, with what was noted of it."""
         others = (sets.label == sets.label[place]).at[place].set(False)
         alone = sets._replace(
             label=jnp.where(others, jnp.argmax(others), sets.label).astype(jnp.int32).at[place].set(place),
@@ -114,7 +124,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         return self._settle(known, alone, others)
 
     def _settle(self, known: UserSums, sets: Sets, members: Array) -> Sets:
-        """The estimate of a cluster, from the sums of its members (P,) bool."""
+        """Computes the estimate of a cluster anew, from the sums of its members (P,) bool."""
         found, count = users.together(known, members, self.regularization)
         slot = jnp.argmax(members)
         return sets._replace(
@@ -124,7 +134,10 @@ class BoundSCLUB(ClusteringAlgorithm):
         )
 
     def _merge(self, known: UserSums, sets: Sets, place: Array) -> Sets:
-        """Algorithm 3, for the cluster that has just changed: while another one is alike, the first such joins it."""
+        """Merges the cluster of the user at a place with others, one after the other while any is alike (Algorithm 3).
+
+        Nothing is merged before all members of the cluster have come in this phase.
+        """
 
         def join(carry: tuple[Sets, Array]) -> tuple[Sets, Array]:
             sets, alike = carry
@@ -144,7 +157,10 @@ class BoundSCLUB(ClusteringAlgorithm):
         return control.cond_any(~unchecked.any(), all_of_them, sets)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
-        """Which clusters, all of them checked, are like hers, (P,) bool at their places; none if hers is not."""
+        """Returns which clusters are like that of the user at a place, (P,) bool, each at its place.
+
+        Only clusters count whose members have all come in this phase; if hers is none of them, the answer is none.
+        """
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
         members = sets.label[None] == jnp.arange(len(sets.label))[:, None]
         size = members.sum(1)
@@ -156,32 +172,36 @@ class BoundSCLUB(ClusteringAlgorithm):
 
 
 def _note(sets: Sets) -> Sets:
-    """A phase begins."""
+    """Begins a phase: notes the estimate of every user's cluster, and that nobody has come yet."""
     theta, count = sets.theta[sets.label], sets.count[sets.label]
     return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SCLUB(ClusteringRecipe):
-    """SCLUB on every server of its own: clusters are sets of users, which are split and merged again.
+    """SCLUB on every server by itself: clusters are sets of users, which are split and merged again.
 
-    A server has phases of 2, 4, 8, ... of its rounds. A user is served by LinUCB on the sums of her cluster. Then, with
-    F(T) = sqrt((1 + ln(1 + T)) / (1 + T)) and t rounds of the server,
+    A server has phases of 2, 4, 8, ... of its rounds. A user i is served by LinUCB on the sums of her cluster. Let
+    theta_i be her own estimate and T_i her rounds, t the rounds of the server so far, and F(T) = sqrt((1 + ln(1 + T)) /
+    (1 + T)). Then
 
-    - she leaves it if ||theta_i - theta~|| > alpha_theta (F(T_i) + F(T~)), theta~ and T~ being what was noted of her
-      cluster when the phase began, or if some member comes more or less often: |T_i - T_j| / t > 2 alpha_p F(t);
-    - if all members of her cluster have come in this phase, it merges with every other such cluster with ||theta_C -
-      theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')) and rates per member less than alpha_p F(t) apart.
+    - she leaves her cluster if ||theta_i - theta~|| > alpha_theta (F(T_i) + F(T~)), where theta~ and T~ are the
+      estimate and the rounds of her cluster that were noted when the phase began or, if later, when she last left a
+      cluster or hers last merged; or if some member j comes more or less often: |T_i - T_j| / t > 2 alpha_p F(t);
+    - if all members of her cluster C have come in this phase, it merges with every other such cluster C' for which
+      ||theta_C - theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')), and rounds per member and server round differ by less
+      than alpha_p F(t).
 
-    No communication between servers, no privacy.
+    Servers do not communicate. Not private.
 
     Args:
-        alpha_theta: factor of distances of estimates, > 0 or inf.
-        alpha_p: factor of differences of arrival rates, > 0 or inf: rates do not matter.
+        alpha_theta: factor of the distances between estimates, > 0; with inf estimates do not matter.
+        alpha_p: factor of the differences between arrival rates, > 0; with inf rates do not matter.
         regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound, if the environment's users are all new.
+        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
+            environment's users cannot be told apart.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -189,8 +209,9 @@ class SCLUB(ClusteringRecipe):
         >>> fb.simulate(env, fb.algos.SCLUB(), horizon=300, key=jax.random.key(0), n_seeds=2).regret.shape
         (2, 300)
 
-    Reference: Li, Chen & Leung (2019), Algorithms 1-3; as a baseline Liu et al. (2022), Section 5. DEVIATION li2019
-    Alg. 3: only pairs with the cluster that has just changed are compared, others after their own rounds.
+    Reference: Li, Chen & Leung (2019), Algorithms 1-3; used as a baseline in Liu et al. (2022), Section 5. DEVIATION
+    li2019 Alg. 3: after a round, only the cluster of the user who came is compared with others; all other pairs are
+    compared after rounds of their own users.
     """
 
     factors = ("alpha_theta", "alpha_p")
@@ -199,7 +220,7 @@ class SCLUB(ClusteringRecipe):
     alpha_p: float = 1.0
 
     def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
-        """Width for these users."""
+        """Returns the algorithm with its confidence width and seats for an environment."""
         del horizon
         factors = {name: np.float32(getattr(self, name)) for name in self.factors}
         return BoundSCLUB(**factors, **self.common(spec))

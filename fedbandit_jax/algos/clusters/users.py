@@ -1,8 +1,10 @@
-"""What algorithms for users who come again share: where users sit, how close estimates are, how wide confidence is.
+"""What algorithms for users who come again share: seats of users, distances of estimates, and confidence widths.
 
-Users sit at servers, and state is laid out that way: user u has seat u // L of server u mod L, and arrays of all seats
-have a leading axis N = L P, server by server, P = ceil(n / L). Seats that nobody has stay empty; a user who does not
-exist has a seat out of range, see `rows`.
+n users sit on L servers, and arrays are laid out accordingly: every server has P = ceil(n / L) places, user u has place
+u // L of server u mod L, and the N = L P places of all servers, server by server, are called seats. Arrays of all seats
+have a leading axis N. Some seats may be empty; a user who does not exist has a seat out of range, so that nothing is
+written for her (see `core.rows`). In formulas theta is a ridge estimate of a preference vector, and T is the number of
+rounds it is from.
 """
 
 from __future__ import annotations
@@ -18,109 +20,115 @@ from jax import Array, lax
 from fedbandit_jax.core import control, rows, struct, validate
 from fedbandit_jax.interfaces import Recipe, Spec
 
-REFRESH = 100  # rounds of one user between Cholesky refreshes of her inverse
+REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
 
 
 class Seats(NamedTuple):
-    """Who sits where. Hashable."""
+    """Where users sit: a hashable map between users, servers, places and seats."""
 
-    n_users: int  # n
-    n_servers: int  # L
+    n_users: int  # n, users
+    n_servers: int  # L, servers
 
     @property
     def per_server(self) -> int:
-        """P."""
+        """The number P of places on every server."""
         return -(-self.n_users // self.n_servers)
 
     @property
     def n_seats(self) -> int:
-        """N."""
+        """The number N = L P of seats on all servers."""
         return self.n_servers * self.per_server
 
     def find(self, user: Any) -> tuple[Any, Any]:
-        """Server of a user, and her place there; L and 0 if she does not exist."""
+        """Returns the server of a user and her place there, or L and 0 if she does not exist."""
         exists = (user >= 0) & (user < self.n_users)
         return jnp.where(exists, user % self.n_servers, self.n_servers), jnp.where(exists, user // self.n_servers, 0)
 
     def seat(self, user: Any) -> Any:
-        """Seat of a user; N if she does not exist."""
+        """Returns the seat of a user, or N if she does not exist."""
         server, place = self.find(user)
         return server * self.per_server + place
 
     @property
     def users(self) -> np.ndarray:
-        """Seats of all users, (n,)."""
+        """The seats of all users, (n,) int32."""
         user = np.arange(self.n_users)
         return (user % self.n_servers * self.per_server + user // self.n_servers).astype(np.int32)
 
     @property
     def taken(self) -> np.ndarray:
-        """Which seats are, (L, P) bool."""
+        """Which places of every server have a user, (L, P) bool."""
         taken = np.zeros(self.n_seats, bool)
         taken[self.users] = True
         return taken.reshape(self.n_servers, self.per_server)
 
     def of_users(self, label: Array) -> Array:
-        """Labels of seats (N,), each the seat of a user, as labels of users (n,)."""
+        """Converts labels by seat (N,), each the seat of some user, to labels by user (n,), each a user."""
         server, place = jnp.divmod(label[self.users], self.per_server)
         return place * self.n_servers + server
 
     def everywhere(self, place: Array) -> Array:
-        """Places on every server (L, P) as seats (N,)."""
+        """Converts labels by server (L, P), each a place on that server, to labels by seat (N,), each a seat."""
         return (place + jnp.arange(self.n_servers, dtype=place.dtype)[:, None] * self.per_server).reshape(-1)
 
     def at(self, users: UserSums, server: Array) -> UserSums:
-        """Of the users of one server, (P, ...)."""
+        """Returns the sums of the users of one server, with a leading axis P in place of N."""
         return UserSums(*(x.reshape(self.n_servers, self.per_server, *x.shape[1:])[server] for x in users))
 
 
 class UserWidth(NamedTuple):
-    """beta of an estimate from T rounds: R sqrt(2 ln(n/alpha) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa,
+    """The confidence width of an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
 
-    where the matrix added to sum x x' has eigenvalues in [low, high] and the noise added to sum x y norm kappa in it.
+    beta = R sqrt(2 ln(n/alpha) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa, where the noise of rewards is
+    R-sub-Gaussian, ||theta*|| <= S, the matrix A that is added to sum x x' has its eigenvalues in [low, high], and the
+    noise h that is added to sum x y has ||h||_{A^-1} <= kappa.
 
-    DEVIATION liu2022 Lemma 1: m L / alpha, for as many local clusters, is n / alpha: algorithms do not know m.
+    DEVIATION liu2022 Lemma 1: the lemma has m L / alpha for m clusters on each of L servers. Algorithms do not know m,
+    so that n / alpha stands in its place: there are at most n local clusters.
     """
 
-    scale: struct.Number
-    slope: struct.Number  # R
+    scale: struct.Number  # factor on beta; 1 is the theory
+    slope: struct.Number  # R, sub-Gaussian constant
     log_term: struct.Number  # 2 ln(n / alpha)
-    theta_norm: struct.Number  # S
-    dim: struct.Number
+    theta_norm: struct.Number  # S, bound on ||theta*||
+    dim: struct.Number  # d
 
     def __call__(self, count: Array, low: Array, high: Array, kappa: Array | float = 0.0) -> Array:
-        """beta."""
+        """Returns beta for T = `count` rounds."""
         inside = self.log_term + self.dim * jnp.log(high / low + count / (self.dim * low))
         return self.scale * (self.slope * jnp.sqrt(inside) + self.theta_norm * jnp.sqrt(high) + kappa)
 
 
 class UserSums(NamedTuple):
-    """What is known of the user at every seat."""
+    """What is known of the user at every seat, from that user's rounds alone."""
 
-    sums: Array  # (N, d, d + 1) sum of [x x' | x y]
-    counts: Array  # (N,) int32 rounds
-    inverse: Array  # (N, d, d) of the regularised matrix
-    theta: Array  # (N, d)
+    sums: Array  # (N, d, d + 1), sum of [x x' | x y]
+    counts: Array  # (N,) int32, rounds
+    inverse: Array  # (N, d, d), inverse of lambda I + sum x x'
+    theta: Array  # (N, d), ridge estimate
 
 
 class UserEstimate(NamedTuple):
-    """Ridge estimate from sums of x x' and x y."""
+    """A ridge estimate from sums of x x' and x y."""
 
-    inverse: Array  # (d, d)
-    theta: Array  # (d,)
-    log_det: Array
-    ok: Array  # does it exist?
+    inverse: Array  # (d, d), inverse of the regularised matrix
+    theta: Array  # (d,), estimate
+    log_det: Array  # () log determinant of the regularised matrix
+    ok: Array  # () bool, whether the estimate exists: the matrix is positive definite and all entries are finite
 
 
 def nothing(n_seats: int, dim: int, ridge: Array | float) -> UserSums:
-    """Before the first round."""
+    """Returns what is known before the first round, with regulariser lambda = `ridge`."""
     inverse = jnp.broadcast_to(jnp.eye(dim) / ridge, (n_seats, dim, dim))
     counts = jnp.zeros(n_seats, jnp.int32)
     return UserSums(jnp.zeros((n_seats, dim, dim + 1)), counts, inverse, jnp.zeros((n_seats, dim)))
 
 
 def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float) -> UserSums:
-    """One round of one user: a rank-one update, and every `REFRESH` of them the inverse from the sums."""
+    """Adds one round (x (d,), y) of the user at a seat, by a rank-one update of the estimate.
+
+    After every `REFRESH` rounds of a user the estimate is computed anew from the sums.
+    """
     sums, count, inverse, theta = rows.take(users, seat)
     sums, count = sums + row(x, y), count + 1
     image = jnp.matmul(inverse, x, precision="highest")
@@ -134,7 +142,7 @@ def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float
 
 
 def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
-    """From sums (d, d + 1) = [sum x x' | sum x y] and a multiple of the identity."""
+    """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `ridge` times I added."""
     gram, bias = sums[:, :-1] + ridge * jnp.eye(len(sums)), sums[:, -1]
     factor = jnp.linalg.cholesky(gram)
     half = lax.linalg.triangular_solve(factor, jnp.eye(len(sums)), left_side=True, lower=True)
@@ -145,62 +153,68 @@ def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
 
 
 def row(x: Array, y: Array) -> Array:
-    """What one round adds to the sums, (d, d + 1): [x x' | x y]."""
+    """Returns what one round adds to the sums: [x x' | x y], (d, d + 1)."""
     return x[:, None] * jnp.append(x, y)[None]
 
 
 def index(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
-    """<x, theta> + beta ||x||_inverse of contexts (K, d)."""
+    """Returns the upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
     image = jnp.matmul(contexts, inverse, precision="highest")
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))
 
 
 def together(users: UserSums, members: Array, ridge: Array | float) -> tuple[UserEstimate, Array]:
-    """Estimate from the sums of some users, members (P,) bool, and how many rounds they had."""
+    """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
     sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
     return estimate(sums, ridge), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
 
 def differ(users: UserSums, place: Array, factor: Array) -> Array:
-    """Whose estimates are too far from those of one of them, (P,) bool: ||theta_i - theta_j|| > factor (F_i + F_j)."""
+    """Returns which users' estimates are too far from that of the user at a place, (P,) bool.
+
+    Users i and j are too far from each other if ||theta_i - theta_j|| > factor (F(T_i) + F(T_j)), see `spread`.
+    """
     f = spread(users.counts.astype(jnp.float32))
     return distance(users.theta[place], users.theta) > factor * (f + f[place])
 
 
 def phase(t: Array) -> Array:
-    """The phase s = 1, 2, ... that round t = 0, 1, ... is in; it has 2^s rounds, from round 2^s - 2 on."""
+    """Returns the phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
     return 31 - lax.clz(t + 2)
 
 
 def begins_phase(t: Array) -> Array:
-    """Does a phase begin before round t? At 0, 2, 6, 14, ..."""
+    """Returns whether a phase begins just before round t, as it does for t = 0, 2, 6, 14, ..."""
     return (t + 2) & (t + 1) == 0
 
 
 def spread(count: Array) -> Array:
-    """F(T) = sqrt((1 + ln(1 + T)) / (1 + T)): how far an estimate from T rounds may be from the truth."""
+    """Returns F(T) = sqrt((1 + ln(1 + T)) / (1 + T)), the scale of the error of an estimate from T rounds."""
     return jnp.sqrt((1 + jnp.log1p(count)) / (1 + count))
 
 
 def distance(theta: Array, others: Array) -> Array:
-    """Euclidean distances of theta (d,) and others (..., d)."""
+    """Returns the Euclidean distances (...) between theta (d,) and others (..., d)."""
     return jnp.sqrt(((theta - others) ** 2).sum(-1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusteringRecipe(Recipe):
-    """What every algorithm of the family can be told.
+    """The parameters that all clustering algorithms have.
 
     Args:
-        regularization: lambda of every estimate.
+        regularization: lambda > 0, which is added to the diagonal of every matrix before an estimate is solved for.
         alpha: probability that a confidence set fails, in (0, 1).
-        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
-        theta_norm: S, bound on ||theta*||.
-        exploration_scale: factor on the confidence width; 1 is the theory, 0 is greedy.
-        name: label in results; each algorithm has its own.
+        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
+        theta_norm: S >= 0, bound on the Euclidean norm of every preference vector theta*.
+        exploration_scale: factor >= 0 on the confidence width; 1 is the theory, 0 is greedy.
+        name: label in results; by default the name of the algorithm.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
     """
 
-    factors: ClassVar[tuple[str, ...]] = ()  # parameters that are factors of a distance, > 0 or infinite
+    factors: ClassVar[tuple[str, ...]] = ()  # names of parameters that are factors of a distance: > 0, may be infinite
 
     regularization: float = 1.0
     alpha: float = 0.01
@@ -222,11 +236,11 @@ class ClusteringRecipe(Recipe):
 
     @property
     def label(self) -> str:
-        """The name that it has unless it is given one."""
+        """The label in results if no `name` is given."""
         return type(self).__name__
 
     def common(self, spec: Spec) -> dict[str, Any]:
-        """Regulariser, width and seats for an environment."""
+        """Returns the fields `regularization`, `width` and `seats` of the bound algorithm for an environment."""
         if spec.n_users < 1:
             raise ValueError(
                 f"{self.name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
@@ -238,7 +252,7 @@ class ClusteringRecipe(Recipe):
 def common(
     spec: Spec, regularization: float, alpha: float, subgaussian: float, theta_norm: float, exploration_scale: float
 ) -> dict[str, Any]:
-    """Regulariser, width and seats for the users of an environment."""
+    """Returns the fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
     fields = exploration_scale, subgaussian, 2 * math.log(spec.n_users / alpha), theta_norm, spec.dim
     return dict(
         regularization=np.float32(regularization),

@@ -1,1 +1,1 @@
-"""Federated linear bandits: policies, the loops that run them, and the algorithms of the papers."""
+"""Federated linear bandits: the policies, the loops that run them, and the algorithms of the papers."""

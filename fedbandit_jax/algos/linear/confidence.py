@@ -1,24 +1,31 @@
-"""Regulariser and confidence width of (private, federated) LinUCB: numbers found on the host.
+"""Regulariser and confidence width of LinUCB, private and federated: numbers that are found on the host.
 
-The synchronised statistics are W = G + N and u = G theta* + eta + n, with G the Gram matrix of the rows played, eta the
-reward noise, and N, n privacy noise; V = H + G with H = lambda I + N. At all synchronisations ||N|| <= Sigma_N with
-probability 1 - alpha, ||n|| <= Sigma_n with probability 1 - alpha/2, and the self-normalised bound on eta holds with
-probability 1 - alpha for each agent: its widths are valid with probability 1 - 2.5 alpha, as in the paper up to that
-constant. All of it needs ||x|| <= 1 and E[y] = <x, theta*>.
+Letters: R is the sub-Gaussian constant of the reward noise, S a bound on ||theta*|| (as an axis, (S,), the number of
+synchronisations), alpha a probability of failure, and tau the number of users that have been served. Norms of matrices
+are spectral.
 
-"shift" (Zhou & Chowdhury 2024, Lemma C.4): lambda = max(1, 2 Sigma_N), so lambda_min = lambda - Sigma_N <= H <=
-lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/alpha) + d ln(1 + n / (d lambda_min))) + S
+The synchronised statistics are W = G + N and u = G theta* + eta + n, where G is the Gram matrix of the rows played, eta
+the sum of x times reward noise, and N, n are privacy noise. The ridge estimate is theta = V^-1 u with V = H + G and H =
+lambda I + N. At all synchronisations ||N|| <= Sigma_N with probability 1 - alpha, ||n|| <= Sigma_n with probability 1 -
+alpha/2, and the self-normalised bound on eta holds with probability 1 - alpha for each agent. Hence an agent's widths
+are valid with probability 1 - 2.5 alpha, which is the paper's statement up to that constant. All of it needs ||x|| <= 1
+and E[y] = <x, theta*>.
+
+"shift" (Zhou & Chowdhury 2024, Lemma C.4): with lambda = max(1, 2 Sigma_N), lambda_min = lambda - Sigma_N <= H <=
+lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/alpha) + d ln(1 + tau / (d lambda_min))) + S
 sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
 
-"project" (ours): W is first projected on the positive semidefinite cone, which G is in, so the projection moves W by
-P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <= lambda + 2
-Sigma_N, and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by Sigma_n /
-sqrt(lambda).
+"project" (ours): W is first projected on the positive semidefinite cone. G is in this cone, so the projection moves W
+by a matrix P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <=
+lambda + 2 Sigma_N, and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by
+Sigma_n / sqrt(lambda).
 For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a - Sigma_N) I): with a = min(1,
 lambda / (2 Sigma_N)) the self-normalised term is R / sqrt(a) times that of a ridge of lambda/a - Sigma_N.
 
+In both, the 1 in lambda is the argument `least` of the functions below.
+
 `KnownNoise` (ours) uses what the server knows anyway: the law of N and n at synchronisation k, and the spectrum of what
-was released, of which everything is post-processing.
+was released, so that all of it is post-processing.
 """
 
 from __future__ import annotations
@@ -38,7 +45,11 @@ REGULARIZERS = ("shift", "project")
 
 
 class Width(NamedTuple):
-    """beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t))."""
+    """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
+
+    All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
+    (d rho) for a self-normalised bound of ridge rho.
+    """
 
     offset: struct.Number
     slope: struct.Number
@@ -47,30 +58,40 @@ class Width(NamedTuple):
     growth: struct.Number
 
     def __call__(self, t: struct.Number) -> Array:
-        """Width before playing round t = 0, 1, ..., when every agent has played t rounds."""
+        """Returns the width () before round t = 0, 1, ... is played, when every agent has played t rounds."""
         return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
 
 
 class LogDetWidth(NamedTuple):
-    """beta_i = offset + slope * sqrt(log_term + log det V_i), with log_term >= -log det V before the first round."""
+    """The confidence width of every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
+
+    Before the first round log_term >= -log det V_i. The fields are (M,) or ().
+    """
 
     offset: struct.Number
     slope: struct.Number
     log_term: struct.Number
-    log_det: struct.Number  # (M,) or ()
+    log_det: struct.Number  # log det V_i
 
     def __call__(self, t: struct.Number) -> Array:
-        """Width of every agent, whatever the round."""
+        """Returns the width of every agent, shaped like the fields; it does not depend on the round."""
         del t
         return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
 
 
 def noise_bounds(server_std: float, dim: int, n_syncs: int, alpha: float) -> tuple[float, float]:
-    """(Sigma_N, Sigma_n): bounds on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
+    """Returns (Sigma_N, Sigma_n), bounds on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
 
-    G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
-    server_std sqrt(2d) (Sudakov-Fernique), so has its negative; E ||g|| <= server_std sqrt d; all three are
-    server_std-Lipschitz functions of Gaussians, so they exceed their mean by s server_std with probability e^(-s^2/2).
+    Here G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
+    server_std sqrt(2d) (Sudakov-Fernique), and so has that of its negative; E ||g|| <= server_std sqrt d. All three are
+    server_std-Lipschitz functions of iid N(0, 1), so each exceeds its mean by s server_std with probability at most
+    e^(-s^2/2).
+
+    Args:
+        server_std: standard deviation of the noise on an entry of u and on the diagonal of W.
+        dim: d.
+        n_syncs: S, the number of draws.
+        alpha: Sigma_N fails in any draw with probability at most alpha, Sigma_n with alpha / 2.
     """
     tail = math.sqrt(2 * math.log(2 * max(n_syncs, 1) / alpha))
     return server_std * (math.sqrt(2 * dim) + tail), server_std * (math.sqrt(dim) + tail)
@@ -88,8 +109,22 @@ def theory(
     regularizer: str,
     least: float = 1.0,
 ) -> tuple[float, Width]:
-    """(lambda, width) as derived in the module's docstring; `server_stds` (S,): of the noise of every prefix; lambda >=
-    `least`."""
+    """Returns lambda and the width of `confidence="theory"`, as derived in the module's docstring.
+
+    Args:
+        n_agents: M.
+        dim: d.
+        server_stds: standard deviation of the noise of every prefix sum, (S,), as `Law.stds`.
+        alpha: probability that a bound fails.
+        subgaussian: R.
+        theta_norm: S, bound on ||theta*||.
+        exploration_scale: factor on the width.
+        regularizer: "shift" or "project".
+        least: smallest lambda; noise may ask for more.
+
+    Raises:
+        ValueError: if the width does not fit float32.
+    """
     bound_cov, bound_bias = noise_bounds(float(server_stds.max(initial=0)), dim, len(server_stds), alpha)
     if regularizer == "shift":
         lam = max(least, 2 * bound_cov)
@@ -110,38 +145,40 @@ def theory(
 
 @struct.pytree
 class KnownNoise:
-    """lambda and the width after synchronisation k, from the eigenvalues e_1 <= ... <= e_d of the released W.
+    """The rule for lambda and the width after synchronisation k, from the spectrum of the released W.
 
-    Let p_i = max(-e_i, 0) when W is projected and 0 when it is shifted, c_i = e_i + p_i, V = lambda I + W + P with
-    eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
+    Let e_1 <= ... <= e_d be the eigenvalues of W, p_i = max(-e_i, 0) if W is projected and 0 if it is shifted, c_i =
+    e_i + p_i, P and C the matrices with eigenvalues p_i and c_i and the eigenvectors of W, and V = lambda I + W + P
+    with eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
 
-    - n - N theta* is Gaussian, covariance s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), s_k the standard deviation
-      of prefix k: its norm is at most q_k, a Chernoff quantile, at all k with probability 1 - alpha/2; so its V^-1 norm
-      is at most q_k / sqrt(v_1);
+    - n - N theta* is Gaussian with covariance s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), where s_k is the
+      standard deviation of prefix k: its norm is at most q_k, a Chernoff quantile, at all k with probability 1 -
+      alpha/2; so its V^-1 norm is at most q_k / sqrt(v_1);
     - P and W commute: ||(lambda I + P) theta*||_{V^-1} <= S max_i (lambda + p_i) / sqrt(v_i);
-    - G <= W + Sigma_k I <= C + Sigma_k I (probability 1 - alpha), hence V >= a (G + rho I) with a = min(1, v_1 / (c_1 +
-      Sigma_k + rho)), and eta costs R / sqrt(a) times the self-normalised bound of ridge rho.
+    - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - alpha, where Sigma_k is Sigma_N of prefix k; hence V >= a
+      (G + rho I) with a = min(1, v_1 / (c_1 + Sigma_k + rho)), and eta costs R / sqrt(a) times the self-normalised
+      bound of ridge rho.
 
-    Integer noise is treated as the Gaussian that it is close to. All three shrink as data come in, where "theory" pays
-    for the first round's spectrum for ever. When W is projected, lambda = max(1, q_k / S + p_1 - 2 c_1) minimises (q_k
-    + S (lambda + p_1)) / sqrt(lambda + c_1).
+    Integer noise is treated as the Gaussian that it is close to. All three terms shrink as data come in, whereas
+    "theory" pays for the first round's spectrum for ever. If W is projected, lambda = max(least, q_k / S + p_1 - 2 c_1)
+    minimises (q_k + S (lambda + p_1)) / sqrt(lambda + c_1).
     """
 
-    vector: struct.Number  # (S,) q_k
-    matrix: struct.Number  # (S,) Sigma_k
-    ridge: struct.Number  # rho
+    vector: struct.Number  # (S,) q_k, bounds on ||n - N theta*||
+    matrix: struct.Number  # (S,) Sigma_k, bounds on ||N||
+    ridge: struct.Number  # rho, the ridge of the self-normalised bound
     theta_norm: struct.Number  # S
     subgaussian: struct.Number  # R
-    log_term: struct.Number
-    dim: struct.Number
-    growth: struct.Number
-    scale: struct.Number
-    regularization: struct.Number  # of the shifted Gram matrix
-    least: struct.Number  # lambda where no noise asks for more
-    project: bool = struct.static()
+    log_term: struct.Number  # 2 ln(1/alpha), as in `Width`
+    dim: struct.Number  # d
+    growth: struct.Number  # M / (d rho), as in `Width`
+    scale: struct.Number  # exploration_scale, a factor on the width
+    regularization: struct.Number  # lambda of the shifted Gram matrix
+    least: struct.Number  # smallest lambda of the projected Gram matrix
+    project: bool = struct.static()  # whether W is projected or shifted
 
     def __call__(self, k: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """(lambda, width) after synchronisation k = 0, 1, ... (Python counting), from ascending eigenvalues (d,)."""
+        """Returns lambda and the width after synchronisation k = 0, 1, ..., from ascending eigenvalues of W, (d,)."""
         vector, matrix = jnp.asarray(self.vector)[k], jnp.asarray(self.matrix)[k]
         kept = jnp.maximum(eigenvalues, 0) if self.project else eigenvalues
         moved = kept - eigenvalues
@@ -173,7 +210,10 @@ def known_noise(
     regularizer: str,
     least: float = 1.0,
 ) -> tuple[float, Width, KnownNoise]:
-    """lambda and width before the first synchronisation, and the rule after it; `server_stds` (S,) is s_k."""
+    """Returns lambda and the width before the first synchronisation, and the rule for them after it.
+
+    Arguments and errors are those of `theory`; `server_stds` (S,) are the s_k of `KnownNoise`.
+    """
     n_syncs = len(server_stds)
     norm, _ = noise_bounds(1.0, dim, n_syncs, alpha)
     weights = np.full(dim, 1 + theta_norm**2 / 2)
@@ -184,7 +224,7 @@ def known_noise(
     ridge = max(least, worst)
     lam = (
         max(least, 2 * worst) if regularizer == "shift" else ridge
-    )  # >= rho, so that eta costs no more before the first
+    )  # lambda >= rho, so the bound of ridge rho on eta also holds before the first synchronisation
     number = np.float32
     rule = KnownNoise(
         vector=(quantile * server_stds).astype(number),
@@ -212,7 +252,10 @@ def known_noise(
 
 
 def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
-    """q with P(sum_i w_i z_i^2 > q) <= probability for z iid N(0, 1), by Chernoff's bound at its best exponent."""
+    """Returns q with P(sum_i w_i z_i^2 > q) <= probability for z iid N(0, 1), by Chernoff's bound at its best exponent.
+
+    The weights w are (d,) and positive.
+    """
     top = 1 / (2 * weights.max())
 
     def bound(share: float) -> float:
@@ -232,7 +275,17 @@ def released(
     subgaussian: float,
     exploration_scale: float,
 ) -> tuple[float, Width]:
-    """(lambda, width) of the authors' code, S = sqrt d; `message_std` is of the noise of a release over all silos."""
+    """Returns lambda and the width of `confidence="released"`: constants of the authors' code, where S = sqrt d.
+
+    Args:
+        n_agents: M; lambda is sqrt M without noise.
+        dim: d.
+        levels: squared sensitivity of the release; of a tree, its number L of levels.
+        message_std: standard deviation of the noise on the sum over silos of one message; 0 without noise.
+        alpha: probability that a bound fails.
+        subgaussian: R.
+        exploration_scale: factor on the width.
+    """
     lam = math.sqrt(n_agents)
     if message_std > 0:
         lam = math.sqrt(levels) * message_std * (math.sqrt(levels + math.log(1 / alpha)) + math.sqrt(dim))

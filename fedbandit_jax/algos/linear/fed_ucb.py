@@ -1,4 +1,4 @@
-"""FedUCB with a controller: Algorithms 1 and 2 of Dubey & Pentland (2020), as a composition."""
+"""FedUCB with a controller: Algorithms 1 and 2 of Dubey & Pentland (2020), as a composition of policy and mechanism."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ from fedbandit_jax.schedules import LogDet, Schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogDetUCB(Exploration):
-    """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i.
+    """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i of every agent i.
+
+    Letters: N is the noise on a silo's prefix sum of x x', Lambda a bound on its norm, H = N + 2 Lambda I the silo's
+    regulariser, whose eigenvalues are between rho_min = Lambda and rho_max = 3 Lambda, and kappa a bound on the noise
+    on the silo's sum of x y, in the norm of H^-1. See `fb.privacy.spectral`.
 
     Args:
-        spectral: of the noise of a silo's prefix sum, whose norm Lambda bounds: "theory", as printed; "quantile", from
-            its law, a fraction of that. V is shifted by 2 Lambda I for every silo.
-        regularization: rho_min = rho_max of one agent where there is no noise; default 1.
+        spectral: how Lambda is found: "theory" as printed, "quantile" from the law of the noise, a fraction of that.
+        regularization: rho_min = rho_max of one agent where there is no noise, > 0; None: 1.
+
+    The other arguments are those of `UCB`: alpha, subgaussian, theta_norm and exploration_scale.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound, also if there is one agent.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound, also
+            if there is only one agent, or silos do not add the noise.
     """
 
     spectral: str = "quantile"
@@ -42,7 +48,7 @@ class LogDetUCB(Exploration):
         validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
 
     def bind(self, law: Law) -> BoundUCB:
-        """rho_min, rho_max and kappa, for all silos together."""
+        """Returns the policy with rho_min, rho_max and kappa for all silos together."""
         if law.n_agents < 2:
             raise ValueError(
                 f"FedUCB needs at least two agents (Definition 1), the environment has {law.n_agents}: "
@@ -53,7 +59,7 @@ class LogDetUCB(Exploration):
         low, high, _ = of_silo
         return BoundUCB(
             first_regularization=np.float32(m * low),
-            regularization=np.float32(m * (low + high) / 2),  # 2 Lambda of every silo
+            regularization=np.float32(m * (low + high) / 2),  # shifts noisy sums by 2 Lambda per silo
             width=self.width(of_silo, m, law.dim),
             known_noise=None,
             rho=(low, high),
@@ -61,7 +67,15 @@ class LogDetUCB(Exploration):
         )
 
     def bounds(self, law: Law, n_releases: int) -> Spectral:
-        """rho_min, rho_max and kappa of one silo, at all of n releases of all silos together."""
+        """Returns rho_min, rho_max and kappa of one silo, which hold at all of n releases of all silos together.
+
+        Args:
+            law: the law of the noise; without a mechanism rho_min = rho_max and kappa = 0.
+            n_releases: n, the most releases of one silo.
+
+        Raises:
+            ValueError: if the trust model is not silo-local.
+        """
         mechanism = law.mechanism
         if not isinstance(mechanism, BoundMechanism):
             rho = 1.0 if self.regularization is None else self.regularization
@@ -84,13 +98,15 @@ class LogDetUCB(Exploration):
         )
 
     def width(self, of_silo: Spectral, sharing: Any, dim: int) -> LogDetWidth:
-        """Proposition 2, n silos sharing (an array of any shape): beta_i =
+        """Returns the widths of Proposition 2 for groups of n silos that share; n = `sharing` is an array of any shape.
 
-            sigma sqrt(2 ln(2/alpha) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n.
+            beta_i = R sqrt(2 ln(2/alpha) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n
+
+        with R = `subgaussian` and S = `theta_norm`, all times `exploration_scale`.
 
         DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
-        Not proved for all agents at once: each agent's rows are a process of its own that depends on when others
-        synchronise, and the proof spends alpha / 2 on one (see footnote 5 of Zhou & Chowdhury 2024).
+        The width is not proved for all agents at once: each agent's rows are a process of its own that depends on when
+        others synchronise, and the proof spends alpha / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
         """
         low, high, kappa = of_silo
         n, scale = np.asarray(sharing, float), self.exploration_scale
@@ -102,7 +118,10 @@ class LogDetUCB(Exploration):
 
 
 def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
-    """PRIVATIZER, Algorithm 2, where only a budget is given: a tree on the joint matrix, whose prefixes silos send."""
+    """Returns the mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
+
+    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree whose prefix sums the silos send.
+    """
     return as_mechanism(privacy, release="prefix_tree", trust="silo_local_matrix")
 
 
@@ -114,30 +133,39 @@ def fed_ucb(
     learns_in_batch: bool = True,
     name: str | None = None,
 ) -> Federated:
-    """FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
+    """Makes FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
 
     Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on what all had released at the last synchronisation plus
     its own statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its
-    batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, Lambda a bound on the noise's norm.
-    `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
+    batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, where Lambda bounds the noise's
+    norm. `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
 
-    Trust: silo-local, as `private_fed_lin_ucb`. As printed (the default) the algorithm is not private, whatever its
-    noise: when it synchronises is a function of raw statistics. With `schedule=fb.schedules.PrivateLogDet()` and
-    `learns_in_batch=False` it is certified. Noise and constants are by default exact and several times smaller than
-    printed, which are `calibration="theorem"`, `spectral="theory"` and `LogDet(trigger="dp20")`.
+    Trust is silo-local: each silo adds the noise, a user trusts her silo, but neither the controller nor other silos.
+    The privacy unit is one user of one round. The l2 sensitivity of the joint matrix, where x x' counts by 1 / sqrt 2
+    because its noise has sqrt 2 times the standard deviation of that on x y, is 2 under adjacency "replace" and
+    sqrt(1.5) under "add_remove"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
+    default) the algorithm is not private, whatever its noise, because raw statistics decide when it synchronises. With
+    `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
+    by default and several times smaller than printed; for the printed ones choose `calibration="theorem"`,
+    `spectral="theory"` and `LogDet(trigger="dp20")`.
 
     Args:
-        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix"; None: no noise.
-        exploration: width and spectral bounds, default `LogDetUCB()`.
-        schedule: one of `fb.schedules`, default `LogDet()`: Theorem 1's D and the restated trigger. The three budgets
-            of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs round by
-            round.
-        learns_in_batch: True, act on own raw statistics too (as printed); False, on released statistics only.
-        name: label; default "FedUCB", or "Private-FedUCB" with noise.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
+            None: no noise.
+        exploration: width and spectral bounds; default `LogDetUCB()`.
+        schedule: one of `fb.schedules`; default `LogDet()`, which is Theorem 1's D and the restated trigger. The three
+            budgets of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs
+            round by round.
+        learns_in_batch: True: agents also act on their own raw statistics (as printed). False: on released statistics
+            only.
+        name: label in results; default "FedUCB", or "Private-FedUCB" with noise.
+
+    Returns:
+        The recipe, a `Federated`.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound to an environment, also if it has one
-            agent, or with noise feature vectors longer than 1.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if it has one agent or, with noise, feature vectors may be longer than 1.
 
     Example:
         >>> import jax, fedbandit_jax as fb

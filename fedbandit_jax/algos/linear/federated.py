@@ -1,6 +1,7 @@
 """Federated LinUCB: Algorithms 1 and 8 of Zhou & Chowdhury (2024), for any policy, schedule and private mechanism.
 
-Letters: M agents, B batch, S synchronisations, W = sum x x' and U = sum x y of the synchronised batches.
+Letters: M agents, d features, B rounds in a batch, S synchronisations; W = sum x x' and U = sum x y over the users of
+all batches that were synchronised.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from fedbandit_jax.schedules import Every, LogDet, Schedule, Setting
 class ServerState(NamedTuple):
     """What the server holds between synchronisations."""
 
-    mechanism: ChannelState
-    belief: Any  # the policy's, from what was released
-    status: Array  # `Status` bits
+    mechanism: ChannelState  # exact sums and the noise that was drawn
+    belief: Any  # the policy's belief, from what was released
+    status: Array  # () int32 `Status` bits
 
 
 class BatchRecord(NamedTuple):
     """What the agents remember of a round until the batch ends."""
 
-    x: Array  # (d, M) features played
-    y: Array  # (M,) rewards
-    outside: Array  # (M,) did they break what the environment promises?
+    x: Array  # (d, M) features of the arms played, as the mechanism admits them
+    y: Array  # (M,) rewards, as the mechanism admits them
+    outside: Array  # (M,) bool: which users broke what the environment promises
 
 
 @struct.sealed
@@ -59,38 +60,42 @@ class BatchLoop(Algorithm):
 
     policy: Policy
     mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`
     spec: Spec = struct.static()
-    batch: int = struct.static()
-    n_syncs: int = struct.static()
+    batch: int = struct.static()  # B
+    n_syncs: int = struct.static()  # S
     learns_in_batch: bool = struct.static()
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Agents that learn inside a batch read raw rewards."""
+        """Returns the doors to raw data: learning inside a batch, and a policy that scores several users at once."""
         return (*((LEARNS_IN_BATCH,) if self.learns_in_batch else ()), *policy_doors(self.policy, self.spec))
 
     def guarantee(self) -> Certificate:
-        """That of the mechanism."""
+        """Returns what the mechanism proves, weakened by the doors in `raw`."""
         timing = Timing("fixed in advance, not private")
         return proven(self.mechanism, timing, self.batch, self.spec).through(self.raw)
 
     def init(self, key: Array, spec: Spec) -> ServerState:
-        """W = 0, U = 0."""
+        """Returns the state before the first round: W = 0, U = 0, and what the policy believes of no data."""
         del key
         return ServerState(self.mechanism.init(spec.dim), *first(self.policy, spec.dim))
 
     def download(self, state: ServerState, offered: Round) -> Any:
-        """All agents share the server's belief; each gets a copy of its own to learn by inside the batch."""
+        """Returns the server's belief, ready for scoring; agents that learn inside the batch get a copy each."""
         prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
         return prepare(state.belief, offered, self.spec.fixed_contexts)
 
     def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        """Algorithm 1 line 6."""
+        """Returns the arms of the largest indices, (M,), as in Algorithm 1, line 6."""
         return best_arms(self.policy.indices(key, t, local, offered), offered)
 
     def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, BatchRecord]:
-        """Algorithm 8 lines 5 and 8, only remember; or Algorithm 1 line 7, a local update, through the door."""
+        """Records what enters the sums: features x (d, M) and rewards y (M,), which the mechanism bounds first.
+
+        Without `learns_in_batch` nothing is learned yet (Algorithm 8, lines 5 and 8); with it, each agent updates its
+        estimate by its own raw row (Algorithm 1, line 7), which is the door `LEARNS_IN_BATCH`.
+        """
         del t
         record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards))
         if self.learns_in_batch:
@@ -100,7 +105,11 @@ class BatchLoop(Algorithm):
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchRecord
     ) -> tuple[ServerState, Report]:
-        """Algorithm 1 lines 9-18: the batch goes through the mechanism, and the policy sees what is released."""
+        """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18).
+
+        The mechanism adds the noise; its trust model says who draws it. After an incomplete last batch nothing is
+        released.
+        """
         del local
         d, m = self.spec.dim, self.spec.n_agents
         statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.x, records.y)
@@ -122,7 +131,7 @@ class BatchLoop(Algorithm):
         return synced, report
 
     def view(self, state: ServerState) -> Any:
-        """What the server was shown, or shows, at the last synchronisation."""
+        """Returns what the server was shown, or itself showed to the silos, at the last synchronisation."""
         return state.mechanism.view
 
 
@@ -130,21 +139,25 @@ class BatchLoop(Algorithm):
 class Federated(Recipe):
     """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
 
+    Released are the sums of x x' and x y over the users of all silos. Who adds the noise and who is trusted, adjacency,
+    privacy unit and sensitivity are those of `privacy`, see `fb.privacy.Mechanism`; the certificate of a run states
+    them.
+
     Args:
         policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or one of your own.
-        schedule: of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon, the last T
-            mod B rounds are played without a final synchronisation. With a private mechanism other schedules than
-            `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric` needs fewer releases;
+        schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, the
+            last T mod B rounds are played without a final synchronisation. With a private mechanism, schedules other
+            than `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric` needs fewer releases;
             `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and leaks (claim `none`).
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
-        learns_in_batch: False, agents act on released statistics only (Algorithm 8). True, they also learn from their
-            raw rewards inside the batch (Algorithm 1 as printed): replacing one user changes later actions of the
-            batch, and its sum, by far more than the theorem assumes; the certificate then claims only `as_printed`.
-        name: label in results; default: that of the policy's class.
+        learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
+            raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
+            batch, and so its sum, by far more than the theorem assumes, and the certificate claims only `as_printed`.
+        name: label in results; default: the name of the policy's class.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound to an environment, also if its feature
-            vectors are longer than 1, or if the noise cannot be calibrated.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if the noise cannot be calibrated or, with noise, feature vectors may be longer than 1.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -188,7 +201,7 @@ class Federated(Recipe):
             object.__setattr__(self, "name", type(self.policy).__name__)
 
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
-        """Calibrate the mechanism, then let the policy know the law of its noise."""
+        """Calibrates the mechanism for this environment and horizon, then tells the policy the law of its noise."""
         schedule, privacy, m = schedules.as_schedule(self.schedule), as_mechanism(self.privacy), spec.n_agents
         batch = schedule.batch if isinstance(schedule, Every) else None
         n_syncs = schedule.n_syncs(horizon)
@@ -234,14 +247,20 @@ def fed_lin_ucb(
     learns_in_batch: bool = True,
     name: str = "FedLinUCB",
 ) -> Federated:
-    """Federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
+    """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
 
     Args:
         exploration: regulariser and confidence width.
-        schedule: see `Federated`; 1 is the super single agent that sees all M users of a round.
-        learns_in_batch: True, agents learn inside the batch (Algorithm 1); False, only at synchronisations (Algorithm
+        schedule: as in `Federated`; 1 is the super single agent that sees all M users of a round.
+        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: only at synchronisations (Algorithm
             8).
         name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -261,16 +280,27 @@ def private_fed_lin_ucb(
     learns_in_batch: bool = False,
     name: str = "Private-FedLinUCB",
 ) -> Federated:
-    """Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
+    """Makes Private-FedLinUCB, where every B rounds the server learns noisy sums of x y and x x' over all silos.
 
-    The privacy unit is one user of one round; who adds the noise depends on the trust model of `privacy`. A good choice
-    for a given trust model is release="blt" with `UCB(confidence="known_noise", regularizer="project")`.
+    With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
+    2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
+    adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
+    y, x x'), under "add_remove" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
+    another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
+    with `UCB(confidence="known_noise", regularizer="project")`.
 
     Args:
         privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
         exploration: regulariser and confidence width.
-        schedule, learns_in_batch: see `Federated`.
+        schedule: as in `Federated`.
+        learns_in_batch: as in `Federated`.
         name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -1,14 +1,19 @@
 """The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
 
-One step is gamma rounds, in which each of the gamma estimators is used once: the j-th use of estimator g is round t =
-j gamma + g. A request raised after use j reaches the whole clique before use j + 1, after which every member sends its
-private sums; these arrive before use j + 2. In between an estimator is not used, so a step can end with all that its
-messages do. Letters: M agents, C cliques of the power graph, n_C agents in one of them.
+Letters: M agents, d features, gamma hops after which a message is dropped, C cliques of the power graph, n_C agents in
+one of them, V the matrix that a clique shares since its last synchronisation, V_i that of agent i with its own rows
+since.
 
-DEVIATION dubey2020 Alg. 3, which is not quite printed as its proof reads it: l. 1 starts S at 0 and log det S at minus
-infinity (here n_C rho_min I); l. 6 has M where a clique has n_C; l. 15 releases when a request arrives, which would
-give members different S until all have (here all release after their next use); l. 18-22, where sums arrive, stand
-inside the branch for requests. While an answer is awaited nobody of the clique asks again.
+One step is gamma rounds, in which each of the gamma estimators is used once: the j-th use of estimator g is round t = j
+gamma + g. A request raised after use j reaches the whole clique before use j + 1, after which every member sends its
+private sums, and these arrive before use j + 2. In between the estimator is not used, so the effect of all its messages
+can be computed at the end of a step.
+
+DEVIATION dubey2020 Alg. 3: as printed, the algorithm is not quite what its proof reads. Line 1 starts S at 0 and log
+det S at minus infinity; here S starts at n_C rho_min I. Line 6 has M where a clique has n_C agents. Line 15 releases
+when a request arrives, which would give members different S until all have released; here all release after their next
+use. Lines 18-22, where sums arrive, stand inside the branch for requests, in which no message is a sum; here they stand
+outside it. While an answer is awaited, nobody of the clique asks again.
 """
 
 from __future__ import annotations
@@ -36,52 +41,55 @@ class Shared(NamedTuple):
     """What the members of every clique have in common since their last synchronisation."""
 
     gram: Array  # (C, d, d) V
-    bias: Array  # (C, d)
-    log_det: Array  # (C,)
+    bias: Array  # (C, d) noisy sum of x y
+    log_det: Array  # (C,) log det V
 
 
 class Estimator(NamedTuple):
-    """One of the gamma estimators of all agents."""
+    """One of the gamma estimators, of all agents and cliques."""
 
-    mechanism: Any  # of every clique
+    mechanism: Any  # `ChannelState` of every clique, leaves (C, ...)
     shared: Shared
     pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last synchronisation
-    settled: Array  # what is no longer in `pending`: see `scheduled`
-    own: Tracked  # of V_i
-    shifted: Tracked | None  # of V_i + c I, if the schedule reads that
-    asked: Array  # (C,) did a member ask for a synchronisation after the last use?
-    synced: Array  # (C,) int32: synchronisations so far
-    uses: Array  # (C,) int32: since the last one
-    status: Array  # `Status` bits
+    settled: Array  # older rows of the same sums, kept apart for float32's sake
+    own: Tracked  # V_i
+    shifted: Tracked | None  # V_i + c I, if the schedule reads that
+    asked: Array  # (C,) bool: whether a member asked for a synchronisation after the last use
+    synced: Array  # (C,) int32: number of synchronisations so far
+    uses: Array  # (C,) int32: uses since the last one
+    status: Array  # int32 `Status` bits
 
 
 @struct.sealed
 @struct.pytree
 class BoundGossip(Algorithm):
-    """Decentralised FedUCB on a known network; private if its channel is, but for what its schedule tells."""
+    """Decentralised FedUCB on a known network: its sums have the mechanism's noise, its requests reveal raw data."""
 
-    first_regularization: Any  # (C,) before the first synchronisation
-    regularization: Any  # (C,)
+    first_regularization: Any  # (C,) n_C rho_min, the regulariser before the first synchronisation
+    regularization: Any  # (C,) n_C (rho_min + rho_max) / 2, which noisy sums are shifted by after it
     width: LogDetWidth  # leaves (M,)
     mechanism: Exact  # leaves (C, ...)
-    sizes: Any  # (C,) silos of every clique, whose noises add up
+    sizes: Any  # (C,) n_C, silos of every clique, whose noises add up
     schedule: BoundSchedule
-    shift: Any  # (C,) c
-    clique: Any  # (M,) of every agent
-    hops: Any  # (M,) transmissions of one broadcast, from edge to edge
+    shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
+    clique: Any  # (M,) int32: each agent's clique
+    hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     spec: Spec = struct.static()
     horizon: int = struct.static()
     batch: int = struct.static()  # gamma
-    n_cliques: int = struct.static()
-    shifts: bool = struct.static()
+    n_cliques: int = struct.static()  # C
+    shifts: bool = struct.static()  # whether any c > 0
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Requests depend on raw statistics, and agents learn from raw rewards."""
+        """Returns the doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
         return LEAKS, LEARNS_IN_BATCH
 
     def guarantee(self) -> Certificate:
-        """Of one silo in one clique, whose noise is its part of the clique's; through both doors."""
+        """Returns what the noise of one silo proves, weakened by both doors, so that the claim is `none`.
+
+        That noise is the silo's part of its clique's; the least over all cliques counts.
+        """
         if not struct.is_sealed(self.mechanism):
             return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
         mechanism = self._silo()
@@ -93,7 +101,7 @@ class BoundGossip(Algorithm):
         return mechanism.guarantee(timing(self.schedule), None).through(self.raw)
 
     def init(self, key: Array, spec: Spec) -> Estimator:
-        """V = n_C rho_min I; all estimators, stacked on a new leading axis."""
+        """Returns all estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
         del key
         c, d = self.n_cliques, spec.dim
         sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
@@ -116,7 +124,7 @@ class BoundGossip(Algorithm):
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
 
     def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
-        """Lines 4-5: with estimator t mod gamma."""
+        """Returns the arms (M,) that maximise the upper confidence bounds of estimator t mod gamma (lines 4-5)."""
         del key
         one = _of(local, t % self.batch)
         width = self.width._replace(log_det=one.shared.log_det[self.clique] + one.own.gained)
@@ -124,7 +132,7 @@ class BoundGossip(Algorithm):
         return best_arms(scores.mean + width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0)), offered)
 
     def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
-        """Line 5: statistics and determinants of that estimator."""
+        """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
         g = t % self.batch
         one = _of(local, g)
         x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
@@ -139,7 +147,10 @@ class BoundGossip(Algorithm):
         return jax.tree.map(lambda old, new: old.at[g].set(new), local, used), ()
 
     def sync(self, key: Array, k: Array, state: Estimator, local: Estimator, records: Any):
-        """Lines 6-22, after use k of every estimator that the horizon lets be used."""
+        """Carries out requests and synchronisations after use k of every estimator (lines 6-22).
+
+        Estimators whose use k would be past the horizon are left as they are.
+        """
         del state, records
         g = jnp.arange(self.batch)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, g)
@@ -169,11 +180,11 @@ class BoundGossip(Algorithm):
         return new, Report(rounds=due.any(1).sum(), floats=numbers, float_bits=32, status=status, counts=counts)
 
     def view(self, state: Estimator) -> Any:
-        """What every clique was sent at its last synchronisation, and how many there were, by estimator."""
+        """Returns what every clique was sent at its last synchronisation, and their number, by estimator."""
         return state.mechanism.view, state.synced
 
     def _synchronise(self, key: Array, due: Array, one: Estimator) -> Estimator:
-        """Of one estimator, in the cliques that are due."""
+        """Releases the noisy sums of one estimator in the cliques that are due, and restarts their members."""
         c, d, m = self.n_cliques, self.spec.dim, self.spec.n_agents
         member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
         totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
@@ -186,7 +197,7 @@ class BoundGossip(Algorithm):
         statistics, sent = jax.vmap(release, axis_size=c)(*states)
         gram = jnp.asarray(self.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
         _, ok = ridge.solve(gram, statistics[..., -1])
-        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # without an estimate, what was shared before
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # where V has no inverse, keep what was shared
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
         started = self._start(gram, bias)
 
@@ -215,14 +226,14 @@ class BoundGossip(Algorithm):
         )
 
     def _silo(self) -> Exact:
-        """The mechanism of any one clique: what it admits does not depend on which."""
+        """Returns the mechanism of one clique, the first; all admit the same features and rewards."""
         return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
 
     def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
-        """What an epoch of every clique's V (C, d, d) and bias (C, d) begins with."""
+        """Returns what an epoch begins with, from the V (C, d, d) and bias (C, d) of every clique."""
         m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
         grams, biases = gram, bias
-        if self.shifts:  # one solve for both: see `_estimate`
+        if self.shifts:  # one solve for both, see `again`
             grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
             biases = jnp.concatenate([bias, bias])
         solved, log_dets, _ = ridge.solve_det(grams, biases)
@@ -234,7 +245,7 @@ class BoundGossip(Algorithm):
         return Shared(gram, bias, log_dets[:c]), own, shifted
 
     def _refresh(self, one: Estimator) -> Estimator:
-        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        """Settles pending rows and computes inverses anew every `REFRESH` uses, to keep float32 errors small."""
         settled, shared = one.settled + one.pending, one.shared
         rows = jnp.moveaxis(settled, 2, 0)
         own, shifted = again(
@@ -248,5 +259,5 @@ class BoundGossip(Algorithm):
 
 
 def _of(state: Estimator, g: Array) -> Estimator:
-    """Estimator g of all."""
+    """Returns estimator g of all agents."""
     return jax.tree.map(lambda leaf: leaf[g], state)

@@ -1,4 +1,4 @@
-"""FedUCB without a controller: agents on a network pass messages on. Algorithm 3 of Dubey & Pentland (2020)."""
+"""FedUCB without a controller, where agents on a network pass messages on: Algorithm 3 of Dubey & Pentland (2020)."""
 
 from __future__ import annotations
 
@@ -25,26 +25,30 @@ class GossipFedUCB(Recipe):
     """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
 
     A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
-    in turn, so that a request raised at one use has reached everybody at a distance of at most gamma before the next,
-    and the private sums that they answer with before the one after that. A clique cover of the power graph (edges
-    between agents at most gamma apart) says who answers whom; requests and sums of others are passed on and ignored.
+    in turn, so that a request raised at one use has reached everybody within gamma hops before the next use, and the
+    private sums sent in answer have arrived before the one after that. A clique cover of the power graph (edges between
+    agents at most gamma hops apart) says who answers whom; requests and sums of other cliques are passed on and
+    ignored.
 
-    `Result.counts` has the messages (broadcasts: requests and sums) and the hops (transmissions from neighbour to
-    neighbour). Trust: silo-local. Not private, whatever its noise: when it synchronises depends on raw statistics.
+    `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions from neighbour to
+    neighbour). Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one
+    tree per estimator, and one user enters one estimator. Not private, whatever its noise: raw statistics decide when
+    it synchronises.
 
     Args:
         graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
             any edge.
-        gamma: time to live of a message in hops, 1 to the diameter; also the number of estimators.
-        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix"; None: no noise.
+        gamma: hops after which a message is dropped, 1 to the graph's diameter; also the number of estimators.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
+            None: no noise.
         exploration: width and spectral bounds, as in `fed_ucb`.
-        schedule: `fb.schedules.LogDet(threshold, trigger)`, whose D is divided by 1 + L^2 = 2 (line 6); T is the number
-            of uses of an estimator, ceil(T / gamma).
-        name: label; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
+        schedule: `fb.schedules.LogDet(threshold, trigger)`, whose D is divided by 1 + L^2 = 2 (line 6), where L = 1
+            bounds the norm of x; T is the number of uses of an estimator, ceil(T / gamma).
+        name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value; when bound to an environment, also if the graph has
-            another number of nodes than there are agents.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if the graph has another number of nodes than there are agents.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -69,12 +73,12 @@ class GossipFedUCB(Recipe):
     def __post_init__(self):
         if not isinstance(self.schedule, LogDet):
             raise TypeError(
-                f"schedule must be fb.schedules.LogDet(...), agents without a controller have no other, got "
+                f"schedule must be fb.schedules.LogDet(...), as agents without a controller know no other, got "
                 f"{self.schedule!r}"
             )
         if self.schedule.max_syncs is not None:
             raise ValueError(
-                f"schedule must have max_syncs=None, nobody counts all synchronisations, got {self.schedule!r}"
+                f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
             )
         if not isinstance(self.exploration, LogDetUCB):
             raise TypeError(f"exploration must be an fb.algos.LogDetUCB, got {self.exploration!r}")
@@ -87,7 +91,7 @@ class GossipFedUCB(Recipe):
             object.__setattr__(self, "name", "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB")
 
     def bind(self, spec: Spec, horizon: int) -> BoundGossip:
-        """Calibrate the noise, cover the graph with cliques, then rho_min, rho_max, kappa and D.
+        """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
 
         A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
         """
@@ -119,7 +123,7 @@ class GossipFedUCB(Recipe):
             width=self.exploration.width(of_silo, sizes[network.clique], d),
             mechanism=mechanism,
             sizes=sizes,
-            # A row more enters between request and snapshot: D / (1 + L^2), L = 1 (Algorithm 3, line 6).
+            # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).
             schedule=dataclasses.replace(schedule, threshold=schedule.threshold / np.float32(2)),
             shift=(sizes * shift).astype(np.float32),
             clique=np.asarray(network.clique, np.int32),
@@ -133,5 +137,5 @@ class GossipFedUCB(Recipe):
 
 
 def _up(std: np.ndarray) -> np.ndarray:
-    """float32, none smaller."""
+    """Returns float32 numbers, none of which is smaller than the given one."""
     return np.nextafter(std.astype(np.float32), np.float32(np.inf))

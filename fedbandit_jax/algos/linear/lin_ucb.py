@@ -1,4 +1,4 @@
-"""LinUCB (Abbasi-Yadkori, Pal & Szepesvari 2011), each agent on its own: no communication, no privacy."""
+"""LinUCB (Abbasi-Yadkori, Pal & Szepesvari 2011) for agents that neither communicate nor protect privacy."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedbandit_jax.core import ridge, struct
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, Law, Recipe, Report, Round, Spec, Status
 
-REFRESH_ALONE = 100  # rounds between Cholesky refreshes of V^-1; float32 needs one per 1,000 (125 if lambda < 0.01)
+REFRESH_ALONE = 100  # most rounds between Cholesky refreshes of V^-1; float32 bears 1,000 (125 if lambda < 0.01)
 
 
 class LinUCBState(NamedTuple):
-    """Everything the agents have seen."""
+    """Everything that the agents have seen."""
 
     sums: Array  # (M, d, d + 1) Gram matrix and bias of each agent
-    posterior: Posterior  # A = M
+    posterior: Posterior  # theta and V^-1 of each agent, A = M
 
 
 class LinUCBRecord(NamedTuple):
@@ -35,31 +35,31 @@ class LinUCBRecord(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundLinUCB(Algorithm):
-    """LinUCB for a known environment and horizon."""
+    """LinUCB for a known environment and horizon; a batch is the time between two refreshes."""
 
     policy: BoundUCB
     spec: Spec = struct.static()
-    batch: int = struct.static()
+    batch: int = struct.static()  # B, rounds between two refreshes
 
     def init(self, key: Array, spec: Spec) -> LinUCBState:
-        """V = lambda I, b = 0."""
+        """Returns V = lambda I and b = 0 for every agent."""
         del key
         zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
         return LinUCBState(zeros, self._solve(zeros))
 
     def download(self, state: LinUCBState, offered: Round) -> Prepared:
-        """Continue from the refreshed estimate."""
+        """Returns the refreshed estimates, with which every agent continues on its own."""
         belief = Estimate(state.posterior, jnp.zeros(()), jnp.zeros(()), self.policy.width)
         return self.policy.prepare(belief, offered, self.spec.fixed_contexts)
 
     def act(self, key: Array, t: Array, local: Prepared, offered: Round) -> Array:
-        """Optimism, with the width of one agent."""
+        """Returns the arms of the largest upper confidence bounds, with the width of a single agent."""
         return best_arms(self.policy.indices(key, t, local, offered), offered)
 
     def learn(
         self, t: Array, local: Prepared, offered: Round, arms: Array, rewards: Array
     ) -> tuple[Prepared, LinUCBRecord]:
-        """Rank-one update of every agent."""
+        """Updates every agent's estimate by its new row, a rank-one update."""
         del t
         record = LinUCBRecord(ridge.take(offered.contexts, arms), rewards)
         return self.policy.learn(local, offered, record.x, record.y), record
@@ -67,7 +67,7 @@ class BoundLinUCB(Algorithm):
     def sync(
         self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: LinUCBRecord
     ) -> tuple[LinUCBState, Report]:
-        """Nothing is exchanged: V^-1 is refreshed from the Gram matrix so that float32 errors do not pile up."""
+        """Refreshes V^-1 from the Gram matrix, so that float32 errors do not pile up; agents exchange nothing."""
         del key, k, local
         rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
         sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
@@ -81,13 +81,18 @@ class BoundLinUCB(Algorithm):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinUCB(Recipe):
-    """M independent LinUCB agents: the limit of no cooperation. Not private. Users who come again are an agent each.
+    """M independent LinUCB agents, or one per user if users return: the limit of no cooperation. Not private.
 
-    Plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y.
+    Plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from the raw
+    x and y of one agent.
 
     Args:
         exploration: regulariser and confidence width.
         name: label in results.
+
+    Raises:
+        TypeError: if `exploration` is not a `UCB`.
+        ValueError: when bound to an environment whose users return, if its `confidence` is not "theory".
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -106,15 +111,15 @@ class LinUCB(Recipe):
             raise TypeError(f"exploration must be an fb.algos.UCB, got {self.exploration!r}")
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        """Regulariser and width for one agent, or for one user."""
+        """Returns M agents with the regulariser and width of one, or one agent per user if users return."""
         if spec.n_users:
             return self._of_users(spec)
-        batch = -(-horizon // -(-horizon // REFRESH_ALONE))  # at most so many, and as few past the horizon as can be
+        batch = -(-horizon // -(-horizon // REFRESH_ALONE))  # B <= 100, as few rounds past T as possible
         policy = self.exploration.bind(Law(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=batch)
 
     def _of_users(self, spec: Spec) -> Algorithm:
-        from fedbandit_jax.algos.clusters import user_lin_ucb, users  # the one box of two families
+        from fedbandit_jax.algos.clusters import user_lin_ucb, users  # LinUCB alone belongs to both families
 
         ucb = self.exploration
         if ucb.confidence != "theory":

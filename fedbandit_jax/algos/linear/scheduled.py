@@ -1,8 +1,9 @@
 """The loop of federated LinUCB that synchronises when a schedule says so: Algorithm 1 of Dubey & Pentland (2020).
 
 One step is one round. In a round in which no seed synchronises nothing is solved: where agents follow their own V_i,
-inverses and log-determinants move by rank-one updates. Letters: M agents, V the matrix that all share since the last
-synchronisation, V_i = V + sum x x' over what agent i has seen since.
+inverses and log-determinants move by rank-one updates. Letters: M agents, d features, S synchronisations; V is the
+matrix that all share since the last synchronisation, V_i = V + sum x x' over what agent i has seen since, and c >= 0
+the shift by which some schedules read log det (V_i + c I). An epoch is the time between two synchronisations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact, T
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
-REFRESH = 1000  # rank-one updates that float32 bears between two Cholesky solves
+REFRESH = 1000  # most rank-one updates between two Cholesky solves that float32 bears
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
     why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
@@ -41,7 +42,10 @@ SCORES_TOGETHER = Raw(
 
 
 def policy_doors(policy: Policy, spec: Spec) -> tuple[Raw, ...]:
-    """A policy of one's own that defines `update` and `index` alone, as pure functions, has no door."""
+    """Returns the doors to raw data that a policy goes through.
+
+    There is none for a sealed policy, nor for one's own that defines `update` and `index` alone, as pure functions.
+    """
     own = type(policy)
     if struct.is_sealed(policy):
         return ()
@@ -53,11 +57,11 @@ def policy_doors(policy: Policy, spec: Spec) -> tuple[Raw, ...]:
     return (SCORES_TOGETHER,) if MIXES & set(_primitives(program.jaxpr)) else ()
 
 
-MIXES = {"pure_callback", "io_callback", "custom_vmap_call"}  # by which a function sees more than its arguments
+MIXES = {"pure_callback", "io_callback", "custom_vmap_call"}  # by which a function can see more than its arguments
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Names of what a program does, inner programs included."""
+    """Yields the names of the operations in a program, those of inner programs included."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
@@ -67,7 +71,14 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 
 
 def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
-    """What a mechanism proves where users are those of `spec`; nothing if it is not one of the package's own."""
+    """Returns what a mechanism proves for the users of `spec`; one that is not the package's own proves nothing.
+
+    Args:
+        mechanism: the bound mechanism that runs.
+        timing: what decides when silos synchronise, and the epsilon that it spends.
+        batch: B, if every batch has the same number of rounds; None otherwise.
+        spec: the environment that runs, which the mechanism must be bound to.
+    """
     if not struct.is_sealed(mechanism):
         return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
     if mechanism.n_agents != spec.n_agents:
@@ -81,32 +92,36 @@ def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> C
 
 
 def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
-    """A fresh belief where all its numbers are finite, the old one otherwise; and whether they are."""
+    """Returns a fresh belief if all its numbers are finite and the old one otherwise, and whether they are, () bool.
+
+    Raises:
+        TypeError: if the two beliefs have different structures or shapes.
+    """
     fresh = jax.tree.map(jnp.asarray, fresh)
     (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
     if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
-        raise TypeError(f"a policy's update must return a belief of the shapes of its start, {old}, got {fresh}")
+        raise TypeError(f"a policy's update must return a belief shaped like that of its start, {old}, got {fresh}")
     finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
     return jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old), ok
 
 
 def first(policy: Policy, dim: int) -> tuple[Any, Array]:
-    """What a policy believes before the first release, zeros where that is not finite; and status bits."""
+    """Returns what a policy believes before the first release, zeros if that is not finite, and status bits."""
     belief = jax.tree.map(jnp.asarray, policy.start(dim))
     belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
     return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
 
 
 class Tracked(NamedTuple):
-    """A regularised Gram matrix of every agent since the last synchronisation."""
+    """A regularised Gram matrix of every agent, followed since the last synchronisation."""
 
-    posterior: Posterior  # A = M
-    gained: Array  # (M,) its log det, less that of the V all started from
+    posterior: Posterior  # theta_i and the inverse, A = M
+    gained: Array  # (M,) its log det, less log det V
 
 
 def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
-    """One more row of every agent."""
+    """Adds one row per agent, features x (d, M) and rewards y (M,); None stays None."""
     if tracked is None:
         return None
     gain = ridge.gain(tracked.posterior, x, y)
@@ -114,9 +129,10 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
 
 
 def again(v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None) -> tuple[Tracked, Tracked | None]:
-    """Inverses of V_i (M, d, d) and V_i + c_i I by Cholesky, with biases (M, d), in one solve, as LAPACK calls must.
+    """Computes the posteriors of V_i (M, d, d) and V_i + c_i I anew by Cholesky, with biases (M, d) and shifts c (M,).
 
-    Their log-determinants stay as they were tracked: their errors are smaller than those of a difference of two.
+    Both are found in one solve, because two independent LAPACK calls may deadlock. Log-determinants stay as they were
+    tracked: their errors are smaller than those of a difference of two.
     """
     m, d = bias.shape
     if shifted is not None:
@@ -132,20 +148,20 @@ def again(v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | 
 
 
 class RoundState(NamedTuple):
-    """Everything between two rounds."""
+    """Everything that the server and the agents hold between two rounds."""
 
-    mechanism: ChannelState
-    belief: Any  # the policy's, shared since the last synchronisation
-    pending: Array  # (d, d + 1, A) sums of [x x' | x y] since then: of every agent if tracked, of all together if not
-    settled: Array  # what is no longer in `pending`, for float32 cannot add small numbers to large ones for long
-    own: Tracked | None  # of V_i
-    shifted: Tracked | None  # of V_i + c I, if the schedule reads that
-    counted: Array  # (M,) int32 sums of what users add, if the schedule reads that
-    memory: Any  # the schedule's
-    asked: Array  # (M,) who asked after the last round
-    synced: Array  # int32: synchronisations so far
+    mechanism: ChannelState  # exact sums and the noise that was drawn
+    belief: Any  # the policy's belief, shared since the last synchronisation
+    pending: Array  # (d, d + 1, A) sums of [x x' | x y] since then; A = M if `tracks`, else 1: all together
+    settled: Array  # older rows of the same sums, kept apart because float32 loses small numbers added to large ones
+    own: Tracked | None  # V_i, if tracked
+    shifted: Tracked | None  # V_i + c I, if the schedule reads that
+    counted: Array  # (M,) int32: sums of what users add, if the schedule reads that
+    memory: Any  # what the schedule remembers of this epoch
+    asked: Array  # (M,) bool: who asked after the last round
+    synced: Array  # int32: number of synchronisations so far
     since: Array  # int32: rounds since the last one
-    status: Array  # `Status` bits
+    status: Array  # int32 `Status` bits
 
 
 @struct.sealed
@@ -153,42 +169,42 @@ class RoundState(NamedTuple):
 class ScheduledLoop(Algorithm):
     """Federated learning under a schedule, for a known environment and horizon; private if mechanism and schedule are.
 
-    What is raw stays behind two doors: `own` is kept where agents learn in their epoch, or where the schedule reads log
-    det V_i; a schedule is handed no more than it says it reads.
+    What is raw stays behind two doors: `own` is kept only if agents learn within their epoch or the schedule reads log
+    det V_i, and a schedule is handed no more than it says it reads.
     """
 
     policy: Policy
     mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`
     schedule: BoundSchedule
     shift: struct.Number  # c
     spec: Spec = struct.static()
-    n_syncs: int = struct.static()
+    n_syncs: int = struct.static()  # S
     learns_in_batch: bool = struct.static()
-    shifts: bool = struct.static()  # is c > 0?
+    shifts: bool = struct.static()  # whether c > 0
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Of the schedule, and of agents that learn from raw rewards."""
+        """Returns the doors to raw data: those of the schedule and the policy, and learning within an epoch."""
         learns = (LEARNS_IN_BATCH,) if self.learns_in_batch else ()
         return (*doors(self.schedule), *learns, *policy_doors(self.policy, self.spec))
 
     def guarantee(self) -> Certificate:
-        """That of the mechanism, composed with what the schedule spends."""
+        """Returns what the mechanism proves, composed with the epsilon of the schedule and weakened by the doors."""
         return proven(self.mechanism, timing(self.schedule), None, self.spec).through(self.raw)
 
     @property
     def reads(self) -> str:
-        """What the schedule is handed: see `BoundSchedule.reads`."""
+        """Returns which statistic the schedule is handed, see `BoundSchedule.reads`."""
         return type(self.schedule).reads
 
     @property
     def tracks(self) -> bool:
-        """Is every agent's own matrix needed?"""
+        """Returns whether every agent's own matrix V_i is needed."""
         return self.reads == "log_det" or self.learns_in_batch
 
     def init(self, key: Array, spec: Spec) -> RoundState:
-        """Nothing seen."""
+        """Returns the state before the first round, in which nothing has been seen."""
         belief, status = first(self.policy, spec.dim)
         nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
         return self._epoch(
@@ -210,7 +226,7 @@ class ScheduledLoop(Algorithm):
         )
 
     def act(self, key: Array, t: Array, local: RoundState, offered: Round) -> Array:
-        """Algorithm 1, lines 4-8."""
+        """Returns the arms of the largest indices, (M,), as in Algorithm 1, lines 4-8."""
         belief = local.belief
         if self.learns_in_batch and local.own is not None:
             own = local.own
@@ -221,7 +237,7 @@ class ScheduledLoop(Algorithm):
     def learn(
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[RoundState, tuple[()]]:
-        """Lines 10-11: statistics, and determinants of every agent where they are read."""
+        """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
         del t
         x, y, outside = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards)
         rows = jnp.concatenate([x, y[None]])  # (d + 1, M)
@@ -245,7 +261,7 @@ class ScheduledLoop(Algorithm):
     def sync(
         self, key: Array, k: Array, state: RoundState, local: RoundState, records: Any
     ) -> tuple[RoundState, Report]:
-        """Lines 12-24, after round k = 0, 1, ...: does anyone ask, and what then."""
+        """Asks the schedule after round k = 0, 1, ..., and synchronises if any agent asks (lines 12-24)."""
         del state, records
         d, m = self.spec.dim, self.spec.n_agents
         gained = local.counted
@@ -268,11 +284,11 @@ class ScheduledLoop(Algorithm):
         )
 
     def view(self, state: RoundState) -> Any:
-        """What the server was shown, or shows, at the last synchronisation, how many there were, and who asked now."""
+        """Returns what the server saw or showed at the last synchronisation, their number, and who asked now."""
         return state.mechanism.view, state.synced, state.asked
 
     def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
-        """Lines 16-21, after round t."""
+        """Releases the sums with the mechanism's noise after round t, and begins an epoch (lines 16-21)."""
         d, m = self.spec.dim, self.spec.n_agents
         statistics, sent = self.mechanism.release_sum(
             random.stream(key, "release"),
@@ -296,7 +312,7 @@ class ScheduledLoop(Algorithm):
         )
 
     def _epoch(self, key: Array, state: RoundState) -> RoundState:
-        """Begin an epoch: nothing pending, every agent starts from what all share."""
+        """Begins an epoch: nothing is pending, and every agent starts from what all share."""
         m, shared = self.spec.n_agents, state.belief
         own = Tracked(ridge.tile(shared.posterior, m), jnp.zeros(m)) if self.tracks else None
         shifted = None
@@ -307,7 +323,7 @@ class ScheduledLoop(Algorithm):
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
         floor = jnp.float32(0)
         if self.reads != "nothing":
-            inverse = shared.posterior.inverse  # neither norm is smaller than its largest eigenvalue
+            inverse = shared.posterior.inverse  # either norm bounds its largest eigenvalue
             norm = jnp.minimum(jnp.abs(inverse).sum(1).max(), jnp.sqrt((inverse * inverse).sum()))
             floor = 1 / (1.001 * norm)
         return state._replace(
@@ -321,7 +337,7 @@ class ScheduledLoop(Algorithm):
         )
 
     def _refresh(self, state: RoundState) -> RoundState:
-        """Settle a thousand rows; Cholesky instead of a thousand rank-one updates."""
+        """Settles pending rows and computes inverses anew every `REFRESH` rounds, to keep float32 errors small."""
         settled = state.settled + state.pending
         state = state._replace(settled=settled, pending=jnp.zeros_like(settled))
         if state.own is None:
@@ -340,7 +356,7 @@ class ScheduledLoop(Algorithm):
 
 
 def best_arms(indices: Array, offered: Round) -> Array:
-    """The first largest of (K, M) among the arms that exist, (M,)."""
+    """Returns the first largest of the indices (K, M) among the arms that exist, (M,) int32."""
     if offered.mask is not None:
         indices = jnp.where(offered.mask.T, indices, -jnp.inf)
     return ridge.first_argmax(indices)

@@ -1,4 +1,4 @@
-"""Linear Thompson sampling on released statistics: the example of a policy that anybody can write."""
+"""Linear Thompson sampling on released statistics, as an example of a policy of one's own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fedbandit_jax.interfaces import Policy, Released
 class Thompson(Policy):
     """Linear Thompson sampling: plays the best arm for a parameter drawn from the posterior of what was released.
 
-    The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. The posterior is
-    N(theta, scale^2 V^-1) with V = lambda I + W and theta = V^-1 U; it knows nothing of the privacy noise, whose part
-    in the error of theta a larger `regularization` shrinks.
+    The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. With the released
+    sums W = sum x x' and U = sum x y, the posterior is N(theta, scale^2 V^-1), V = lambda I + W and theta = V^-1 U. It
+    ignores the privacy noise, whose part in the error of theta a larger `regularization` shrinks.
 
     Args:
-        regularization: lambda > 0. Noise of standard deviation s on the released sums wants about s sqrt(d) or more.
-        scale: of the posterior's standard deviation, > 0.
+        regularization: lambda > 0. Noise of standard deviation s on the released sums calls for about s sqrt(d) or
+            more.
+        scale: factor on the posterior's standard deviation, > 0.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -36,12 +37,12 @@ class Thompson(Policy):
     scale: float = 0.5
 
     def update(self, k: Array, released: Released) -> linalg.GaussianBelief:
-        """The posterior, from noisy sums."""
+        """Returns the posterior, computed from noisy sums."""
         del k
         precision = linalg.project(released.gram) + self.regularization * jnp.eye(released.dim)
         return linalg.GaussianBelief.solve(precision, released.bias)
 
     def index(self, key: Array, t: Array, belief: linalg.GaussianBelief, contexts: Array) -> Array:
-        """Mean rewards (K,) under one draw."""
+        """Returns the mean reward of every arm (K,) under one parameter drawn from the posterior."""
         del t
         return jnp.matmul(contexts, belief.sample(key, self.scale), precision="highest")

@@ -1,4 +1,4 @@
-"""Upper confidence bounds on released statistics: the LinUCB policy, under every release and trust model."""
+"""The LinUCB policy: upper confidence bounds on released statistics, under every release and trust model."""
 
 from __future__ import annotations
 
@@ -17,81 +17,81 @@ from fedbandit_jax.interfaces import Law, Policy, Released, Round
 
 
 class Scores(NamedTuple):
-    """Estimates of every arm, kept up to date from round to round when the contexts are fixed."""
+    """Estimates for every arm, which are kept up to date from round to round if the contexts are fixed."""
 
     mean: Array  # (K, M) <x, theta>
     width_sq: Array  # (K, M) x' V^-1 x
 
 
 class Estimate(NamedTuple):
-    """The belief: a ridge estimate from released statistics, and its confidence width."""
+    """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
 
-    posterior: Posterior  # A = 1
+    posterior: Posterior  # theta and V^-1, with A = 1: shared by all agents
     gram: Array  # (d, d) V
     log_det: Array  # (1,) log det V
-    width: Width | LogDetWidth
+    width: Width | LogDetWidth  # beta
 
 
 class Prepared(NamedTuple):
-    """What agents score with in a batch."""
+    """What the agents score arms with in a batch."""
 
     posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
-    table: Scores | None  # when contexts are fixed
-    width: Width | LogDetWidth
+    table: Scores | None  # scores of fixed contexts; None if contexts change
+    width: Width | LogDetWidth  # beta
 
 
 def score(posterior: Posterior, contexts: Array) -> Scores:
-    """Estimates of contexts (M, K, d)."""
+    """Returns the estimates for contexts (M, K, d) under a posterior of A = 1 or A = M models."""
     return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
 
 
 @struct.sealed
 @struct.pytree
 class BoundUCB(Policy):
-    """Optimism on released statistics: argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first one on ties."""
+    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first such arm on ties."""
 
     keeps_matrix = True
 
     first_regularization: struct.Number  # lambda before the first release
-    regularization: struct.Number
-    width: Width | LogDetWidth
-    known_noise: KnownNoise | None  # sets regularization and width anew at every synchronisation
-    project: bool = struct.static()
-    rho: tuple[float, float]  # bounds of the spectrum of one agent's regulariser
+    regularization: struct.Number  # lambda after it
+    width: Width | LogDetWidth  # beta
+    known_noise: KnownNoise | None  # if given, sets lambda and width anew at every synchronisation
+    project: bool = struct.static()  # whether the released Gram matrix is projected
+    rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
 
     def start(self, dim: int) -> Estimate:
-        """V = lambda I, theta = 0."""
+        """Returns the belief V = lambda I, theta = 0."""
         return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
 
     def update(self, k: Array, released: Released) -> Estimate:
-        """One Cholesky solve for all agents."""
+        """Returns the ridge estimate from released sums and its width, by one Cholesky solve for all agents."""
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
             values, vectors = jnp.linalg.eigh(gram)
-            # Also when nothing is projected: of two LAPACK calls that do not wait for each other, jaxlib 0.10.2 may let
-            # both wait for ever on two cores.
+            # The matrix is rebuilt even if nothing is projected, so that the Cholesky solve depends on `eigh`: with two
+            # independent LAPACK calls on two cores jaxlib 0.10.2 may deadlock.
             gram = ridge.with_spectrum(jnp.maximum(values, 0) if self.project else values, vectors)
             if self.known_noise is not None:
                 regularization, width = self.known_noise(k, values)
         return self._solved(gram, released.bias, regularization, width)
 
     def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        """The shared estimate; contexts that are fixed are scored once."""
+        """Returns the shared estimate, and scores fixed contexts once."""
         return _prepared(belief.posterior, belief.log_det, belief.width, offered, fixed_contexts)
 
     def prepare_raw(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        """A copy of the estimate for every agent, to learn by inside the batch."""
+        """Returns a copy of the estimate for every agent, from which it learns inside the batch."""
         posterior = ridge.tile(belief.posterior, len(offered.contexts))
         return _prepared(posterior, belief.log_det, belief.width, offered, fixed_contexts)
 
     def indices(self, key: Array, t: Array, prepared: Prepared, offered: Round) -> Array:
-        """Upper confidence bounds of all arms, (K, M)."""
+        """Returns the upper confidence bounds of all arms, (K, M)."""
         del key
         scores = prepared.table or score(prepared.posterior, offered.contexts)
         return scores.mean + prepared.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
 
     def learn(self, prepared: Prepared, offered: Round, x: Array, y: Array) -> Prepared:
-        """One Sherman-Morrison step per agent; a table of K arms follows in O(K d)."""
+        """Updates every agent by one Sherman-Morrison step; a table of scores follows in O(K d) per agent."""
         gain = ridge.gain(prepared.posterior, x, y)
         table = prepared.table
         if table is not None:
@@ -118,14 +118,17 @@ def _prepared(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exploration(Policy):
-    """What every optimistic policy can be told.
+    """The parameters that every optimistic policy has.
 
     Args:
-        regularization: lambda of the ridge estimate before noise asks for more; None: what the confidence width wants.
+        regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
         alpha: probability that the confidence set fails, in (0, 1).
         subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
         theta_norm: S, bound on ||theta*||.
         exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
+
+    Raises:
+        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
     """
 
     regularization: float | None = None
@@ -144,18 +147,22 @@ class Exploration(Policy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UCB(Exploration):
-    """Linear upper confidence bounds: argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
+    """Linear upper confidence bounds: plays argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
+
+    W = sum x x' and U = sum x y are the released sums; beta_t is the width of the module `confidence`.
 
     Args:
-        confidence: "theory" (the paper's, from bounds that hold before the first round), "known_noise" (from the law of
-            the noise and the spectrum of what was released: valid as often and many times narrower) or "released" (the
-            authors' constants, with theta_norm = sqrt d; lambda = sqrt M without noise).
-        regularizer: "shift", lambda large enough to keep V positive definite (the paper); "project", the noisy Gram
-            matrix is projected on the positive semidefinite cone, free in privacy, and a smaller lambda is enough.
-        regularization: lambda where no noise asks for more, >= 0; default 1. Not with confidence="released".
+        confidence: "theory" (the paper's width, from bounds that hold before the first round), "known_noise" (from the
+            law of the noise and the spectrum of what was released: valid with the same probability, and many times
+            narrower) or "released" (the constants of the authors' code, with theta_norm = sqrt d; lambda = sqrt M
+            without noise).
+        regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
+            the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
+            lambda is enough.
+        regularization: lambda where no noise asks for more, > 0; None: 1. Must be None with confidence="released".
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
@@ -173,7 +180,7 @@ class UCB(Exploration):
             raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
 
     def bind(self, law: Law) -> BoundUCB:
-        """Regulariser and width that the noise calls for."""
+        """Returns the policy with the regulariser and the width that the law of the noise calls for."""
         common: dict[str, Any] = dict(
             n_agents=law.n_agents,
             dim=law.dim,
@@ -206,7 +213,7 @@ class UCB(Exploration):
 
 
 def _message(law: Law) -> dict[str, Any]:
-    """Levels of the tree, and the standard deviation of the noise of a release over all silos."""
+    """Returns the squared sensitivity of the release (of a tree L) and the std of a message's noise over all silos."""
     bound = law.mechanism
     if not law.stds.any():
         return dict(levels=0.0, message_std=0.0)
