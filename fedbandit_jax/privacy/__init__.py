@@ -1,4 +1,9 @@
-"""Privacy: budgets, exact accounting, continual-release mechanisms, trust models, integer sums, certificates."""
+"""The privacy side of a run: budgets, mechanisms (a release through a trust model), accounting and certificates.
+
+A `Budget` states the privacy asked for, a `Mechanism` how it is provided, and a `Certificate` what a run proves.
+`calibrate` and `epsilon_of` translate between noise and epsilon, and `compose` accounts for several mechanisms that see
+the same user.
+"""
 
 from fedbandit_jax.certificate import Certificate as Certificate
 from fedbandit_jax.privacy.accounting import events as events

@@ -1,4 +1,7 @@
-"""The privacy asked for, and how far one user can move the released statistics."""
+"""The privacy that is asked for, and how far one user can move the released statistics.
+
+One user with features x, ||x|| <= 1, and reward y in [0, 1] contributes x y to the bias and x x' to the covariance.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from types import MappingProxyType
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 
-# sup ||d bias||_2^2 + ||d covariance||_F^2 over one user's change, with ||x|| <= 1, y in [0, 1] and the same noise
-# std on every entry of bias and covariance (spec: joint sensitivity; attained at <x, x'> = -1/2, y = y' = 1).
+# Squared joint sensitivity: the supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 when one user (x, y)
+# becomes (x', y') or contributes zero (replacement attains it at <x, x'> = -1/2, y = y' = 1). It is for equal noise on
+# every entry of the packed statistic (see `fedbandit_jax.privacy.statistic`), whose Euclidean norm is this one.
 JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "add_remove": 2.0})
-# The same for the joint matrix [x y]'[x y] without its last entry y^2, in units of the noise on (N + N') / sqrt 2, N
-# iid: ||d bias||^2 + ||d covariance||_F^2 / 2 (attained at x' = -x, y = y' = 1).
+# The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry y^2: the
+# supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 / 2 (replacement: at x' = -x, y = y' = 1).
 MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "add_remove": 1.5})
-MAX_NORM = 1 + 1e-6  # what float32 makes of unit vectors; the noise that runs is inflated to match
+MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32; the noise that is drawn is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
     "add_remove": "one user's contribution replaced by zero",
@@ -25,14 +29,18 @@ ADJACENCY = {
 class Budget:
     """An (epsilon, delta) differential privacy budget under a named adjacency.
 
+    It asks that P(A) <= e^epsilon P'(A) + delta for every event A that an adversary may see, where P and P' are the
+    laws of what is released from two neighbouring data sets.
+
     Args:
-        epsilon: in [1e-9, 1e6].
-        delta: in (0, 1).
-        adjacency: "replace" (default) changes one user's context and rewards arbitrarily; "add_remove" replaces the
-            user's contribution by zero: two thirds of the distance, so two thirds of the noise for the same epsilon.
+        epsilon: a number in [1e-9, 1e6].
+        delta: a number in (0, 1).
+        adjacency: what neighbouring data sets differ in. "replace" changes one user's context and rewards arbitrarily;
+            "add_remove" replaces the user's contribution by zero, which moves the statistics two thirds as far and so
+            needs two thirds of the noise for the same epsilon.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is out of range or of the wrong type.
 
     Example:
         >>> Budget(epsilon=1.0, delta=0.1)
@@ -53,10 +61,13 @@ class Budget:
 
     @property
     def joint_sensitivity_sq(self) -> float:
-        """Squared joint l2 sensitivity of one user's (x y, x x'), equal noise on both."""
+        """Squared joint l2 sensitivity of (sum x y, sum x x') to one user, for equal noise on both (in packed form)."""
         return JOINT_SENSITIVITY_SQ[self.adjacency]
 
     @property
     def matrix_sensitivity_sq(self) -> float:
-        """The same for symmetric noise on the joint matrix: sigma on bias and off the diagonal, sqrt 2 sigma on it."""
+        """Squared sensitivity to one user in units of the variance of symmetric noise on the joint matrix of (x, y).
+
+        Such noise has standard deviation sigma on the bias and off the diagonal, and sqrt 2 sigma on the diagonal.
+        """
         return MATRIX_SENSITIVITY_SQ[self.adjacency]

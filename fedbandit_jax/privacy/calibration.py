@@ -1,4 +1,10 @@
-"""How much noise a budget needs, and what a given noise really proves. Host-side, never optimistic."""
+"""How much noise a budget needs, and what a given noise really proves.
+
+All of this is computed on the host in double precision. What is said to be proved is never optimistic.
+
+Letters: kappa is the squared sensitivity of a release, Delta_J the joint l2 sensitivity of one batch sum, r the number
+of visits of one user, and mu the parameter of Gaussian differential privacy, sensitivity over standard deviation.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +24,12 @@ from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The noise of one continual release, and what it proves: everything is read from the bound model that draws it.
+    """The noise of one continual release, and what it proves, read from the bound trust model that draws it.
 
     Attributes:
         ask: the budget, and everything that decides how far one user moves the messages.
-        model: the bound trust model.
-        method: by which calibration its noise was found.
+        model: the bound trust model, which holds the noise.
+        method: the calibration by which its noise was found: "tight", "theorem" or "released".
     """
 
     ask: Ask
@@ -32,51 +38,52 @@ class Calibration:
 
     @property
     def proof(self) -> Proof:
-        """What the noise proves."""
+        """What this noise is proved to give under the budget's delta and adjacency."""
         return self.model.proof(self.ask)
 
     @property
     def budget(self) -> Budget:
-        """The privacy asked for."""
+        """The budget that was asked for."""
         return self.ask.budget
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of every entry of the noise on one message, of whom `model.whose` says.
+        """Standard deviation of the noise on one entry of a message; `model.whose` says whose message that is.
 
-        That is of bias and diagonal of the covariance, off the diagonal 1/sqrt 2 of it; where the noise is on the joint
-        matrix it is of bias and off the diagonal, and sqrt 2 of it on the diagonal.
+        It is that of the bias and of the diagonal of the covariance, and 1 / sqrt 2 of it is that off the diagonal.
+        With noise on the joint matrix it is that of the bias and off the diagonal, and sqrt 2 of it is that on the
+        diagonal.
         """
         return self.proof.sigma
 
     @property
     def epsilon_exact(self) -> float:
-        """The smallest epsilon that this noise is proved to give at budget.delta."""
+        """The smallest epsilon that this noise is proved to give at `budget.delta`."""
         return self.proof.epsilon
 
     @property
     def accountant(self) -> str:
-        """By what proof."""
+        """The proof by which `epsilon_exact` holds, in words."""
         return self.proof.accountant
 
     @property
     def releases_per_user(self) -> float:
-        """Squared sensitivity of the release, kappa for trees."""
+        """kappa, the squared sensitivity of the release; for trees the number of nodes that one user is in."""
         return self.ask.release.sensitivity_sq()
 
     @property
     def sound(self) -> bool:
-        """Does this noise really give the budget?"""
+        """Whether this noise is proved to give the budget that was asked for."""
         return self.epsilon_exact <= self.budget.epsilon
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves all messages together, in joint l2 norm where every entry's noise is sigma."""
+        """How far one user moves all messages together, in the joint l2 norm whose entries all have noise `sigma`."""
         return self.ask.matrix_sensitivity if self.model.joint_matrix else self.ask.sensitivity
 
     @property
     def event(self) -> events.Event:
-        """What one user's silo releases, for `fb.privacy.compose` with other mechanisms that see the same user."""
+        """The privacy event of this release, for `fb.privacy.compose` with other mechanisms that see the same user."""
         if self.proof.mu is not None:
             return events.Gaussian(self.proof.mu)
         return events.ApproximateDP(self.epsilon_exact, self.budget.delta)
@@ -95,32 +102,37 @@ def calibrate(
     dim: int | None = None,
     pure: float = 0.0,
 ) -> Calibration:
-    """Noise for a continual release of (bias, covariance) sums.
+    """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
-    A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by Delta_J in joint l2 norm,
-    Delta_J^2 = 4.5 under "replace" and 2 under "add_remove", and all messages together by sqrt(kappa) times that, where
-    kappa is the squared sensitivity of the release (for trees the number of nodes a user is in).
+    A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by at most Delta_J in joint l2 norm,
+    Delta_J^2 = 4.5 under "replace" and 2 under "add_remove", and all messages together by at most sqrt(kappa) times
+    that, where kappa is the squared sensitivity of the release (for trees the number of nodes a user is in).
 
     Args:
-        budget: epsilon, delta and adjacency.
+        budget: the epsilon, delta and adjacency asked for.
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
             memory.
-        method: "tight" (default): exact, for Gaussian noise sigma^2 = kappa Delta_J^2 / mu*^2 with delta(epsilon; mu*)
-            = delta; "theorem": as printed, for silo_local sigma^2 = 8 kappa (ln(2/delta) + epsilon) / epsilon^2 on each
-            of the two streams (Theorem 5.1), for shuffle_amplified Lemma F.2 or an error that names the condition it
-            misses, for shuffle_vector_sum Theorem 5.5; "released": what the authors' code does, which is unsound.
-        trust: a key of `fb.privacy.TRUST`, or a `Trust` class of your own: who adds the noise and who is trusted.
-        visits: r, how often one user may come to her silo: group privacy, r times the sensitivity.
-        n_agents, batch, dim: M, B and d, where the trust model depends on them.
-        pure: epsilon that a private schedule spends of the budget, in [0, epsilon) (see `fb.schedules`); a user who
-            comes r times spends it r times.
+        method: "tight" is exact: Gaussian noise has sigma^2 = r^2 kappa Delta_J^2 / mu*^2, where mu* is the largest mu
+            that the budget allows, delta(epsilon; mu*) = delta. "theorem" is as printed: sigma^2 = 8 kappa (ln(2/delta)
+            + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma F.2 for
+            "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
+            "shuffle_vector_sum". "released" is what the authors' code does, and unsound.
+        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or a `GaussianTrust` class of your
+            own.
+        visits: r, how often one user may come to their silo; the sensitivity is r times as large (group privacy).
+        n_agents: M, which only some trust models need.
+        batch: B, which only some trust models need.
+        dim: d, which only some trust models need.
+        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); visits times pure must be less
+            than the budget's epsilon.
 
     Returns:
-        A `Calibration`; its `epsilon_exact` says what the noise really gives.
+        A `Calibration`, whose `sigma` is the noise and whose `epsilon_exact` says what that noise really gives.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value, or the condition that does not hold.
+        TypeError: if an argument has the wrong type, or the trust model needs one that is None.
+        ValueError: if an argument is out of range, or the condition of the method does not hold.
 
     Example:
         >>> c = calibrate(Budget(1.0, 0.1), n_syncs=400)
@@ -165,12 +177,25 @@ def calibrate(
 def epsilon_of(
     sigma: float, *, delta: float, n_syncs: int, release: str = "tree", adjacency: str = "replace", visits: int = 1
 ) -> float:
-    """The smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives at `delta`.
+    """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
-    The inverse of `calibrate` for silo-local, central and local trust.
+    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local".
 
-    >>> round(epsilon_of(29.72 ** 0.5, delta=0.1, n_syncs=400), 2)
-    1.52
+    Args:
+        sigma: standard deviation of the noise on an entry of a message, as in `Calibration.sigma`.
+        delta: the delta at which epsilon is stated, in (0, 1).
+        n_syncs: S, the number of synchronisations.
+        release: a key of `fb.privacy.RELEASES`.
+        adjacency: "replace" or "add_remove", see `Budget`.
+        visits: how often one user may come to their silo.
+
+    Raises:
+        TypeError, ValueError: if an argument has the wrong type or is out of range, or if sigma is too small for
+            epsilon to be computed.
+
+    Example:
+        >>> round(epsilon_of(29.72 ** 0.5, delta=0.1, n_syncs=400), 2)
+        1.52
     """
     budget = Budget(1.0, delta, adjacency)
     sigma = validate.positive("sigma", sigma)

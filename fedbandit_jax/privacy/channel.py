@@ -1,18 +1,19 @@
-"""The bound mechanism: the sums of all batches through a release and a trust model, and the certificate of just that.
+"""Bound mechanisms, which release the sums of all batches with noise and issue the certificate of that same noise.
 
-One interface: `Exact` (no privacy); `Closed` (nothing is ever released); `Aggregated` (the exact sums plus the noise of
-the trust model, drawn at once); `Rounded` (the same on a grid: the sum over silos is encoded, rounded, and integer
-noise added); `Messages` (every message of every silo: randomised, sent through the third party, analysed), of the same
-law. What is released after the S synchronisations that a mechanism is bound for is not a number.
+They share one interface. `Exact` adds no noise, and `Closed` never releases anything. `Aggregated` adds to the exact
+sums the noise of all messages together, drawn at once. `Rounded` does so on a grid: it encodes and rounds the sum over
+silos and adds integer noise. (`messages.Messages` randomises every message of every silo, with the same law.) These are
+bound for S synchronisations; what they release later is NaN.
+
+Letters: x (d,) and y are one user's features and reward, W = sum x x', U = sum x y; releases are [W | U], (d, d + 1).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -21,83 +22,80 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import LinearStatistic, pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.statistic import LinearStatistic, pack, packed_size, unpack
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
-MAX_BITS = 10**9  # of message-level vector sums, one byte each
-
 
 class Sums(NamedTuple):
-    """Compensated sum of all batches."""
+    """The sum of all batches so far, with Kahan compensation."""
 
-    high: Array  # (d, d + 1) W | U
-    low: Array  # (d, d + 1) what `high` has too much (Kahan)
+    high: Array  # (d, d + 1) the float32 sum [W | U]
+    low: Array  # (d, d + 1) the rounding error by which `high` exceeds the true sum
 
     def add(self, batch: Array) -> Sums:
-        """Add one batch."""
+        """Returns the sum with one more batch sum (d, d + 1) added."""
         batch = batch - self.low
         high = self.high + batch
         return Sums(high, (high - self.high) - batch)
 
 
 class Timing(NamedTuple):
-    """What a bound schedule says of itself: who decides when silos synchronise, and what that costs."""
+    """A bound schedule's account of itself: who decides when silos synchronise, and what privacy that costs."""
 
-    sentence: str
-    pure: Any = 0.0  # epsilon that it spends on one user of every silo, () or (M,)
-    fixed: bool = True  # is every batch of the size that the mechanism is bound for?
-    n_agents: int | None = None  # M, silos that it tests, each with noise of its own
+    sentence: str  # says for the certificate who or what decides
+    pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
+    fixed: bool = True  # does every batch have the size that the mechanism is bound for?
+    n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
 
 
 class ChannelState(NamedTuple):
-    """A mechanism between two synchronisations."""
+    """The state of a mechanism between two synchronisations."""
 
-    sums: Sums | None
-    release: Any
-    trust: Any
-    view: Any  # what the last synchronisation showed to those who are not trusted
+    sums: Sums | None  # exact sums of all batches; None if the mechanism does not keep them
+    release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
+    trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
+    view: Any  # what the last synchronisation showed to the parties that are not trusted
 
 
 @struct.sealed
 @struct.pytree
 class Exact:
-    """The sums themselves."""
+    """A mechanism without privacy, which releases the exact sums; base class of all bound mechanisms."""
 
     n_agents: int = struct.static()
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Features (d, M) and rewards (M,) as they enter a statistic, and which users broke what was promised."""
+        """Returns features (d, M) and rewards (M,) as they enter sums, here unchanged, and who broke a bound, (M,)."""
         return x, y, jnp.zeros(y.shape, bool)
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """What this object proves when it is used by that schedule, in batches of that size."""
+        """Returns what this object proves if that schedule uses it in batches of `batch` rounds (None: of any size)."""
         del timing, batch
         return no_privacy("not a private algorithm: no noise is added")
 
     def init(self, dim: int) -> ChannelState:
-        """Nothing sent."""
+        """Returns the state before the first synchronisation, for d = `dim` features."""
         zeros = jnp.zeros((dim, dim + 1))
         return ChannelState(Sums(zeros, zeros), (), (), zeros)
 
     def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
-        """(W | U) of all batches (d, d + 1) after batch k = 1, 2, ... of users x (B, d, M), y (B, M)."""
-        return self.release_sum(key, k, state, jnp.einsum("bim,bjm->ij", x, _rows(x, y), precision="highest"), x, y)
+        """Releases [W | U] after batch k = 1, 2, ... of users x (B, d, M), y (B, M), and returns the next state."""
+        return self.release_sum(key, k, state, jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest"), x, y)
 
     def release_sum(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
-        """As `step`, from the sum `total` (d, d + 1) over the users of batch k; x and y for those who send on their
-        own.
+        """Releases [W | U] like `step`, given the sum `total` (d, d + 1) over all users of batch k.
 
-        With x (0, d, M) and y (0, M) of nobody, only for trust models that need no users.
+        Users' x (B, d, M) and y (B, M) matter only to trust models that need single users; for others B may be 0.
         """
         del key, k, x, y
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        """Numbers that all silos send at release k, and bits of each."""
+        """Returns how many numbers all silos together send at synchronisation k, and the bits of each number."""
         del k
         return self.n_agents * packed_size(dim), 32
 
@@ -105,21 +103,21 @@ class Exact:
 @struct.sealed
 @struct.pytree
 class Closed(Exact):
-    """No synchronisation fits into the horizon, so that nothing is released, ever."""
+    """A mechanism that never releases anything, because no synchronisation fits into the horizon."""
 
     def stds(self) -> np.ndarray:
-        """None."""
+        """Returns an empty array, as there is no release."""
         return np.zeros(0)
 
     def release_sum(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
-        """Not a number."""
+        """Returns NaN, as nothing is released."""
         del key, k, x, y
         return jnp.full_like(total, jnp.nan), state
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """Nothing leaves a silo."""
+        """Certifies that nothing is released, unless a private schedule asks for releases."""
         del batch
         if np.any(timing.pure):
             return no_privacy("nothing is released, so that nobody may ask for a release, and this schedule does")
@@ -141,43 +139,46 @@ FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo a
 
 @struct.pytree
 class BoundMechanism(Exact):
-    """A release through a trust model, bound to a statistic and to S synchronisations. It proves what it draws.
+    """A release through a trust model, bound to a statistic and to S synchronisations.
 
-    Everything that decides the noise, and everything that decides how far one user moves what is released, is a field.
-    The certificate is a function of these fields alone: whoever changes one changes both.
+    Whatever decides the noise, or how far one user moves what is released, is a field, and the certificate is computed
+    from these fields alone. `trust` says who adds the noise and who is trusted, `adjacency` what may change in a user's
+    data, `visits` how often the user comes to one silo, and `sensitivity` how far all that moves the messages.
     """
+
+    fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
 
     trust: Trust
     release: Release = struct.static()
     statistic: LinearStatistic = struct.static()
     adjacency: str = struct.static()
-    epsilon: Any  # (1,) or (M,) asked for, of all silos or of every silo
+    epsilon: Any  # (1,) asked for by all silos, or (M,) by each
     delta: struct.Number
-    visits: struct.Number  # r
-    batch: int | None = struct.static()  # B, if batches have one known size
-    method: str = struct.static()  # the calibration that was asked for
+    visits: struct.Number  # r, how often one user may come to their silo
+    batch: int | None = struct.static()  # B, or None if the size of batches is not known in advance
+    method: str = struct.static()  # name of the calibration: "tight", "theorem" or "released"
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """One, or one for every silo."""
+        """The budgets asked for: one for all silos, or M, one for each."""
         return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """See `LinearStatistic.admit`."""
+        """Enforces the bounds of the statistic, see `LinearStatistic.admit`."""
         return self.statistic.admit(x, y)
 
     def stds(self) -> np.ndarray:
-        """Standard deviation of the noise of every release, (S,)."""
+        """Returns the standard deviation of the noise on an entry of every release, (S,)."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance())
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves all messages together, in joint l2 norm in which every entry's noise is the same."""
+        """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
         ask = self._ask(0, Timing(""))
         return ask.matrix_sensitivity if self.trust.joint_matrix else ask.sensitivity
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """The certificate of this noise for this use of it."""
+        """Computes the certificate of this noise if that schedule uses it in batches of `batch` rounds."""
         wrong = self._misfit(timing, batch)
         if wrong:
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
@@ -219,7 +220,7 @@ class BoundMechanism(Exact):
         )
 
     def _why(self, timing: Timing) -> Iterator[str]:
-        """Why the claim holds."""
+        """Yields the clauses that say why the noise is certified."""
         yield "noise of known law is on every statistic that leaves the mechanism, and only earlier ones steer it"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
@@ -227,7 +228,7 @@ class BoundMechanism(Exact):
             yield "who adds it, and who sees what, is as the user's own trust model says"
 
     def _misfit(self, timing: Timing, batch: int | None) -> str:
-        """Why nothing can be said, if so."""
+        """Returns why nothing is proved of this use of the mechanism, or "" if something is."""
         release, model = self.release, type(self.trust)
         if not struct.is_sealed(release):
             return f"{type(release).__name__} was put in after binding, which checks what a release does"
@@ -245,7 +246,7 @@ class BoundMechanism(Exact):
             return "the schedule's tests have less noise than an epsilon can be computed for"
         if timing.n_agents not in (None, self.n_agents):
             return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
-        if (self.batch is None or not timing.fixed) and (not model.any_schedule or isinstance(self, Messages)):
+        if (self.batch is None or not timing.fixed) and (not model.any_schedule or self.fixed_batches):
             return "it needs batches of one known size, and a schedule decides about them"
         if self.batch is not None and batch != self.batch:
             return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
@@ -275,15 +276,15 @@ class BoundMechanism(Exact):
         )
 
     def _proof(self, i: int, timing: Timing) -> Proof:
-        """Of all silos, or of the one with this budget."""
+        """Returns the proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
         return self.trust.silo(i, len(self.budgets)).proof(self._ask(i, timing))
 
     def _released(self, k: Array, statistics: Array) -> Array:
-        """Nothing after S synchronisations."""
+        """Replaces what would be released after synchronisation S by NaN."""
         return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        """Numbers that all silos send at release k, and bits of each."""
+        """Returns how many numbers all silos together send at synchronisation k, and the bits of each number."""
         parts = jnp.asarray(self.release.live(k)).sum()
         size = packed_size(dim)
         return self.trust.uplink(k, self.n_agents * size * parts, size)
@@ -292,10 +293,10 @@ class BoundMechanism(Exact):
 @struct.sealed
 @struct.pytree
 class Aggregated(BoundMechanism):
-    """The sums and the noise that the messages would have had, in law."""
+    """A mechanism that adds to the exact sums one draw with the law of the noise of all silos' messages together."""
 
     def init(self, dim: int) -> ChannelState:
-        """No release yet."""
+        """Returns the state before the first synchronisation, for d = `dim` features."""
         state = Exact.init(self, dim)
         size = packed_size(dim)
         return state._replace(release=self.release.init((size,)), trust=self.trust.init(size))
@@ -303,7 +304,7 @@ class Aggregated(BoundMechanism):
     def release_sum(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
-        """Private (W | U), (d, d + 1)."""
+        """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
         exact, state = Exact.release_sum(self, key, k, state, total, x, y)
         draw = self.trust.noise(key, packed_size(len(exact)))
         noise, release = self.release.step(state.release, k, draw)
@@ -314,10 +315,10 @@ class Aggregated(BoundMechanism):
 @struct.sealed
 @struct.pytree
 class Rounded(BoundMechanism):
-    """The sum of all silos' messages on the trust model's grid, with integer noise. An exact sum would show through."""
+    """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
 
     def init(self, dim: int) -> ChannelState:
-        """No release yet."""
+        """Returns the state before the first synchronisation, for d = `dim` features."""
         size = packed_size(dim)
         release = (self.release.encode_init((size,)), self.release.init((size,)))
         return ChannelState(None, release, self.trust.init(size), jnp.zeros((dim, dim + 1)))
@@ -325,7 +326,7 @@ class Rounded(BoundMechanism):
     def release_sum(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
-        """Private (W | U), (d, d + 1)."""
+        """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""
         encoder, decoder = state.release
         message, encoder = self.release.encode(encoder, k, pack(total))
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
@@ -334,71 +335,6 @@ class Rounded(BoundMechanism):
         return statistics, ChannelState(None, (encoder, decoder), trust, statistics)
 
 
-@struct.sealed
-@struct.pytree
-class Messages(BoundMechanism):
-    """Every message of every silo. Slower; for audits, and to convince oneself."""
-
-    def init(self, dim: int) -> ChannelState:
-        """Silos that have encoded nothing, and a server that has decoded nothing."""
-        size, release = packed_size(dim), self.release
-        batch = self.batch or 0  # a mechanism of messages is bound to one
-        if self.trust.needs_users:
-            bits = release.n_syncs * batch * self.n_agents * size * self.trust.width
-            if bits > MAX_BITS:
-                raise ValueError(
-                    f"messages=True would hold {bits:.3g} bits of users' messages at once, more than {MAX_BITS:.0e}: "
-                    "choose fewer silos, rounds or features"
-                )
-        decoder = release.init((size,))
-        users = jnp.zeros((release.n_syncs, batch, size, self.n_agents)) if self.trust.needs_users else ()
-        state = ChannelState(
-            sums=None,
-            release=(
-                self._each(release.encode_init((size,))),
-                self._each(decoder) if release.prefix_at_silo else decoder,
-            ),
-            trust=users,
-            view=None,
-        )
-        x, y = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
-        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, x, y)[1].view
-        return state._replace(view=jnp.zeros(view.shape, view.dtype))
-
-    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
-        """R at every silo, S between, A at the server."""
-        trust, release, m = self.trust, self.release, self.n_agents
-        silos, third, server = jax.random.split(key, 3)
-        encoders, decoder = state.release
-        sums = pack(jnp.einsum("bim,bjm->mij", x, _rows(x, y), precision="highest"))
-        messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
-        users = state.trust
-        if trust.needs_users:
-            users = users.at[k - 1].set(pack_users(x, y), mode="drop")
-            batches = jnp.arange(1, release.n_syncs + 1)
-            inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
-            messages = (
-                jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),
-                jnp.broadcast_to(inside, (m, len(inside))),
-            )
-        keys = jax.random.split(silos, m)
-        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
-        if release.prefix_at_silo:
-            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
-        shown = trust.third_party(third, sent)
-        total = prefix = trust.analyze(server, k, shown)
-        if not release.prefix_at_silo:
-            prefix, decoder = release.decode(decoder, k, total)
-        view = total if trust.shows_sum else shown
-        if state.view is not None:
-            view = jnp.where(k <= release.n_syncs, view, state.view)
-        return self._released(k, unpack(prefix, x.shape[1])), ChannelState(None, (encoders, decoder), users, view)
-
-    def _each(self, state: Any) -> Any:
-        """One copy for every silo."""
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)
-
-
-def _rows(x: Array, y: Array) -> Array:
-    """(B, d + 1, M): features and reward of every user."""
+def rows(x: Array, y: Array) -> Array:
+    """Stacks features (B, d, M) and rewards (B, M) to (B, d + 1, M)."""
     return jnp.concatenate([x, y[:, None]], axis=1)

@@ -1,4 +1,8 @@
-"""A private mechanism as a user composes it: a budget, a release and a trust model. Bound, it draws and it proves."""
+"""The recipe of a private mechanism: a budget, a release and a trust model.
+
+`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.channel`), which draws the noise of a run
+and issues its certificate.
+"""
 
 from __future__ import annotations
 
@@ -12,41 +16,47 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import trust
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate
-from fedbandit_jax.privacy.channel import Aggregated, BoundMechanism, Closed, Messages, Rounded
+from fedbandit_jax.privacy.channel import Aggregated, BoundMechanism, Closed, Rounded
+from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust.model import Trust
 
-MAX_SYNCS = 10**7  # whose variances are listed on the host
+MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release is listed on the host
 
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """How sums of (x y, x x') over users leave the silos: which noise, by whom, over which messages.
+    """A recipe for how sums of (x y, x x') over users leave the silos: with which noise, added by whom, to what.
 
-    A user with ||x|| <= 1 and y in [0, 1] moves a batch sum by Delta_J in joint l2 norm when she is replaced (Delta_J^2
-    = 4.5) or removed (2); the release multiplies that by the square root of its squared sensitivity. Both bounds are
-    enforced where data enter.
+    The privacy unit is one user, who comes up to `visits` times to one silo. With ||x|| <= 1 and y in [0, 1], which are
+    enforced where data enter, one visit moves a batch sum by at most Delta_J in joint l2 norm: Delta_J^2 = 4.5 if the
+    user is replaced, and 2 if the user's contribution becomes zero (the budget's adjacency says which). All messages
+    together move by at most visits sqrt(kappa) Delta_J, where kappa is the squared sensitivity of the release.
 
     Args:
-        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or one for every silo (trust "silo_local" only).
-        release: a key of `fb.privacy.RELEASES`: "tree" (Algorithm 2), "prefix_tree" (Algorithm 4; the same law),
-            "honaker", "sqrt_toeplitz", "blt" (a third to an eighth of the tree's noise, the more the longer the run) or
+        budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
+            "silo_local" or "silo_local_matrix").
+        release: how private sums over time are formed. A key of `fb.privacy.RELEASES`: "tree" (Algorithm 2),
+            "prefix_tree" (Algorithm 4; the same law), "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have
+            a fifth of the tree's noise variance for 16 synchronisations and an eighth for 400, at equal privacy) or
             "input_perturbation"; or a `Release` class of your own.
-        trust: a key of `fb.privacy.TRUST`: "silo_local" (each silo protects its users from everybody else),
-            "silo_local_matrix" (the same on the joint matrix), "shuffle_amplified", "shuffle_vector_sum" (a trusted
-            shuffler), "secagg" (secure aggregation), "central" (the server is trusted; with one agent, Shariff &
-            Sheffet 2018) or "local" (nobody is; Zheng et al. 2020); or a `GaussianTrust` class of your own.
-        calibration: "tight" (exact), "theorem" or "released", see `fb.privacy.calibrate`.
-        visits: how often one user may come to her silo.
-        clip_rewards: clip rewards to [0, 1] before they enter a statistic. Without it, rewards that the environment
-            does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their clipped mean is
-            no longer linear in x, and confidence widths are no longer proved.
-        messages: False, what the messages of all silos add up to is drawn at once, in their law; True, every message of
-            every silo is randomised, passed on and analysed: slow, for audits.
+        trust: who adds the noise and who is trusted. A key of `fb.privacy.TRUST`: "silo_local" (each silo adds noise
+            and so protects its users from everybody else), "silo_local_matrix" (the same on the joint matrix of (x,
+            y)), "shuffle_amplified" or "shuffle_vector_sum" (with a trusted shuffler), "secagg" (with secure
+            aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
+            or "local" (every user adds noise, nobody is trusted; Zheng et al. 2020); or a `GaussianTrust` class of your
+            own.
+        calibration: how much noise is added: "tight" (exact), "theorem" or "released", see `fb.privacy.calibrate`.
+        visits: how often one user may come to their silo, at least 1.
+        clip_rewards: whether rewards are clipped to [0, 1] before they enter a statistic. If not, rewards that the
+            environment does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their
+            clipped mean is no longer linear in x, and confidence widths are no longer proved.
+        messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
+            audits. If not, the total noise of all messages is drawn at once, with the same law.
 
     Raises:
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: if an argument is out of range, of the wrong type, or does not go with another one.
 
     Example:
         >>> Mechanism(Budget(1.0, 0.1), release="blt", trust="secagg").trust
@@ -72,7 +82,10 @@ class Mechanism:
         trust.check(self.trust, self.release, self.calibration)
         if len(budgets) > 1:
             if not trust.find(self.trust).per_silo:
-                raise ValueError(f"trust must be 'silo_local' when every silo has its own budget, got {self.trust!r}")
+                raise ValueError(
+                    "trust must be 'silo_local' or 'silo_local_matrix' when every silo has its own budget, "
+                    f"got {self.trust!r}"
+                )
             for name in ("delta", "adjacency"):
                 values = {getattr(one, name) for one in budgets}
                 if len(values) > 1:
@@ -85,11 +98,11 @@ class Mechanism:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """One, or one for every silo."""
+        """The budgets as a tuple: one for all silos, or M, one for each."""
         return self.budget if isinstance(self.budget, tuple) else (self.budget,)
 
     def shares(self) -> np.ndarray | float:
-        """Epsilon of one visit, of all silos or (M,) of each: what a private schedule takes its share from."""
+        """Returns epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.visits
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
@@ -102,17 +115,21 @@ class Mechanism:
         batch: int | None = None,
         pure: np.ndarray | float = 0.0,
     ) -> BoundMechanism | Closed:
-        """The mechanism of a run: calibrated for S synchronisations of M silos.
+        """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
 
         Args:
-            statistic: what users add, with the promises of the environment.
+            statistic: what users add to the sums, with the promises of the environment.
             n_agents: M.
-            n_syncs: S, the most synchronisations there can be.
-            batch: B, if every batch has the same number of rounds.
-            pure: epsilon of one visit that a private schedule spends, () or (M,).
+            n_syncs: S, the largest number of synchronisations there can be.
+            batch: B, if every batch has the same number of rounds, and None otherwise.
+            pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
+
+        Returns:
+            `Messages` if `messages` is set, otherwise `Rounded` if the trust model's noise is on a grid, and
+            `Aggregated` if it is not; `Closed` if n_syncs is 0.
 
         Raises:
-            ValueError: naming the argument and its value, or the condition that does not hold.
+            ValueError: if an argument does not go with this recipe, or the calibration's condition does not hold.
         """
         if len(self.budgets) not in (1, n_agents):
             raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
@@ -159,7 +176,11 @@ class Mechanism:
 
 
 def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local") -> Mechanism | None:
-    """A budget alone is a mechanism with the defaults of whoever is given it."""
+    """Returns the mechanism that `privacy` stands for: itself, or the given release and trust for a budget alone.
+
+    `privacy` may be a `Mechanism`, a `Budget`, a sequence of one `Budget` for every silo, or None, which is returned.
+    Anything else raises a TypeError.
+    """
     if privacy is None or isinstance(privacy, Mechanism):
         return privacy
     if isinstance(privacy, (list, tuple)):
@@ -170,7 +191,7 @@ def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local")
 
 
 def check_norms(who: str, max_norm: float) -> None:
-    """Are the environment's feature vectors no longer than 1?"""
+    """Raises ValueError, naming the algorithm `who`, unless the environment's feature vectors have norm <= 1."""
     if not 0 <= max_norm <= MAX_NORM:
         raise ValueError(
             f"{who} needs feature vectors of norm <= 1, the environment's largest has norm {max_norm:g}: scale its "

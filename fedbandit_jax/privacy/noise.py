@@ -1,7 +1,9 @@
-"""Samplers of integers that JAX does not have, or not for large parameters.
+"""Samplers of the noise distributions that JAX does not have, or not for large parameters.
 
-Parameters may be traced, and broadcast against `shape`. "Exact" is up to float32 comparisons of exact words: every
-probability is right to 1e-4 relative or 2^-31 absolute.
+Parameters may be traced, and broadcast against `shape`, the shape of the result. A sampler is called exact if its only
+error is that of comparing exact random words with float32 thresholds: every probability is right to 1e-4 relative or
+2^-31 absolute. Nothing is calibrated here: callers choose the parameters and state who adds the noise and what it
+proves.
 """
 
 import math
@@ -14,19 +16,20 @@ from jax import Array, lax
 from fedbandit_jax.core import wide
 from fedbandit_jax.core.random import bits
 
-NORMAL_LIMIT = 1e6  # variance above which a centred binomial is drawn as a rounded Gaussian
-_DEBYE = 64.0  # variance from which a Skellam law is known well enough by its asymptotic expansion
-_TINY = 1e-30  # a probability or rate of no consequence, whose logarithm is finite
+NORMAL_LIMIT = 1e6  # variance from which on a centred binomial is drawn as a rounded Gaussian
+_DEBYE = 64.0  # variance from which on the asymptotic expansion of a Skellam law is accurate enough
+_TINY = 1e-30  # probabilities and rates are raised to this, which has a finite logarithm and no other effect
 _LN2 = 0.6931472
 
 Shape = tuple[int, ...]
 
 
 def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
-    """Integers with P(x) proportional to exp(-|x| / scale), int32, for 0 <= scale <= 2^25. Exact, without rejection.
+    """Draws int32 integers with P(x) proportional to exp(-|x| / scale), for 0 <= scale <= 2^25, exactly.
 
-    Binary digit j of a geometric variable, P(k) ~ e^(-k / scale), is 1 with probability 1 / (1 + e^(2^j / scale)),
-    independently of the others. x is +-(1 + such a variable), each with the probability of digit 0, or else 0.
+    No rejection is needed: binary digit j of a geometric variable, P(k) ~ e^(-k / scale), is 1 with probability
+    1 / (1 + e^(2^j / scale)), independently of the other digits. With the probability that digit 0 is 1, x is 1 + such
+    a variable; with the same probability it is minus that, and otherwise it is 0.
     """
     first, second = bits(key, 16 * math.prod(shape))
     words = jnp.concatenate([first, second]).reshape(32, *shape)
@@ -38,16 +41,17 @@ def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
 
 
 def laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
-    """Laplace noise, float32, whose tails reach 44 scales: an exponential from 64 random bits, and a sign."""
+    """Draws float32 Laplace noise, P(x) ~ exp(-|x| / scale), from 64 random bits, so that its tails reach 44 scales."""
     magnitude, rest = (words.reshape(shape) for words in bits(key, math.prod(shape)))
     uniform = (magnitude.astype(jnp.float32) + ((rest >> 1).astype(jnp.float32) + 0.5) * 2.0**-31) * 2.0**-32
     return jnp.where(rest & 1 == 1, scale, -scale) * -jnp.log(uniform)
 
 
 def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape: Shape) -> wide.Wide:
-    """Sum of n independent `discrete_laplace`, two's complement, for 1 <= n <= 2^30 in time independent of n. Exact.
+    """Draws the sum of n independent `discrete_laplace`, exactly, for 1 <= n <= 2^30 in time independent of n.
 
-    Each is a difference of two geometric variables, so the sum is one of binomials, digit by digit.
+    Each is the difference of two geometric variables, so that digit by digit the sum is a difference of two binomials.
+    The sum is returned as 64-bit integers in two's complement.
     """
     counts = binomial(key, n, _digits(scale, shape), (2, 31, *shape))
 
@@ -59,21 +63,21 @@ def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape
 
 
 def discrete_gaussian(key: Array, sigma: Array | float, shape: Shape) -> Array:
-    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), int32, for 1/2 <= sigma <= 2^24. Exact.
+    """Draws int32 integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), for 1/2 <= sigma <= 2^24, exactly.
 
-    Reference: Canonne, Kamath & Steinke (2020), whose discrete Laplace proposal is a staircase here.
+    Reference: Canonne, Kamath & Steinke (2020); their discrete Laplace proposal is replaced by a staircase.
     """
     sigma = jnp.asarray(sigma, jnp.float32)
     return _rejection(key, lambda x: -((x.astype(jnp.float32) / sigma) ** 2) / 2, sigma, shape)
 
 
 def binomial(key: Array, n: Array | int, p: Array | float, shape: Shape) -> Array:
-    """Bin(n, p), int32, for 0 <= n <= 2^30 and any p in [0, 1]. Exact."""
+    """Draws Bin(n, p) as int32, exactly, for 0 <= n <= 2^30 and any p in [0, 1]."""
     n, p = jnp.asarray(n, jnp.int32), jnp.asarray(p, jnp.float32)
     q = jnp.clip(jnp.minimum(p, 1 - p), _TINY)
     mode, centre = _exact_product(n + 1, q)
     failures = (n - mode).astype(jnp.float32) + 0.5
-    tilt = jnp.log1p(centre / (failures * q))  # ln of odds mode + 1/2 : failures over odds q : 1 - q
+    tilt = jnp.log1p(centre / (failures * q))  # ln of (mode + 1/2) / failures divided by q / (1 - q)
 
     def log_ratio(x: Array) -> Array:
         inside = (mode + x >= 0) & (mode + x <= n)
@@ -84,7 +88,7 @@ def binomial(key: Array, n: Array | int, p: Array | float, shape: Shape) -> Arra
 
 
 def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
-    """Poisson(rate), int32, for 0 <= rate <= 2^30. Exact."""
+    """Draws Poisson(rate) as int32, exactly, for 0 <= rate <= 2^30."""
     rate = jnp.clip(jnp.asarray(rate, jnp.float32), _TINY, 2.0**30)
     mode = rate.astype(jnp.int32)
     tilt = jnp.log1p((0.5 - (rate - jnp.floor(rate))) / rate)
@@ -96,10 +100,10 @@ def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
 
 
 def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
-    """Poisson(v / 2) - Poisson(v / 2), int32, for variances 0 <= v <= 2^52. Exact.
+    """Draws the difference of two independent Poisson(v / 2) as int32, exactly, for variances 0 <= v <= 2^52.
 
-    From v = 64 on by rejection: P(x) / P(0) = I_x(v) / I_0(v), in Debye's expansion with one correction (DLMF 10.41.3);
-    the next one is below 2e-5.
+    From v = 64 on this is done by rejection: P(x) / P(0) = I_x(v) / I_0(v), the modified Bessel functions, is computed
+    by Debye's expansion with one correction (DLMF 10.41.3). The next correction would be below 2e-5.
     """
     few_key, many_key = jax.random.split(key)
     variance = jnp.asarray(variance, jnp.float32)
@@ -117,10 +121,12 @@ def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
 
 
 def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> Array:
-    """Polya(r, beta), P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), int32, for 1/4096 <= r <= 1.
+    """Draws Polya(r, beta) as int32: P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), 1/4096 <= r <= 1.
 
-    Differences of two, summed over n users with r = 1 / n, are `discrete_laplace(scale)`, for scale <= 2^25. It is
-    Poisson with a Gamma(r) rate of *scale* beta / (1 - beta): Chowdhury & Zhou (2023), whose code uses the inverse.
+    The difference of two such draws is one user's share of noise: the sum over n users with r = 1 / n has the law of
+    `discrete_laplace(scale)`, for scale <= 2^25. A draw is Poisson with a Gamma(r) rate of *scale* beta / (1 - beta).
+
+    Reference: Chowdhury & Zhou (2023), whose released code uses the inverse of that scale.
     """
     gamma_key, poisson_key = jax.random.split(key)
     gamma = jax.random.gamma(gamma_key, jnp.asarray(r, jnp.float32), shape)
@@ -128,9 +134,9 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
 
 
 def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Array:
-    """Bin(n, 1/2) - n/2, float32; a rounded Gaussian where its variance n/4 is at least `NORMAL_LIMIT`.
+    """Draws Bin(n, 1/2) - n/2 as float32, and as a rounded Gaussian where the variance n/4 is at least `NORMAL_LIMIT`.
 
-    `exact=False` promises that it is everywhere, and saves the exact sampler.
+    With `exact=False` the caller promises that the variance is that large everywhere, which saves the exact sampler.
     """
     normals, binomials = jax.random.split(key)
     limit = jnp.round(jnp.sqrt(n) / 2 * jax.random.normal(normals, shape))
@@ -143,11 +149,17 @@ def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Arra
 def _rejection(
     key: Array, log_ratio: Callable[[Array], Array], std: Array, shape: Shape, start: Array | int = 1
 ) -> Array:
-    """Integers x >= -start with ln P(x) = log_ratio(x) + a constant, concave with its maximum at 0.
+    """Draws int32 integers x by rejection, where ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
 
-    Proposed are a number h of leading zeros, P(h) = 2^(-h-1), a place in cell h, [h width, (h+1) width), and a side of
-    -1/2: integers from the bits of two words, whose other bits are the coin. By concavity P / Q is largest at the inner
-    edge of a cell h <= 4 (tested), as the width, a power of two, is at least 0.58 std. A third to a half are kept.
+    A proposal of law Q is made of a number h of leading zeros, P(h) = 2^(-h-1), a place in cell h, which is the
+    interval [h width, (h+1) width), and a side of -1/2. All of these are integers from the bits of two words, whose
+    other bits are the coin that accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4
+    (tested), as the width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted.
+
+    Args:
+        log_ratio: a function of an int32 array; -inf outside the support.
+        std: a number of the size of P's standard deviation, which sets the width of the cells.
+        start: the support is x >= -start; only whether that is 0 matters, as negative x are then not proposed.
     """
     width = jnp.int32(1) << jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0).astype(jnp.int32)
     cells = _column(5, max(width.ndim, jnp.ndim(start)))
@@ -163,7 +175,7 @@ def _rejection(
         x = (zeros * width + place) ^ side
         coin = (first << (zeros + 1).astype(jnp.uint32)) | (jnp.uint32(1) << zeros.astype(jnp.uint32))
         log_coin = jnp.log(coin.astype(jnp.float32) * 2.0**-32)
-        reject = log_coin > log_ratio(x) + _LN2 * zeros - peak  # false for NaN: the loop ends, whatever the parameters
+        reject = log_coin > log_ratio(x) + _LN2 * zeros - peak  # NaN is not rejected, so that the loop always ends
         return i + 1, jnp.where(done, kept, x), done | ~reject
 
     init = (jnp.int32(0), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
@@ -171,9 +183,12 @@ def _rejection(
 
 
 def _factorial_ratio(a: Array, x: Array) -> Array:
-    """ln (a + x)! / a! - x ln(a + 1/2), with nothing large that cancels (Loader 2000, about a + 1/2 instead of a).
+    """Computes ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
 
-    With y = a + 1/2, ln a! = y ln y - y + ln sqrt(2 pi) - e(y). x < -a gives anything but an exception.
+    It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y) with y = a + 1/2 and e from `_stirling`. For x < -a the value has
+    no meaning, and there is no exception.
+
+    Reference: Loader (2000), who expands about a instead of a + 1/2.
     """
     y = a.astype(jnp.float32) + 0.5
     t = x / y
@@ -184,13 +199,13 @@ def _factorial_ratio(a: Array, x: Array) -> Array:
 
 
 def _stirling(y: Array) -> Array:
-    """e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2), to 1e-6 for y >= 1/2."""
+    """Computes e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2) to 1e-6, for y >= 1/2."""
     s = y**2
     return y / (24 * (s + 7 / 120 - 0.015049 / (s + 0.486)))
 
 
 def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
-    """k next to n p - 1/2 and k + 1/2 - n p, for n <= 2^30 + 1: the product in pieces that float32 holds."""
+    """Returns k = floor(n p) and k + 1/2 - n p for n <= 2^30 + 1, from pieces of the product that float32 holds."""
     high = lax.reduce_precision(p, 8, 11)
     pieces = [piece * part for piece in (n >> 20 << 20, n & 0xFFC00, n & 0x3FF) for part in (high, p - high)]
     whole = [jnp.floor(piece) for piece in pieces]
@@ -200,16 +215,16 @@ def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
 
 
 def _digits(scale: Array | float, shape: Shape) -> Array:
-    """Probabilities of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
+    """Returns P(digit = 1) of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
     scale = jnp.asarray(scale, jnp.float32)
     return 1 / (1 + jnp.exp(jnp.exp2(_column(31, len(shape)).astype(jnp.float32)) / scale))
 
 
 def _column(length: int, ndim: int) -> Array:
-    """0, 1, .. along a new leading axis, before `ndim` others."""
+    """Returns 0, 1, ..., length - 1 along a leading axis, followed by `ndim` axes of length 1."""
     return jnp.arange(length).reshape(length, *[1] * ndim)
 
 
 def stochastic_round(key: Array, x: Array) -> Array:
-    """At random to one of the two integers around x, with mean x, as floats of the shape of x."""
+    """Rounds x at random to one of the two integers around it, with mean x, as floats of the shape of x."""
     return jnp.floor(x + jax.random.uniform(key, x.shape))

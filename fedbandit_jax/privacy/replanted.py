@@ -1,18 +1,22 @@
-"""Noise of trees that are planted again in every phase, on sums that go on: Algorithm 5 of Liu et al. (2022), composed.
+"""Tree noise on sums that run over several phases, in each of which every local cluster plants a new binary tree.
 
-A local cluster's tree of phase s has one leaf for all that came before it, and one for each upload until the next tree.
-A datum is in the first leaf of every tree that is planted after it came, and so in b = 1 + floor(log2(leaves)) nodes of
-each, and in a later leaf of the tree before, of whose nodes prefix sums use at most b - 1 (of two brothers they use the
-first). Nobody came before the first tree. So all releases of all phases move by sqrt(kappa) times what one release
-moves, with kappa = sum over phases of b, minus 1.
+This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all phases composed. A local cluster is a
+group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
+before the phase, and one leaf for every upload until the next tree is planted.
 
-This bounds trees that go on over several phases, too, beside the one leaf that is then released when a phase begins:
-f(r_1 + r_2) + 1 <= f(r_1) + f(r_2) with f(r) = 1 + floor(log2(1 + r)) and r_s >= 0 uploads in phase s. What a tree did
-not use in one phase it may therefore use in the next.
+Sensitivity: a datum is in the first leaf of every tree that is planted after it came, and so in b = 1 +
+floor(log2(leaves)) nodes of each. Before, it was in a later leaf of one tree, of whose nodes prefix sums use at most
+b - 1 (of two siblings they use the first). No data came before the first tree. All releases of all phases together
+therefore move by sqrt(kappa) times what one release moves, where kappa is the sum of b over phases, minus 1.
 
-Trees are nowhere stored. Prefix k = 0, 1, ... has k + 1 leaves and the noise H_k of the nodes at the one-bits of k + 1,
-each drawn again from its own key. From one prefix to the next, one node comes, of level ctz(k + 2), and those of all
-lower levels go. That suits thousands of trees, of which few move.
+The same bound covers trees that go on over several phases, together with the one leaf that is released whenever a phase
+begins: with r_s >= 0 uploads in phase s and f(r) = 1 + floor(log2(1 + r)), f(r_1 + r_2) + 1 <= f(r_1) + f(r_2). Uploads
+that a tree did not make in one phase may therefore be made in the next.
+
+No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves, and its noise H_k is the sum over the nodes at the one-bits of
+k + 1, each of which is drawn again from its own key. From prefix k to prefix k + 1 one node is added, whose level
+is the number of trailing zero bits of k + 2, and the nodes of all lower levels are dropped. That suits thousands of
+trees, few of which change at a time.
 """
 
 from __future__ import annotations
@@ -37,19 +41,26 @@ TRUST = (
     "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
     "global server and other servers are not trusted"
 )
-LARGEST_MU = 1e4  # beyond which the accountant does not compute
+LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
 
 
 @struct.sealed
 @struct.pytree
 class Replanted:
-    """The trees of all local clusters: they draw the noise, say how often each may upload, and prove what that gives.
+    """The trees of all local clusters, which draw the noise, limit the number of uploads, and prove what that gives.
+
+    Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
+    all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, protected from
+    everybody but the user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
+    where Delta^2 is `MATRIX_SENSITIVITY_SQ[adjacency]`.
 
     Attributes:
-        std: standard deviation of a node's noise on x y and off the diagonal of x x', sqrt 2 of it on the diagonal.
-        leaves: (S,) of the tree of every phase 1, ..., S; later phases plant none.
-        visits: rounds of one user that are protected together.
-        epsilon, delta, adjacency: the budget asked for.
+        std: standard deviation of a node's noise on x y and off the diagonal of x x'; it is sqrt 2 std on the diagonal.
+        leaves: (n_phases,) numbers of leaves of the trees of phases 1, ..., n_phases; later phases plant none.
+        visits: number of rounds of one user that are protected together.
+        epsilon: epsilon of the budget asked for.
+        delta: delta of the budget asked for.
+        adjacency: "replace" or "add_remove", see `Budget`.
     """
 
     std: struct.Number
@@ -61,25 +72,25 @@ class Replanted:
 
     @property
     def n_phases(self) -> int:
-        """S."""
+        """The number of phases that plant trees."""
         return len(self.leaves)
 
     def room(self, planted: Array, phase: Array) -> Array:
-        """How many uploads a tree that was planted in one phase may have made by the end of another."""
+        """Returns how many uploads a tree planted in phase `planted` may have made by the end of phase `phase`."""
         ends = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.leaves) - 1)])
         return ends[jnp.minimum(phase, self.n_phases)] - ends[jnp.maximum(planted, 1) - 1]
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Features (d,) scaled to the unit ball, or 0 if they are not finite, and a reward clipped to [0, 1]."""
+        """Returns features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
         x, y, _ = LinearStatistic(dim=len(x)).admit(x[:, None], y[None])
         return x[:, 0], y[0]
 
     def first(self, key: Array, phase: Array, slot: Array, dim: int) -> Array:
-        """H_0, (d, d + 1), of the tree that a local cluster plants in a phase."""
+        """Draws H_0, (d, d + 1), the noise on the first leaf of the tree that cluster `slot` plants in `phase`."""
         return self.std * _node(_tree(key, phase, slot), jnp.int32(0), jnp.int32(1), dim)
 
     def change(self, key: Array, phase: Array, slot: Array, k: Array, dim: int) -> Array:
-        """H_(k+1) - H_k, (d, d + 1), of this tree."""
+        """Draws H_(k+1) - H_k, (d, d + 1), by which the noise of that tree changes from prefix k to prefix k + 1."""
         tree, leaves = _tree(key, phase, slot), k + 2
         level = jnp.bitwise_count((leaves & -leaves) - 1).astype(jnp.int32)
 
@@ -92,29 +103,29 @@ class Replanted:
 
     @property
     def sigma(self) -> float:
-        """The least standard deviation that is drawn, without the room for what float32 makes of unit vectors."""
+        """The least `std`, divided by the factor that allows for unit vectors that float32 makes too long."""
         return float(np.min(np.asarray(self.std, float))) / MAX_NORM**2
 
     @property
     def releases_per_user(self) -> float:
-        """kappa."""
+        """kappa, the squared sensitivity of all releases of all phases, relative to one release."""
         return float(_kappa(self._counts))
 
     @property
     def nodes(self) -> int:
-        """Most nodes in one prefix sum of a tree that lives for all phases."""
+        """The largest number of nodes in one prefix sum of a tree that lives for all phases."""
         return (sum(self._counts) + 1).bit_length() - 1
 
     @property
     def epsilon_exact(self) -> float:
-        """The smallest epsilon that this noise is proved to give at delta, for all phases together."""
+        """The smallest epsilon that this noise is proved to give at `delta`, for all phases together."""
         sensitivity = _sensitivity(self._counts, self._visits, self.adjacency)
         if not self.sigma * LARGEST_MU > sensitivity:
             return math.inf
         return gaussian_epsilon(sensitivity / self.sigma, float(self.delta))
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
-        """What the noise proves for one user, if the servers have at most so many local clusters. On the host."""
+        """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
         sound, often = exact <= asked, "once" if self._visits == 1 else f"{self._visits} times"
@@ -146,7 +157,7 @@ class Replanted:
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        """Leaves of the tree of every phase, of which the first is always shown."""
+        """The leaves of every phase's tree, at least 1, as the first leaf is always released."""
         return tuple(max(1, math.ceil(count)) for count in np.ravel(self.leaves))
 
     @property
@@ -155,15 +166,23 @@ class Replanted:
 
 
 def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", visits: int = 1) -> Replanted:
-    """Noise for trees of so many leaves, one after the other.
+    """Finds the noise that a budget needs for trees that are planted one after the other, one in every phase.
 
     Args:
-        budget: epsilon, delta and adjacency.
-        leaves: of every phase's tree, >= 1.
-        method: "tight", sigma^2 = visits^2 kappa Delta^2 / mu*^2, exact for all phases together; "theorem", sigma^2 =
-            64 nu ln(2/delta) / epsilon^2 as printed in Algorithm 5, nu = 1 + ceil(log2(leaves)) of the largest tree,
-            which is meant for one tree.
-        visits: r, rounds of one user that are protected together: group privacy.
+        budget: epsilon, delta and adjacency, for all phases together.
+        leaves: number of leaves of every phase's tree, each at least 1.
+        method: "tight", which is exact for all phases together, has sigma^2 = visits^2 kappa Delta^2 / mu*^2, where
+            Delta^2 is the squared sensitivity of one release and mu* the Gaussian privacy that the budget allows;
+            "theorem" has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree,
+            as printed in Algorithm 5, which is meant for one tree.
+        visits: number of rounds of one user that are protected together (group privacy).
+
+    Returns:
+        The trees, whose `sigma` is the noise and whose `epsilon_exact` says what it really gives.
+
+    Raises:
+        TypeError: if budget is not a `Budget`, or a number is not an integer.
+        ValueError: if an argument is out of range.
 
     Example:
         >>> noise = replant(Budget(1.0, 0.1), leaves=(3, 5, 9))
@@ -172,7 +191,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
         >>> round(replant(Budget(1.0, 0.1), leaves=(3, 5, 9), method="theorem").sigma, 2)
         30.96
 
-    Reference: Liu et al. (2022), Algorithm 5; its text has ln(2/delta)^2 instead, which is more noise.
+    Reference: Liu et al. (2022), Algorithm 5. The paper's text has ln(2/delta)^2 instead, which is more noise.
     """
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a fb.privacy.Budget, got {budget!r}")
@@ -196,22 +215,22 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
 
 
 def _kappa(leaves: tuple[int, ...]) -> int:
-    """Squared sensitivity of all releases to one datum, relative to one release."""
+    """Returns the squared sensitivity of all releases to one datum, relative to one release."""
     return max(1, sum(map(int.bit_length, leaves)) - 1)
 
 
 def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
-    """How far one user moves all releases together, in units of the noise of a node."""
+    """Returns how far one user moves all releases together, in the norm whose entries all have equal noise."""
     return visits * math.sqrt(_kappa(leaves) * MATRIX_SENSITIVITY_SQ[adjacency])
 
 
 def _tree(key: Array, phase: Array, slot: Array) -> Array:
-    """Key of the tree that a local cluster planted in a phase."""
+    """Returns the key of the tree that local cluster `slot` planted in a phase."""
     return jax.random.fold_in(jax.random.fold_in(random.stream(key, "trees"), phase), slot)
 
 
 def _node(tree: Array, level: Array, index: Array, dim: int) -> Array:
-    """Node `index` = 1, 2, ... of a level: [(G + G') / sqrt 2 | g], G and g iid N(0, 1)."""
+    """Draws node `index` = 1, 2, ... of a level, [(G + G') / sqrt 2 | g], where G and g have iid N(0, 1) entries."""
     own = jax.random.fold_in(jax.random.fold_in(tree, level), index)
     size = packed_size(dim)
     return unpack(jax.random.normal(own, (size,)) * matrix_weights(size), dim)

@@ -1,8 +1,9 @@
 """Bounds on the spectrum of a silo's tree noise: rho_min, rho_max and kappa of Dubey & Pentland (2020), Definition 2.
 
-A silo's private prefix sum is [U + N + 2 Lambda I | u + h] with ||N|| <= Lambda, so that H = N + 2 Lambda I has all its
-eigenvalues between rho_min = Lambda and rho_max = 3 Lambda, and ||h||_{H^-1} <= kappa. N is a sum of at most m
-independent (G + G') / sqrt 2, G iid N(0, sigma_N^2), and h of as many N(0, sigma_N^2 I).
+A silo's private prefix sum is [U + N + 2 Lambda I | u + h], where U = sum x x' and u = sum x y are exact, N (d, d) and
+h (d,) are the noise of a tree, and Lambda bounds the spectral norm ||N||. All eigenvalues of H = N + 2 Lambda I are
+therefore between rho_min = Lambda and rho_max = 3 Lambda, and kappa bounds ||h||_{H^-1}. N is a sum over at most m tree
+nodes of independent (G + G') / sqrt 2 with entries of G iid N(0, sigma_N^2), and h of as many N(0, sigma_N^2 I).
 """
 
 from __future__ import annotations
@@ -15,32 +16,38 @@ import numpy as np
 from scipy import stats
 
 SPECTRAL = ("theory", "quantile")
-DRAWS, BODY = 20_000, 1e-3  # Monte-Carlo draws, and the tail that they estimate
+DRAWS, BODY = 20_000, 1e-3  # number of Monte-Carlo draws, and the tail probability whose quantile they estimate
 
 
 class Spectral(NamedTuple):
-    """Of one silo, in units of x x' and x y."""
+    """Bounds on the tree noise of one silo: rho in units of x x', kappa in units of y."""
 
-    rho_min: float
-    rho_max: float
-    kappa: float
+    rho_min: float  # lower bound on the eigenvalues of H
+    rho_max: float  # upper bound on the eigenvalues of H
+    kappa: float  # upper bound on ||h||_{H^-1}
 
 
 def bounds(
     method: str, *, sigma: float, nodes: float, dim: int, n_syncs: int, n_agents: int, alpha: float, delta: float
 ) -> Spectral:
-    """That hold at every synchronisation of every silo with probability 1 - alpha / 2.
+    """Computes bounds that hold at every synchronisation of every silo with probability 1 - alpha / 2.
 
     Args:
-        method: "theory", Lambda as printed (Section 4.3), sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/alpha))
-            / epsilon, written in sigma_N; "quantile", that of ||N|| from its law, a seventh of it.
-        sigma: sigma_N.
-        nodes: of the tree in the worst prefix, m in the theory.
-        n_syncs: n, most synchronisations.
-        delta: of the budget, which the printed Lambda depends on.
+        method: "theory" takes Lambda as printed in Section 4.3, sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d +
+            2 ln(2nM/alpha)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N; "quantile" takes an upper
+            bound on the quantile of ||N|| from its law, a fifth to a seventh of that.
+        sigma: sigma_N, standard deviation of a tree node's noise on the bias.
+        nodes: variance of a prefix sum's noise over that of one node, i.e. the number m of nodes in the worst prefix.
+        dim: d.
+        n_syncs: n, the largest number of synchronisations.
+        n_agents: M.
+        alpha: twice the probability with which any of the bounds may fail.
+        delta: delta of the privacy budget, which the printed Lambda depends on.
 
-    DEVIATION dubey2020 Prop. 4: kappa as printed has no delta, and is too small where delta is small; it is the
-    quantile of ||h||, a chi variable, divided by sqrt(rho_min).
+    DEVIATION dubey2020 Prop. 4: kappa as printed does not depend on delta, and is too small where delta is small. Here
+    it is the quantile of ||h||, a chi variable, divided by sqrt(rho_min).
+
+    Reference: Dubey & Pentland (2020), Section 4.3, Definition 2 and Proposition 4.
     """
     tail = alpha / (2 * n_syncs * n_agents)
     std = math.sqrt(nodes) * sigma
@@ -54,10 +61,11 @@ def bounds(
 
 
 def norm_quantile(dim: int, tail: float) -> float:
-    """q with P(||(G + G') / sqrt 2|| > q) <= tail, G (d, d) iid N(0, 1).
+    """Returns a q with P(||(G + G') / sqrt 2|| > q) <= tail, where G (d, d) has iid N(0, 1) entries.
 
-    The norm is a sqrt 2-Lipschitz function of G, so its quantile at Phi(z) grows by at most sqrt 2 per unit of z
-    (Gaussian isoperimetry, Borell 1975): from an estimate at 1 - `BODY`, of confidence 1 - 1e-6, to any tail.
+    The spectral norm is a sqrt 2-Lipschitz function of G, so that its quantile at Phi(z), Phi being the normal
+    distribution function, grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). That takes the
+    estimate of the quantile at 1 - `BODY`, which is an upper bound with probability 1 - 1e-6, to any smaller tail.
     """
     start = _quantile(dim)
     return start + math.sqrt(2) * max(0.0, float(stats.norm.isf(tail)) - float(stats.norm.isf(BODY)))
@@ -65,12 +73,12 @@ def norm_quantile(dim: int, tail: float) -> float:
 
 @functools.cache
 def _quantile(dim: int) -> float:
-    """An order statistic that is above the 1 - `BODY` quantile with probability 1 - 1e-6."""
+    """Returns an order statistic that is above the norm's 1 - `BODY` quantile with probability 1 - 1e-6."""
     rng = np.random.default_rng(20201120)
     norms = []
     for _ in range(0, DRAWS, 1000):
         g = rng.standard_normal((1000, dim, dim))
         values = np.linalg.eigvalsh((g + g.transpose(0, 2, 1)) / math.sqrt(2))
         norms.append(np.abs(values).max(1))
-    above = int(stats.binom(DRAWS, BODY).ppf(1e-6))  # so many, or more, of the draws are above the quantile
+    above = int(stats.binom(DRAWS, BODY).ppf(1e-6))  # at least so many of the draws are above the quantile
     return float(np.sort(np.concatenate(norms))[-above])

@@ -1,9 +1,10 @@
 """The linear statistic (x x', x y): what one user adds to a message, how far she can move it, and how that is enforced.
 
-Packed, the statistic of a user is a vector whose Euclidean norm is the joint sensitivity. pack: (W | U), symmetric W
-(d, d) and U (d,), becomes the D = d(d+1)/2 + d entries (W_ii, sqrt 2 W_ij for i < j, U_i): ||pack||_2^2 = ||W||_F^2 +
-||U||_2^2. Noise of standard deviation sigma on every packed entry is, unpacked, the symmetric matrix sigma (G + G')/2
-with G iid N(0, 1): variance sigma^2 on the diagonal, sigma^2/2 off it.
+A statistic is a pair of a symmetric matrix W (d, d) and a vector U (d,), held as the array [W | U] of shape (d, d + 1).
+Its packed form is the vector of the D = d(d+1)/2 + d entries W_ii and sqrt 2 W_ij for i < j, row by row, and U_i. Its
+squared Euclidean norm is ||W||_F^2 + ||U||_2^2, the norm in which the joint sensitivity is measured. Noise of standard
+deviation sigma on every packed entry becomes, unpacked, the symmetric matrix sigma (G + G') / 2, where the
+entries of G are iid N(0, 1); its variance is sigma^2 on the diagonal and sigma^2 / 2 off the diagonal.
 """
 
 import dataclasses
@@ -17,29 +18,38 @@ from jax import Array
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
 
-TOLERANCE = 1e-4  # of a norm: float32 adds up the squares of a hundred features to within this
+TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
 
 
 @struct.sealed
-@dataclasses.dataclass(frozen=True)  # not a NamedTuple: one of another class would equal it, and share its program
+@dataclasses.dataclass(frozen=True)  # a NamedTuple would equal one of another class, and share its compiled program
 class LinearStatistic:
-    """What the environment promises of x and y, and what is enforced where they enter. Hashable."""
+    """The bounds of one user's (x x', x y): what the environment promises, and what is enforced where data enter.
+
+    It is hashable, because it is part of the compiled program.
+    """
 
     dim: int  # d
     unit_rewards: bool = True  # does the environment promise rewards in [0, 1]?
-    clips: bool = True  # are they clipped to [0, 1] in any case?
-    fixed_contexts: bool = False  # are the features fixed and public?
-    n_users: int = 0  # users who return and are told apart; 0: every user is new
+    clips: bool = True  # are rewards clipped to [0, 1], whatever is promised?
+    fixed_contexts: bool = False  # are the features of every silo fixed and public?
+    n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
 
     @property
     def bounded(self) -> bool:
-        """Can one user move a sum by no more than the sensitivity?"""
+        """Whether one user can move a sum by no more than the sensitivity, because rewards are in [0, 1]."""
         return self.clips or self.unit_rewards
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Features (d, M) scaled to norm <= 1 and rewards (M,) clipped to [0, 1], and which users broke a promise.
+        """Scales features to norm <= 1, clips rewards to [0, 1], and reports which users broke a promise.
 
-        A user whose features are not finite adds nothing.
+        Args:
+            x: features (d, M), one column per silo's user.
+            y: rewards (M,), which are left as they are if they are neither promised nor clipped to be in [0, 1].
+
+        Returns:
+            The features (d, M), zero where they were not finite, the rewards (M,), and a bool (M,) that is true where
+            the environment's promise (features of norm <= 1, rewards in [0, 1] if promised) was broken.
         """
         square = (x * x).sum(0)
         finite = jnp.isfinite(square)
@@ -53,19 +63,22 @@ class LinearStatistic:
 
 
 def packed_size(dim: int) -> int:
-    """D = d(d+1)/2 + d."""
+    """Returns D = d(d+1)/2 + d, the length of a packed statistic for d = `dim` features."""
     return dim * (dim + 3) // 2
 
 
 def matrix_weights(size: int) -> np.ndarray:
-    """sqrt 2 on the d (d + 1) / 2 packed entries of the covariance, 1 on the d of the bias, (D,)."""
+    """Returns the (D,) standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
+
+    They are sqrt 2 on the d (d + 1) / 2 entries of the covariance, and 1 on the d entries of the bias.
+    """
     dim = (math.isqrt(8 * size + 9) - 3) // 2
     return np.where(np.arange(size) < size - dim, np.float32(math.sqrt(2)), np.float32(1))
 
 
 @functools.cache
 def _layout(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Row, column and scale of every packed entry of W, and where in the packed vector W_ij is, (d, d)."""
+    """Returns row, column and scale of every packed entry of W, and the place of W_ij in the packed vector, (d, d)."""
     row, column = np.triu_indices(dim)
     scale = np.where(row == column, 1, math.sqrt(2)).astype(np.float32)
     place = np.zeros((dim, dim), int)
@@ -74,21 +87,21 @@ def _layout(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def pack(statistics: Array) -> Array:
-    """(..., d, d + 1) to (..., D)."""
+    """Packs statistics [W | U] of shape (..., d, d + 1) into vectors (..., D)."""
     dim = statistics.shape[-2]
     row, column, scale, _ = _layout(dim)
     return jnp.concatenate([statistics[..., row, column] * scale, statistics[..., dim]], axis=-1)
 
 
 def unpack(vector: Array, dim: int) -> Array:
-    """(..., D) to (..., d, d + 1)."""
+    """Unpacks vectors (..., D) into statistics [W | U] of shape (..., d, d + 1); the inverse of `pack`."""
     _, _, scale, place = _layout(dim)
     matrix = (vector[..., : len(scale)] / scale)[..., place]
     return jnp.concatenate([matrix, vector[..., len(scale) :, None]], axis=-1)
 
 
 def pack_users(x: Array, y: Array) -> Array:
-    """The packed (x x' | x y) of every user: features x (..., d, M), rewards y (..., M) to (..., D, M)."""
+    """Returns every user's packed [x x' | x y], (..., D, M), from features x (..., d, M) and rewards y (..., M)."""
     row, column, scale, _ = _layout(x.shape[-2])
     outer = x[..., row, :] * x[..., column, :] * scale[:, None]
     return jnp.concatenate([outer, x * y[..., None, :]], axis=-2)

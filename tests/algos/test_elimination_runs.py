@@ -189,7 +189,7 @@ def test_bad_algorithms(options, error, words):
         )
 
 
-RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps a reward, at most 2.24; got epsilon = 500"
+RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of reward, at most 2.24; got epsilon = 500"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps a reward, at
             algorithm("Dist-DP-SE", messages=True),
             {"horizon": 2**15},
             ValueError,
-            "horizon must be shorter with messages=True: 4,096 users share noise at most; got .* up to 8,192 users",
+            "horizon must be shorter with messages=True: at most 4,096 users can share noise; got .* up to 8,192 users",
         ),
         (
             algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6),

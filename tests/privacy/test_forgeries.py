@@ -19,7 +19,8 @@ from jax.custom_batching import custom_vmap
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import Status, certify
 from fedbandit_jax.privacy import RELEASES, TRUST, GaussianTrust, budget
-from fedbandit_jax.privacy.channel import Aggregated, Closed, Exact, Messages, Rounded, Timing
+from fedbandit_jax.privacy.channel import Aggregated, Closed, Exact, Rounded, Timing
+from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Release, Tree, explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import SecAgg, SiloLocal

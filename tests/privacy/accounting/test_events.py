@@ -139,7 +139,7 @@ def test_bad_numbers_end_in_a_sentence(name, function, value):
             "delta must exceed the sum of the events' deltas, 0.2, got 0.1",
         ),
         (lambda: compose([ApproximateDP(1.0, 0.1), Gaussian(1.0)], 0.1), ValueError, "delta must exceed"),
-        (lambda: returning_mu([1.0], [1, 2]), ValueError, "mus and visits must be as many, got 1 and 2"),
+        (lambda: returning_mu([1.0], [1, 2]), ValueError, "mus and visits must have one length, got 1 and 2"),
         (lambda: returning_mu([1.0], [10**20]), ValueError, "visits must be in"),
     ],
 )

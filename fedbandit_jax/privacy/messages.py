@@ -1,0 +1,91 @@
+"""The mechanism message by message: what every silo, the third party and the server do at a synchronisation.
+
+`Messages` has the law of `Aggregated` and `Rounded`, and is slower by a factor of M; audits look at what it shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, rows
+from fedbandit_jax.privacy.statistic import pack, pack_users, packed_size, unpack
+
+MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
+
+
+@struct.sealed
+@struct.pytree
+class Messages(BoundMechanism):
+    """A mechanism that randomises every message of every silo, which is slow: it is meant for audits and tests."""
+
+    fixed_batches = True
+
+    def init(self, dim: int) -> ChannelState:
+        """Returns the state before the first message; raises ValueError if users' messages need too much memory."""
+        size, release = packed_size(dim), self.release
+        batch = self.batch or 0  # `Mechanism.bind` makes `Messages` only for batches of one known size
+        if self.trust.needs_users:
+            bits = release.n_syncs * batch * self.n_agents * size * self.trust.width
+            if bits > MAX_BITS:
+                raise ValueError(
+                    f"messages=True would hold {bits:.3g} bits of users' messages at once, more than {MAX_BITS:.0e}: "
+                    "choose fewer silos, rounds or features"
+                )
+        decoder = release.init((size,))
+        users = jnp.zeros((release.n_syncs, batch, size, self.n_agents)) if self.trust.needs_users else ()
+        state = ChannelState(
+            sums=None,
+            release=(
+                self._each(release.encode_init((size,))),
+                self._each(decoder) if release.prefix_at_silo else decoder,
+            ),
+            trust=users,
+            view=None,
+        )
+        x, y = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
+        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, x, y)[1].view
+        return state._replace(view=jnp.zeros(view.shape, view.dtype))
+
+    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
+        """Releases like `Exact.step`: every silo randomises its message, the third party acts, the server analyses."""
+        trust, release, m = self.trust, self.release, self.n_agents
+        silos, third, server = jax.random.split(key, 3)
+        encoders, decoder = state.release
+        sums = pack(jnp.einsum("bim,bjm->mij", x, rows(x, y), precision="highest"))
+        messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
+        users = state.trust
+        if trust.needs_users:
+            users = users.at[k - 1].set(pack_users(x, y), mode="drop")
+            batches = jnp.arange(1, release.n_syncs + 1)
+            inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
+            messages = (
+                jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),
+                jnp.broadcast_to(inside, (m, len(inside))),
+            )
+        keys = jax.random.split(silos, m)
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
+        if release.prefix_at_silo:
+            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
+        shown = trust.third_party(third, sent)
+        total = prefix = trust.analyze(server, k, shown)
+        if not release.prefix_at_silo:
+            prefix, decoder = release.decode(decoder, k, total)
+        view = total if trust.shows_sum else shown
+        if state.view is not None:
+            view = jnp.where(k <= release.n_syncs, view, state.view)
+        return self._released(k, unpack(prefix, x.shape[1])), ChannelState(None, (encoders, decoder), users, view)
+
+    def release_sum(
+        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, ChannelState]:
+        """Refuses: silos send messages of their own, not one sum over all of them."""
+        raise NotImplementedError("Messages.release_sum: messages are made of the users of every silo, call `step`")
+
+    def _each(self, state: Any) -> Any:
+        """Returns a copy of the state for every silo, stacked along a new leading axis of length M."""
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)
