@@ -1,7 +1,6 @@
 """Shared fixtures: cheap and cached compilation, and a small script."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -35,13 +34,6 @@ def few_programs(request):
     yield
     if "not slow" not in request.config.option.markexpr:
         jax.clear_caches()
-
-
-def silent(bound):
-    """The same bound private algorithm, with a trust model that adds no noise."""
-    trust = bound.mechanism.trust
-    mute = replace(bound.mechanism, trust=replace(trust, std=np.zeros_like(trust.std)))
-    return replace(bound, mechanism=mute, stds=np.zeros_like(bound.stds))
 
 
 @pytest.fixture

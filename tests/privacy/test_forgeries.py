@@ -570,6 +570,35 @@ def policy_that_calls_the_host(bound):
     return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
 
 
+@forgery("tree", "calls the host")
+def policy_that_tells_the_host(bound):
+    def index(self, key, t, belief, contexts):
+        jax.debug.callback(lambda x: None, contexts)
+        return contexts.sum(-1)
+
+    return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
+
+
+@forgery("tree", "calls the host")
+def policy_that_believes_the_host(bound):
+    def update(self, k, released):
+        heard = jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((2,), jnp.float32), released.bias)
+        return fb.linalg.GaussianBelief(heard, jnp.eye(2))
+
+    return changed(bound, "", policy=subclass(fb.algos.Thompson, update=update)())
+
+
+@forgery("tree", "arrays that change between calls")
+def policy_that_remembers(bound):
+    memory = jax.new_ref(jnp.zeros((3, 2)))
+
+    def index(self, key, t, belief, contexts):
+        memory[...] = contexts
+        return contexts.sum(-1)
+
+    return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
+
+
 class Forged(fb.algos.Federated):
     """A recipe that overrides `bind`, and says what it likes of it."""
 
@@ -1011,7 +1040,7 @@ def test_what_reaches_a_policy(key):
             return super().index(key, t, belief, contexts)
 
     bound = federated(policy=fb.pytree(Records)(), schedule=1).bind(SPEC, 2)
-    assert certify(bound).claim == "certified"
+    assert certify(bound).claim == "none"  # it tells the host
     offered = fb.Round(jax.random.normal(key, (4, 3, 2)) / 3)
 
     @jax.jit

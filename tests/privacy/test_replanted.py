@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from clustering_oracle import prefix as prefix_of
 from scipy import stats
+from scripted_users import prefix as prefix_of
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import is_sealed

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import silent
+from helpers import silent
 from scipy import stats
 from test_matrices import decoder
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import jax
 import numpy as np
-import oracles
 import pytest
+from oracles import linear as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random

@@ -24,7 +24,7 @@ from fedbandit_jax.report.results import Result
 COMMANDS = [["simulate", family] for family in FAMILIES] + [["calibrate"], ["audit"], ["show"], ["data"]]
 ARMS = importlib.import_module("fedbandit_jax.envs.arms")
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
-BROKEN = Path(__file__).parent / "privacy" / "broken.py"
+BROKEN = Path(__file__).parents[1] / "audits" / "broken.py"
 
 
 def files(folder):
@@ -125,17 +125,17 @@ def test_choices_are_listed(capsys, command, words):
     [
         ("calibrate --trust local", "--release must be 'input_perturbation' with trust='local'"),
         ("calibrate --trust secagg --sigma 3", "--sigma applies only to --trust silo_local, central, local"),
-        ("calibrate --sigma 3 --epsilon 1", "--epsilon applies only to noise that is to be found"),
+        ("calibrate --sigma 3 --epsilon 1", "--epsilon applies only to noise that is calibrated"),
         ("calibrate --dim 7", "--dim applies only to --trust shuffle_vector_sum, secagg, got 7"),
         ("calibrate --trust central --agents 7", "--agents applies only to noise that several silos add, got 7"),
-        ("calibrate --sigma 3 --agents 7", "--agents applies only to noise that is to be found"),
+        ("calibrate --sigma 3 --agents 7", "--agents applies only to noise that is calibrated"),
         ("calibrate --sigma 0", "--sigma must be finite and > 0, got 0.0"),
         ("calibrate --sigma 1e-300", "--sigma must be at least"),
         ("calibrate --delta 0", "--delta must be in (0, 1), got 0.0"),
         ("calibrate --delta nan", "--delta must be in (0, 1), got nan"),
         ("calibrate --epsilon inf", "--epsilon must be finite and > 0, got inf"),
         ("calibrate --epsilon nan", "--epsilon must be finite and > 0, got nan"),
-        ("calibrate --epsilon", "--epsilon must name at least one, each once, got none"),
+        ("calibrate --epsilon", "--epsilon must have at least one value, each only once, got none"),
         ("calibrate --horizon 10", "--horizon must be >= 25, got 10"),
         ("calibrate --batch 0", "--batch must be >= 1, got 0"),
         ("calibrate --visits 0", "--visits must be >= 1, got 0"),
@@ -145,7 +145,7 @@ def test_choices_are_listed(capsys, command, words):
         ("audit --only unicorn", "--only must name a part of silo_local tree, "),
         ("audit --controls nowhere.py", "--controls must be a Python file, got 'nowhere.py'"),
         ("simulate --epsilon -1", "--epsilon must be finite and > 0, got -1.0"),
-        ("simulate --epsilon 1 1", "--epsilon must name at least one, each once, got 1.0 1.0"),
+        ("simulate --epsilon 1 1", "--epsilon must have at least one value, each only once, got 1.0 1.0"),
         ("simulate --delta 1", "--delta must be in (0, 1), got 1.0"),
         ("simulate --seeds 0", "--seeds must be >= 1, got 0"),
         ("simulate --arms 0", "--arms must be >= 1, got 0"),
@@ -172,7 +172,10 @@ def test_choices_are_listed(capsys, command, words):
         ("simulate arms --epsilon 0", "--epsilon must be finite and > 0, got 0.0"),
         ("simulate arms --scale 0.5", "--scale must be in [1, 1.67772e+07], got 0.5"),
         ("simulate arms --horizon 3000000000", "--horizon must be at most 2,147,418,111 users"),
-        ("simulate arms --algorithms SE SE", "--algorithms must name at least one, each once, got SE SE"),
+        (
+            "simulate arms --algorithms SE SE",
+            "--algorithms must have at least one value, each only once, got SE SE",
+        ),
         ("simulate arms --algorithms SE --epsilon 1", "--epsilon applies only to private algorithms, got 1.0"),
         ("simulate arms --algorithms SE CDP-SE --scale 3", "--scale applies only to Dist-RDP-SE and Dist-CDP-SE"),
         ("simulate arms --algorithms DP-SE --radius exact", "--radius applies only to algorithms other than DP-SE"),
@@ -180,7 +183,7 @@ def test_choices_are_listed(capsys, command, words):
         ("simulate clusters --users 3 --servers 4", "--servers must be at most the 3 users, got 4"),
         ("simulate clusters --upload 0.5", "--upload must be >= 1, got 0.5"),
         ("simulate clusters --gap 0", "--gap must be in [0.001, 1], got 0"),
-        ("simulate clusters --algorithms", "--algorithms must name at least one, each once, got none"),
+        ("simulate clusters --algorithms", "--algorithms must have at least one value, each only once, got none"),
         ("simulate clusters --users 2000000", "--users must be at most 1,000,000, got 2,000,000"),
         ("simulate clusters --movielens nowhere", "--movielens must be one of ratings.csv"),
         ("simulate clusters --movielens nowhere --gap 0.5", "--gap applies only to synthetic users"),
@@ -368,7 +371,7 @@ def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
     lock.write_text("123\n")
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "process 123 is running this into the same files, or was killed: wait, or see that it is gone" in error
+    assert "process 123 is writing the same files, or was killed while it did: wait until it ends" in error
     assert f"and delete {lock}" in error
     assert not swept
     lock.unlink()

@@ -5,9 +5,9 @@ import itertools
 
 import jax
 import numpy as np
-import oracles
 import pytest
-from conftest import silent
+from helpers import silent
+from oracles import linear as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random

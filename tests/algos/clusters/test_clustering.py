@@ -7,24 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from clustering_oracle import (
-    Draws,
-    Width,
-    canonical,
-    club,
-    draws,
-    estimate,
-    fclub,
-    lin_ucb,
-    play,
-    population,
-    scan,
-    sclub,
-    servers_of,
-)
 from hypothesis import given as over
 from hypothesis import settings
 from hypothesis import strategies as st
+from oracles.clustering import Width, club, estimate, fclub, lin_ucb, sclub, servers_of
+from scripted_users import Draws, canonical, draws, play, population, scan
 from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from clustering_oracle import draws, play, population
+from scripted_users import draws, play, population
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.loop import RAW_CLUSTERS, RAW_UPLOADS, BoundFCLUB

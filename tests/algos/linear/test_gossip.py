@@ -6,9 +6,9 @@ import itertools
 import jax
 import networkx as nx
 import numpy as np
-import oracles
 import pytest
-from gossip_oracle import gossip_fed_ucb
+from oracles import linear as oracles
+from oracles.gossip import gossip_fed_ucb
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from elimination import ARMS, HORIZON, PRIVATE, algorithm, play
+from four_arms import ARMS, HORIZON, PRIVATE, algorithm, play
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION

@@ -10,7 +10,7 @@ from fedbandit_jax import audits
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
-BROKEN = Path(__file__).parent / "privacy" / "broken.py"
+BROKEN = Path(__file__).parent / "broken.py"
 SHIPPED = {case.name: case for case in audits.shipped()}
 CONTROLS = {case.name: case for case in audits.load(BROKEN)}
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracles
 import pytest
-from elimination import ARMS, BLOCK, HORIZON, RINGS, P, algorithm, lemma_2, play
+from four_arms import ARMS, BLOCK, HORIZON, RINGS, P, algorithm, lemma_2, play
+from oracles import elimination as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide

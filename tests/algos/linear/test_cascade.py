@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import silent
+from helpers import silent
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.process import RoundProcess

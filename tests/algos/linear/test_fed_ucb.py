@@ -5,9 +5,9 @@ import math
 
 import jax
 import numpy as np
-import oracles
 import pytest
-from conftest import silent
+from helpers import silent
+from oracles import linear as oracles
 from scipy import stats
 
 import fedbandit_jax as fb

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from clustering_oracle import draws, population
+from scripted_users import draws, population
 
 import fedbandit_jax as fb
 

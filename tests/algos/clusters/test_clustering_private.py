@@ -7,8 +7,9 @@ import math
 import jax
 import numpy as np
 import pytest
-from clustering_oracle import canonical, draws, estimate, noise_of, play, population, scan
+from oracles.clustering import estimate
 from scipy import stats
+from scripted_users import canonical, draws, noise_of, play, population, scan
 from test_clustering import LARGE, SMALL, STARTS, A, T, eventful, fclub_trace, same, same_clusters
 
 import fedbandit_jax as fb

@@ -272,17 +272,50 @@ def test_a_schedule_of_ones_own(key):
     assert result.certificate.schedule == "of the user's own"
 
 
-def test_a_schedule_is_handed_no_more_than_it_reads(script, key):
-    """What says that it reads nothing sees zeros, whatever the users do, and never asks."""
+def test_a_schedule_is_handed_no_more_than_it_reads():
+    """What says that it reads nothing is handed None, so that a mistake shows before anything runs."""
     algo = private(fb.privacy.Budget(1.0, 0.1), Half(Greedy))
-    process = RoundProcess(env=script, algo=algo.bind(script.spec, 60), horizon=60)
+    with pytest.raises(TypeError, match="NoneType"):
+        algo.certificate(fb.envs.gap(2, 5, 3).spec, 20)
 
-    def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
-        return (world, state), metrics.report.rounds
 
-    assert jax.lax.scan(body, process.init(key), np.arange(60))[1].sum() == 0
-    assert algo.certificate(script.spec, 60).claim == "certified"
+def asks(answer):
+    """A schedule that reads nothing, and returns this."""
+    made = type("Own", (S.BoundSchedule,), {"requests": lambda self, key, t, memory, gained, since: answer(t)})
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(S.Schedule):
+        def n_syncs(self, horizon):
+            return 2
+
+        def bind(self, setting):
+            return fb.pytree(made)()
+
+    return private(fb.privacy.Budget(1.0, 0.1), Own())
+
+
+@pytest.mark.parametrize("answer", [lambda t: t, lambda t: None, lambda t: jnp.zeros(7, bool), lambda t: 1.0 * t])
+def test_who_asks_is_a_bool(answer):
+    with pytest.raises(TypeError, match="Own.requests must return a bool, or one for each of 2 agents, got"):
+        asks(answer).bind(fb.envs.gap(2, 5, 3).spec, 20)
+
+
+def test_a_schedule_that_calls_the_host_leaks():
+    def hears(t):
+        return jax.pure_callback(lambda t: np.bool_(True), jax.ShapeDtypeStruct((), bool), t)
+
+    spec = fb.envs.gap(2, 5, 3).spec
+    assert asks(hears).certificate(spec, 20).claim == "none"
+    assert asks(lambda t: t > 3).certificate(spec, 20).claim == "certified"
+
+
+def test_releases_are_counted_in_integers():
+    class Half(S.Every):
+        def n_syncs(self, horizon):
+            return horizon / 2
+
+    with pytest.raises(TypeError, match=r"Half.n_syncs must be an integer >= 0, got 10.0"):
+        private(fb.privacy.Budget(1.0, 0.1), Half(2)).bind(fb.envs.gap(2, 5, 3).spec, 20)
 
 
 @pytest.mark.parametrize("kind", [Reader, Denier])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from elimination import ARMS, INIT, PRIVATE, RINGS, STEP, algorithm
+from four_arms import ARMS, INIT, PRIVATE, RINGS, STEP, algorithm
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms.loop import BoundElimination

@@ -1,6 +1,6 @@
 """Mechanisms that claim privacy they do not have, one for each way of getting it wrong. Every audit must catch them.
 
-`fedbandit audit --controls tests/privacy/broken.py` runs them beside the shipped ones.
+`fedbandit audit --controls tests/audits/broken.py` runs them beside the shipped ones.
 """
 
 from dataclasses import fields, replace

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from oracles import argmax_ucb
+from oracles.linear import argmax_ucb
 
 
 class Message(NamedTuple):
