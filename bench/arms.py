@@ -1,12 +1,15 @@
-"""Nanoseconds per user of private successive elimination: this library against NumPy and plain `jax.random`.
+"""Measures nanoseconds per user of private successive elimination: this library against NumPy and plain `jax.random`.
 
-A user who is asked draws a reward, rounds it at random to an integer and is added to an arm's sum; every arm and batch
-gets one draw of noise. Time is divided by the users asked: those of an unfinished batch, and of an arm that is left
-alone, draw nothing. Ours is timed through `fb.simulate`, its certificate and all host work included.
+For a user who is asked, a reward is drawn, rounded at random to an integer and added to the sum of an arm; every arm
+and batch gets one draw of noise. Time is divided by the number of users asked. Users of an unfinished batch, and those
+who come when only one arm is left, are not asked, and nothing is drawn for them. Our library is timed through
+`fb.simulate`, its certificate and all work on the host included.
 
-Compilation is timed apart, and a timed run that compiles is an error. The implementations take turns, so that drift
-of the machine hits all of them; numbers are medians over the turns. `cores` is processor time over wall-clock. All
-final regrets must agree within 4 standard errors, or the exit code is 1.
+Compilation is timed separately, and a timed run that compiles is an error. The implementations take turns, so that
+drift of the machine affects all of them; numbers are medians over the turns. `cores` is processor time over wall-clock
+time. All final regrets must agree within 4 standard errors, or the exit code is 1.
+
+Letters: K arms, T users, n users in a batch of one arm.
 """
 
 from __future__ import annotations
@@ -30,21 +33,21 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 
-EPSILONS = [0.1, 0.5, 1.0]
+EPSILONS = [0.1, 0.5, 1.0]  # budgets of the big job
 ALGORITHM = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
-BLOCK = 2**16
-MAX_Z = 4.0
-TARGETS = {"ns per user": 1.5, "noise, largest n / smallest": 2.0, "big job, seconds": 60.0}
+BLOCK = 2**16  # users that the baselines draw at once
+MAX_Z = 4.0  # most standard errors between final regrets
+TARGETS = {"ns per user": 1.5, "noise, largest n / smallest": 2.0, "big job, seconds": 60.0}  # upper limits
 
 
 class Plan(NamedTuple):
     """Sizes of a benchmark."""
 
-    horizons: dict[str, int]  # by instance
-    n_seeds: int
-    turns: int
-    users: list[int]  # of a sum that gets noise
-    growth: list[tuple[int, int]]  # T, K
+    horizons: dict[str, int]  # T, for each kind of instance
+    n_seeds: int  # random instances in a run
+    turns: int  # timed runs of everything
+    users: list[int]  # numbers n of users in a sum whose noise is timed
+    growth: list[tuple[int, int]]  # pairs (T, K) whose cost is measured
 
 
 REFERENCE = Plan(
@@ -58,7 +61,7 @@ SMOKE = Plan({"easy": 10**5, "hard": 10**5}, 10, 3, [2**4, 2**28], [(10**4, 10),
 
 
 class Played(NamedTuple):
-    """Regret after T users, by seed, and how many users of all seeds were asked."""
+    """The outcome of a run: regret after T users for every seed, and how many users of all seeds were asked."""
 
     regret: np.ndarray
     asked: float
@@ -93,7 +96,7 @@ def jax_random(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
     def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
         return int(_collect(jax.random.key(rng.integers(2**32)), np.float32(mean), np.float32(env.spread), steps, n))
 
-    with jax.enable_x64(True):  # sums exceed 32 bits
+    with jax.enable_x64(True):  # because sums exceed 32 bits
         return eliminate(env, horizon, n_seeds, seed, collect)
 
 
@@ -110,7 +113,10 @@ def _collect(key, mean, spread, steps, n):
 
 
 def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable[..., int]) -> Played:
-    """Algorithm 1 on the host, on our instances; `collect` adds up the encoded rewards of n users of an arm."""
+    """Plays Algorithm 1 of Chowdhury & Zhou (2023) on the host, on the instances of the library.
+
+    `collect` draws the rewards of n users of an arm, rounds them to integers and returns their sum.
+    """
     bound = ALGORITHM.bind(env.spec, horizon)
     ring: Any = bound.protocol
     moduli, limits = (wide.to_int(x).astype(np.int64) for x in (ring.modulus, ring.largest))
@@ -137,7 +143,11 @@ def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable
 
 
 def medians(runs: Mapping[Any, Callable[[int], Any]], turns: int, compilations: Compilations) -> Iterator[Any]:
-    """Of every run(turn): name, seconds (wall, processors), what the first took beyond, results."""
+    """Times every `run(turn)`, and yields medians over the turns.
+
+    Yields:
+        name, seconds (wall-clock, of all processors), by how many seconds the first run took longer, results by turn.
+    """
 
     def timed(run: Callable[[int], Any], turn: int) -> tuple[np.ndarray, Any]:
         started = np.array([time.perf_counter(), time.process_time()])
@@ -155,6 +165,7 @@ def medians(runs: Mapping[Any, Callable[[int], Any]], turns: int, compilations: 
 
 
 def costs(seconds: np.ndarray, compiling: float, played: list[Played]) -> dict[str, float]:
+    """Returns the columns of a table that say what a run cost."""
     asked = float(np.mean([run.asked for run in played]))
     wall, processors = map(float, seconds)
     per_user = wall / asked * 1e9
@@ -162,7 +173,7 @@ def costs(seconds: np.ndarray, compiling: float, played: list[Played]) -> dict[s
 
 
 def speed(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
-    """All implementations, by instance; z of the final regret against ours, paired by instance."""
+    """Compares the implementations on easy and hard instances; z compares final regrets with ours, paired by seed."""
     rows = []
     for instance, horizon in plan.horizons.items():
         world = fb.envs.arms(instance=instance), horizon, plan.n_seeds
@@ -184,7 +195,7 @@ def _noise(n_arms: int, sampler: Any, k: Any, n: Any, seed: Any) -> Any:
 
 
 def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
-    """Nanoseconds for one sum, of 10 arms in 1,000 batches, by mechanism and n."""
+    """Measures nanoseconds per noise of one sum, for 10 arms in 1,000 batches, by mechanism and n."""
     rows = []
     for pair, made in MECHANISMS.items():
         sampler = made(0.5, 10.0, 0.1, 2 * plan.users[-1]).noise(plan.users)
@@ -195,13 +206,13 @@ def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
 
 
 def growth(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
-    """Ours, hard instances, by T and K."""
+    """Measures what the library costs on hard instances as T and K grow."""
     runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.n_seeds) for t, k in plan.growth}
     return [{"T": t, "K": k, **costs(*rest)} for (t, k), *rest in medians(runs, plan.turns, compilations)]
 
 
 def big_job(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
-    """Three budgets at once, hard instances; users are counted for each budget."""
+    """Measures a sweep over three budgets on hard instances; a user is counted once for each budget."""
     run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.n_seeds)
     return [costs(*rest) for _, *rest in medians({"": run}, plan.turns, compilations)]
 
@@ -210,11 +221,11 @@ def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Compare the implementations.
+    """Compare the implementations, and print tables.
 
     Args:
-        json: print only {"speed": [...], "noise": [...], "growth": [...], "big_job": [...], "targets": [...]}.
-        smoke: tiny sizes, some 30 seconds: shows that the benchmark runs; the numbers mean nothing.
+        json: print JSON only: {"speed": [...], "noise": [...], "growth": [...], "big_job": [...], "targets": [...]}.
+        smoke: use tiny sizes, which take some 30 seconds and show that the benchmark works; the numbers mean nothing.
     """
     plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
     parts = {part.__name__: part(plan, compilations) for part in (speed, noise, growth, big_job)}
@@ -241,7 +252,7 @@ def main(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Right-aligned columns."""
+    """Returns the rows as text, in right-aligned columns."""
     lines = [list(rows[0]), *([f"{x:,.2f}" if isinstance(x, float) else str(x) for x in r.values()] for r in rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)

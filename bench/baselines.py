@@ -1,9 +1,11 @@
-"""What `fedbandit_jax` is compared with: federated LinUCB with a fixed batch as one would first write it, thrice.
+"""The baselines of the linear benchmark: three implementations of federated LinUCB as one would first write it.
 
-The setting is `fb.envs.sphere` with Gaussian rewards under `fb.algos.fed_lin_ucb`: features (u, 1) / sqrt 2 with u
-uniform on a sphere, optimistic scores, argmax, reward, a Sherman-Morrison step per agent, and one inverse every B
-rounds for all agents. Each function returns the group regret of every round, so that laws can be compared as well
-as speeds.
+They play `fb.envs.sphere` with Gaussian rewards under `fb.algos.fed_lin_ucb`: features are (u, 1) / sqrt 2 with u
+uniform on a sphere; each agent plays the arm with the largest optimistic score, draws the reward, and makes a
+Sherman-Morrison step; every B rounds one inverse is computed for all agents. Each function returns the group regret of
+every round, so that laws can be compared as well as speeds.
+
+Letters: M agents, K arms, d features, B rounds in a batch, T rounds, S seeds.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ import fedbandit_jax as fb
 
 
 class Problem(NamedTuple):
-    """Shapes and constants of one run; M agents, K arms, d dim, B rounds in a batch, T rounds."""
+    """Shapes and constants of one run."""
 
-    n_agents: int
-    n_arms: int
-    dim: int
-    batch: int
-    fixed: bool
-    noise_std: float
-    regularization: float
+    n_agents: int  # M
+    n_arms: int  # K
+    dim: int  # d
+    batch: int  # B
+    fixed: bool  # whether all rounds have the same contexts
+    noise_std: float  # standard deviation of the noise on a reward
+    regularization: float  # lambda of the ridge regression
     beta: np.ndarray  # (T,) width of the confidence set, float32
 
     def env(self):
-        """The same environment from the library."""
+        """Returns the same environment from the library."""
         return fb.envs.sphere(
             self.n_agents,
             self.n_arms,
@@ -42,14 +44,14 @@ class Problem(NamedTuple):
         )
 
     def algo(self):
-        """The same algorithm from the library."""
+        """Returns the same algorithm from the library."""
         return fb.algos.fed_lin_ucb(schedule=self.batch)
 
 
 def problem(
     *, n_agents: int, n_arms: int, dim: int, batch: int, fixed: bool, horizon: int, noise_std: float = 0.5
 ) -> Problem:
-    """A problem of `horizon` rounds whose regulariser and widths are the library's own."""
+    """Returns a problem of `horizon` rounds whose regulariser and widths are those of the library."""
     unset = Problem(n_agents, n_arms, dim, batch, fixed, noise_std, 0.0, np.zeros(0))
     policy: Any = unset.algo().bind(unset.env().spec, horizon).policy
     beta = np.asarray(policy.width(jnp.arange(horizon)), np.float32)
@@ -57,7 +59,7 @@ def problem(
 
 
 def numpy_loop(p: Problem, seed: int) -> np.ndarray:
-    """A Python loop over rounds and agents, NumPy inside, float64. Regret per round, (T,)."""
+    """Plays by a Python loop over rounds and agents, in NumPy and float64; returns the regret per round, (T,)."""
     rng = np.random.default_rng(seed)
     m, d = p.n_agents, p.dim
     theta_star = _features(rng, (), d)
@@ -92,7 +94,7 @@ def _features(rng: np.random.Generator, shape: tuple[int, ...], dim: int) -> np.
 
 
 def numpy_vectorised(p: Problem, seed: int) -> np.ndarray:
-    """NumPy over all agents at once, float32, batched matrix products. Regret per round, (T,).
+    """Plays in NumPy for all agents at once, in float32 with batched products; returns the regret per round, (T,).
 
     Fixed contexts are scored afresh every round, as the pseudo-code says.
     """
@@ -137,7 +139,7 @@ def numpy_vectorised(p: Problem, seed: int) -> np.ndarray:
 
 
 def jax_straightforward(p: Problem, keys: Array) -> Array:
-    """`vmap` over seeds of `scan` over rounds, `jax.random` and `einsum`. Regret per round, (S, T)."""
+    """Plays by `vmap` over seeds and `scan` over rounds, with `einsum`; returns the regret per round, (S, T)."""
     return _compiled(*p[:-1])(jnp.asarray(p.beta), keys)
 
 

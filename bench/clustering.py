@@ -1,13 +1,16 @@
-"""Steps per second of the clustering family, by number of users: this library, NumPy and the authors' own code.
+"""Measures steps per second of the clustering family by number of users: this library, NumPy and the authors' code.
 
-A step is one round of one seed: one user is served. Ours is timed through `fb.simulate`, all its host work included;
-a seed has a program to itself, as many at a time as there are cores. Horizons are such that all sizes take a while, and
-phases, whose cost is that of all users, begin in rounds 0, 2, 6, 14, ...: short runs have more of them per round.
+A step is one round of one seed, in which one user is served. Our library is timed through `fb.simulate`, all its work
+on the host included; every seed is a run of its own, and as many run at a time as there are cores. A phase begins in
+rounds 0, 2, 6, 14, ..., and its cost grows with the number of all users, so that short runs have more phases per round.
 
-Compilation is timed apart, and a timed run that compiles is an error; a program is compiled for whoever needs it first:
-that of FCLUB is also FCLUB-DC's and Homo-DC's, and ten seeds run that of one. All take turns, so that drift of the
-machine hits all of them; numbers are medians over the turns. NumPy plays the first rounds of the same horizon, with the
-same constants, and its mean regret after them must agree with ours within 5 standard errors, or the exit code is 1.
+Compilation is timed separately, and a timed run that compiles is an error. A program counts as compiled for the
+algorithm that needs it first: FCLUB shares its program with FCLUB-DC and Homo-DC, and ten seeds run the program of one.
+All take turns, so that drift of the machine affects all of them; numbers are medians over the turns. NumPy plays the
+first rounds of the same horizon with the same constants, and its mean regret after them must agree with ours within 5
+standard errors, or the exit code is 1.
+
+Letters: n users, L servers, m clusters, K arms, d features, T rounds.
 """
 
 from __future__ import annotations
@@ -28,36 +31,37 @@ from linear import Compilations
 
 import fedbandit_jax as fb
 
-SEEDS = (1, 10)
+SEEDS = (1, 10)  # numbers of seeds that are timed
 BUDGET = fb.privacy.Budget(1.0, 0.1)
-AUTHORS = {  # steps per second of the authors' code on 2 cores
+AUTHORS = {  # n -> algorithm -> steps per second of the authors' code on 2 cores
     40: {"LinUCB": 19e3, "CLUB": 12e3, "SCLUB": 5.5e3, "FCLUB": 340.0, "CDP-FCLUB-DC": 7.8e3},
     1000: {"CDP-FCLUB-DC": 1.3e3},
 }
-OVER_AUTHORS, OVER_SMALL, MEMORY = 20.0, 4.0, 1.1  # targets
-MAX_Z = 5.0
+# targets: speed over the authors'; time of a step, second n over first; bytes per user, third n over second
+OVER_AUTHORS, OVER_SMALL, MEMORY = 20.0, 4.0, 1.1
+MAX_Z = 5.0  # most standard errors between our regret and NumPy's
 
-Run = tuple[int, str, int]  # users, algorithm, seeds: 0 for NumPy
+Run = tuple[int, str, int]  # users, algorithm, number of seeds, which is 0 for NumPy
 
 
 class Size(NamedTuple):
-    """One number of users."""
+    """What is run with one number of users."""
 
-    n_users: int
-    horizon: int
-    turns: int
-    numpy_rounds: int  # that NumPy plays, a divisor of the horizon
-    numpy_seeds: int  # in a turn
+    n_users: int  # n
+    horizon: int  # T
+    turns: int  # timed runs
+    numpy_rounds: int  # rounds that NumPy plays, a divisor of the horizon
+    numpy_seeds: int  # seeds that NumPy plays in a turn
 
 
 class Plan(NamedTuple):
-    """Sizes of a benchmark: of the first and the second one is compared what a step takes."""
+    """Sizes of a benchmark."""
 
-    n_servers: int
-    n_clusters: int
-    n_arms: int
-    dim: int
-    sizes: tuple[Size, ...]
+    n_servers: int  # L
+    n_clusters: int  # m
+    n_arms: int  # K
+    dim: int  # d
+    sizes: tuple[Size, ...]  # by growing n; the time of a step is compared between the first and the second
 
 
 REFERENCE = Plan(
@@ -67,7 +71,7 @@ SMOKE = Plan(2, 2, 4, 3, (Size(8, 512, 2, 256, 2),))
 
 
 def algorithms() -> dict[str, fb.Algorithm]:
-    """What is timed, by name."""
+    """Returns the algorithms that are timed, by name."""
     made = (
         fb.algos.LinUCB(),
         fb.algos.CLUB(),
@@ -81,7 +85,7 @@ def algorithms() -> dict[str, fb.Algorithm]:
 
 
 class Bench:
-    """Runs anything, and keeps the regrets after as many rounds as NumPy plays."""
+    """Runs and times everything, and keeps all regrets after as many rounds as NumPy plays."""
 
     def __init__(self, plan: Plan):
         self.sizes = {size.n_users: size for size in plan.sizes}
@@ -98,7 +102,7 @@ class Bench:
         self.regret: dict[tuple[int, str, bool], list[float]] = {}
 
     def seconds(self, run: Run, turn: int) -> np.ndarray:
-        """Wall-clock and of all processors, of one run."""
+        """Runs once; returns the seconds by the wall-clock and of all processors, (2,)."""
         n, name, n_seeds = run
         size, regret = self.sizes[n], self.regret.setdefault((n, name, n_seeds == 0), [])
         started = np.array([time.perf_counter(), time.process_time()])
@@ -120,12 +124,12 @@ class Bench:
         return np.array([time.perf_counter(), time.process_time()]) - started
 
     def steps(self, run: Run) -> int:
-        """Of one run."""
+        """Returns the number of steps in a run."""
         size = self.sizes[run[0]]
         return run[2] * size.horizon or size.numpy_rounds * size.numpy_seeds
 
     def law(self, n: int, name: str) -> dict[str, float | None]:
-        """Mean regret per round, ours and NumPy's, and how many standard errors lie between."""
+        """Returns the mean regret per round, ours and NumPy's, and z, how many standard errors lie between them."""
         ours, theirs = (np.array(self.regret.get((n, name, numpy), [])) for numpy in (False, True))
         rounds = self.sizes[n].numpy_rounds
         if not len(theirs):
@@ -138,9 +142,9 @@ class Bench:
 
 
 def measure(bench: Bench, compilations: Compilations) -> tuple[dict[Run, np.ndarray], dict[Run, float]]:
-    """Seconds of every run, (turns, 2), and what the first run of one seed took beyond."""
+    """Returns the seconds of every run, (turns, 2), and by how many the first run of one seed took longer."""
     first = {run: bench.seconds(run, 0)[0] for run in bench.runs if run[2] == 1}
-    bench.seconds((min(bench.sizes), "LinUCB", SEEDS[-1]), 0)  # keys of so many seeds
+    bench.seconds((min(bench.sizes), "LinUCB", SEEDS[-1]), 0)  # compiles the keys of so many seeds
     bench.regret.clear()
     compiled = compilations.count
     times: dict[Run, list[np.ndarray]] = {run: [] for run in bench.runs}
@@ -155,7 +159,7 @@ def measure(bench: Bench, compilations: Compilations) -> tuple[dict[Run, np.ndar
 
 
 def table(bench: Bench, times: dict[Run, np.ndarray], compiling: dict[Run, float]) -> list[dict[str, Any]]:
-    """Lines for all but NumPy, whose speed is a column."""
+    """Returns a row for every run of ours; the speeds of NumPy and of the authors are columns."""
     speed = {run: bench.steps(run) / np.median(taken, axis=0) for run, taken in times.items()}
     rows = []
     for n, name, n_seeds in (run for run in bench.runs if run[2]):
@@ -181,7 +185,7 @@ def table(bench: Bench, times: dict[Run, np.ndarray], compiling: dict[Run, float
 
 
 def memory(bench: Bench, n: int, name: str) -> dict[str, float]:
-    """Bytes a user of the learner's state without its graph, and how many entries that has."""
+    """Returns the bytes per user of an algorithm's state without its graph, and how many entries the graph has."""
     state = jax.eval_shape(lambda key: bench.bound[n, name].init(key, bench.envs[n].spec), jax.random.key(0))
     graph = getattr(state, "linked", None)
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
@@ -190,7 +194,7 @@ def memory(bench: Bench, n: int, name: str) -> dict[str, float]:
 
 
 def judge(bench: Bench, plan: Plan, rows: list[dict[str, Any]], *, judged: bool) -> dict[str, Any]:
-    """What is asked for, and whether it is so."""
+    """Returns the targets: name -> value, target, and whether it is met (None unless `judged`)."""
     many = {(row["n_users"], row["algorithm"]): row for row in rows if row["seeds"] == SEEDS[-1]}
     small, middle, large = (list(bench.sizes)[min(i, len(bench.sizes) - 1)] for i in range(3))
     targets = {}
@@ -216,7 +220,7 @@ def judge(bench: Bench, plan: Plan, rows: list[dict[str, Any]], *, judged: bool)
 
 
 def report(rows: list[dict[str, Any]], targets: dict[str, Any]) -> str:
-    """Both, for reading."""
+    """Returns the table and the targets as text."""
     forms = {
         "algorithm": ("algorithm", "{}"),
         "n_users": ("n", "{:,}"),
@@ -246,11 +250,12 @@ def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Compare algorithms, sizes and implementations.
+    """Compare algorithms, numbers of users and implementations, and print a table.
 
     Args:
-        json: print only {"rows": [...], "targets": {...}} on standard output.
-        smoke: tiny sizes, some 20 seconds to compile: shows that the benchmark runs; the numbers mean nothing.
+        json: print JSON only: {"rows": [...], "targets": {...}}.
+        smoke: use tiny sizes, which take some 20 seconds to compile and show that the benchmark works; the numbers mean
+            nothing.
     """
     plan, compilations, started = SMOKE if smoke else REFERENCE, Compilations(), time.perf_counter()
     bench = Bench(plan)

@@ -1,8 +1,11 @@
-"""What `fedbandit_jax` is compared with: LinUCB per user, CLUB, SCLUB and FCLUB as one writes them for a paper.
+"""The baselines of the clustering benchmark: LinUCB per user, CLUB, SCLUB and FCLUB as one writes them for a paper.
 
-NumPy, float64, one user a round; clusters are sets, graphs are sets of neighbours, inverses follow Sherman and Morrison
-where statistics grow by one round. All constants (widths, thresholds, noise) are those of a bound algorithm of the
-library. Users, items and answers are those of `fb.envs.clustered` in law, from a generator of their own.
+They are written in NumPy and float64, and serve one user a round. Clusters are sets, graphs are sets of neighbours, and
+inverses follow Sherman and Morrison where statistics grow by one round. All constants (widths, thresholds, noise) are
+those of a bound algorithm of the library. Users, items and answers have the law of `fb.envs.clustered`, and come from a
+generator of their own.
+
+Letters: n users, L servers, m clusters, K arms, d features, t rounds so far; theta an estimate, rho a bound on noise.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-UPLOADED = 3  # times rho, that every upload adds: Algorithm 2, line 15
-Links = dict[int, set[int]]
+UPLOADED = 3  # multiple of rho I that every upload adds: Algorithm 2, line 15 of Liu et al. (2022)
+Links = dict[int, set[int]]  # node -> its neighbours in a graph
 
 
 def play(env: Any, bound: Any, *, horizon: int, seed: Sequence[int]) -> float:
-    """Regret of the algorithm of this name after some rounds."""
+    """Plays the algorithm that `bound` is, and returns its regret after `horizon` rounds."""
     rng = np.random.default_rng(seed)
     n, k, d = env.spec.n_users, env.spec.n_arms, env.spec.dim
     while True:
@@ -40,22 +43,24 @@ def play(env: Any, bound: Any, *, horizon: int, seed: Sequence[int]) -> float:
 
 
 def vectors(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    """Draws n vectors (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1), (n, d)."""
     u = rng.standard_normal((n, dim - 1))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
     return np.concatenate([u, np.ones((n, 1))], axis=1) / np.sqrt(2)
 
 
 def f(count: Any) -> Any:
+    """Returns F(T) = sqrt((1 + ln(1 + T)) / (1 + T)) for T = `count` rounds."""
     return np.sqrt((1 + np.log1p(count)) / (1 + count))
 
 
 def starts(t: int) -> bool:
-    """Does a phase begin before round t = 0, 2, 6, 14, ...?"""
+    """Returns whether a phase begins before round t, i.e. whether t is 0, 2, 6, 14, ..."""
     return (t + 2) & (t + 1) == 0
 
 
 def components(links: Links, nodes: Iterable[int]) -> list[list[int]]:
-    """Connected components of the graph on these nodes, sorted."""
+    """Returns the connected components of the graph on these nodes, each of them sorted."""
     rest, found = set(nodes), []
     for node in sorted(rest):
         if node in rest:
@@ -71,12 +76,12 @@ def components(links: Links, nodes: Iterable[int]) -> list[list[int]]:
 
 
 def complete(n_users: int, n_servers: int) -> Links:
-    """All users of a server are linked."""
+    """Returns the graph in which all users of a server are linked; user i is at server i mod L."""
     return {i: set(range(i % n_servers, n_users, n_servers)) - {i} for i in range(n_users)}
 
 
 class Models:
-    """Ridge estimates of users, or of clusters by their smallest users."""
+    """Ridge estimates, one for each user, or one for each cluster in the slot of its smallest user."""
 
     def __init__(self, n: int, dim: int, ridge: float):
         self.ridge = ridge * np.eye(dim)
@@ -98,7 +103,7 @@ class Models:
 
 
 class LinUCB:
-    """One model a user; others serve a user by the model of her cluster."""
+    """LinUCB with a model for every user; subclasses serve a user by the model of her cluster."""
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         del rng
@@ -127,7 +132,7 @@ class LinUCB:
         return int(np.argmax(items @ theta + beta * np.sqrt(((items @ inverse) * items).sum(1))))
 
     def found(self, members: list[int]) -> int:
-        """A new cluster of these users, sorted."""
+        """Makes a cluster of these users, who are sorted, and returns its slot."""
         slot = members[0]
         self.models.fit(slot, self.users.sums[members].sum(0), int(self.users.counts[members].sum()))
         self.label[members] = slot
@@ -135,7 +140,7 @@ class LinUCB:
 
 
 class CLUB(LinUCB):
-    """A graph on every server, whose links are cut."""
+    """CLUB, which cuts links between users of a server; the components of what is left are the clusters."""
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         super().__init__(spec, bound, rng)
@@ -160,7 +165,7 @@ class CLUB(LinUCB):
 
 
 class SCLUB(LinUCB):
-    """Sets of users on every server, which split and merge."""
+    """SCLUB, whose sets of users of a server split and merge."""
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         super().__init__(spec, bound, rng)
@@ -200,7 +205,7 @@ class SCLUB(LinUCB):
         return bool(far or (np.abs(counts[members] - counts[i]) / t > 2 * self.alpha_p * f(t)).any())
 
     def alike(self, i: int, sets: dict[int, list[int]], t: int) -> int | None:
-        """The first cluster to merge with that of i."""
+        """Returns the first cluster to merge with that of user i, or None."""
         slot, models = int(self.label[i]), self.models
         if not self.checked[sets[slot]].all():
             return None
@@ -214,7 +219,7 @@ class SCLUB(LinUCB):
 
 
 class Statistics:
-    """Regularised sums, and what follows from them once it is asked for."""
+    """Regularised sums of a cluster; what follows from them is computed once, when it is asked for."""
 
     def __init__(self, gram: np.ndarray, bias: np.ndarray, count: float, shift: float):
         self.gram, self.bias, self.count, self.shift = gram, bias, count, shift
@@ -239,14 +244,14 @@ class Statistics:
 
 
 class Tree:
-    """Noise of growing prefixes: a node for every one-bit of their lengths."""
+    """Tree noise of a growing prefix sum: one node for every bit that is 1 in its length."""
 
     def __init__(self, rng: np.random.Generator, std: float, dim: int):
         self.rng, self.std, self.dim = rng, std, dim
         self.leaves, self.nodes, self.total = 0, {}, np.zeros((dim, dim + 1))
 
     def grow(self) -> np.ndarray:
-        """By one leaf: the change."""
+        """Adds a leaf, and returns by how much the noise of the prefix sum changes, (d, d + 1)."""
         if self.std == 0:
             return np.zeros((self.dim, self.dim + 1))
         self.leaves += 1
@@ -261,7 +266,7 @@ class Tree:
 
 @dataclass
 class Group:
-    """A global cluster."""
+    """A global cluster: its local clusters, and the statistics that they share."""
 
     members: list[Local]
     shared: Statistics
@@ -269,19 +274,19 @@ class Group:
 
 @dataclass(eq=False)
 class Local:
-    """A local cluster."""
+    """A local cluster, i.e. some users of one server."""
 
-    members: list[int]
-    released: Statistics
-    tree: Tree
-    group: Group = field(init=False)
-    known: Statistics = field(init=False)
-    buffer: np.ndarray = field(init=False)
-    count: int = 0
+    members: list[int]  # users
+    released: Statistics  # what it released when the phase began
+    tree: Tree  # its noise
+    group: Group = field(init=False)  # its global cluster
+    known: Statistics = field(init=False)  # what it has downloaded, and recommends by
+    buffer: np.ndarray = field(init=False)  # (d, d + 1) what its next upload adds
+    count: int = 0  # rounds in the buffer
 
 
 class FCLUB(LinUCB):
-    """Local clusters of servers, global ones of local ones, which upload and download."""
+    """FCLUB, whose local clusters of a server are merged into global ones, with which they exchange statistics."""
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         super().__init__(spec, bound, rng)
@@ -315,7 +320,7 @@ class FCLUB(LinUCB):
             self.renew([Group([new[a] for a in group], new[group[0]].released) for group in groups])
 
     def merge(self, new: list[Local]) -> list[list[int]]:
-        """Clusters of different servers that are alike."""
+        """Returns groups of local clusters, by index, that are alike and on different servers."""
         theta, spread = np.array([a.released.theta for a in new]), f(np.array([a.released.count for a in new]))
         server, links = np.array([a.members[0] % self.n_servers for a in new]), {}
         for a in range(len(new)):
@@ -335,7 +340,7 @@ class FCLUB(LinUCB):
                 self.local |= dict.fromkeys(local.members, local)
 
     def empty(self, local: Local) -> None:
-        """Its buffer, but for what the next upload adds."""
+        """Empties the buffer of a local cluster, except for the noise and shift that its next upload adds."""
         local.buffer = local.tree.grow() + self.shift * self.rho * np.eye(self.dim, self.dim + 1)
         local.count = 0
 

@@ -1,13 +1,14 @@
-"""Agent-rounds per second of federated LinUCB: this library against NumPy and straightforward JAX.
+"""Measures agent-rounds per second of federated LinUCB: this library against NumPy and straightforward JAX.
 
-One agent playing one round is one agent-round (ar): draw or look up K feature vectors, score them with their bonus,
-play the best, draw the reward, learn, record the regret; every B rounds, synchronise all agents with one inverse.
-Mode A draws fresh contexts every round, mode B keeps them fixed. Ours is timed through `fb.simulate`, all its host
-work included.
+One agent that plays one round is one agent-round (ar): K feature vectors are drawn or looked up and scored with their
+bonus, the best one is played, the reward is drawn, the agent learns, and the regret is recorded. Every B rounds, all
+agents are synchronised by one inverse. Mode A draws fresh contexts every round, mode B keeps them fixed. Our library is
+timed through `fb.simulate`, all its work on the host included.
 
-Compilation is timed apart, and a timed run that compiles is an error. The implementations take turns, so that drift
-of the machine hits all of them; rates are medians over the turns, ratios are medians of the ratios within a turn.
-`cores` is processor time over wall-clock: in mode A JAX keeps all cores busy, unless something else was running.
+Compilation is timed separately, and a timed run that compiles is an error. The implementations take turns, so that
+drift of the machine affects all of them; rates are medians over the turns, ratios are medians of the ratios within a
+turn. `cores` is processor time over wall-clock time: in mode A JAX keeps all cores busy, unless something else was
+running.
 
 Every implementation also plays the same short run over several seeds. Their mean regrets per agent-round must agree
 within 4 standard errors, or the exit code is 1: a baseline that does less work would be noticed.
@@ -32,8 +33,8 @@ from baselines import Problem
 import fedbandit_jax as fb
 
 MANY = 24  # seeds of the batched runs
-MAX_Z = 4.0
-TARGETS = {"A": {1: 3.0, MANY: 4.0}, "B": {1: 5.0, MANY: 5.0}}  # mode -> seeds -> times numpy_vectorised
+MAX_Z = 4.0  # most standard errors between mean regrets
+TARGETS = {"A": {1: 3.0, MANY: 4.0}, "B": {1: 5.0, MANY: 5.0}}  # mode -> seeds -> speed over numpy_vectorised
 
 Run = Callable[[Problem, int, int], np.ndarray]  # (problem, seed, n_seeds) -> mean regret of a round, (n_seeds,)
 Key = tuple[str, int]  # implementation, seeds
@@ -75,11 +76,11 @@ IMPLEMENTATIONS: dict[str, Run] = {
 class Plan:
     """Sizes of a benchmark."""
 
-    shape: dict[str, int]
-    law_horizon: int
-    law_seeds: int
-    repeats: int
-    batches: dict[Key, int]  # in a timed run
+    shape: dict[str, int]  # agents, arms, features, and rounds in a batch
+    law_horizon: int  # rounds of the short run whose regrets are compared
+    law_seeds: int  # seeds of that run
+    repeats: int  # timed runs of everything
+    batches: dict[Key, int]  # batches in a timed run
 
     def problem(self, mode: str, horizon: int) -> Problem:
         return baselines.problem(**self.shape, fixed=mode == "B", horizon=horizon)
@@ -105,14 +106,14 @@ REFERENCE = Plan(
 SMOKE = Plan(
     shape=dict(n_agents=8, n_arms=10, dim=4, batch=5),
     law_horizon=20,
-    law_seeds=MANY,  # the programs of the timed runs again
+    law_seeds=MANY,  # as in the timed runs, so that no other program is compiled
     repeats=3,
     batches=dict.fromkeys(REFERENCE.batches, 4),
 )
 
 
 class Compilations:
-    """Counts what XLA compiles in this process."""
+    """Counts the programs that XLA compiles in this process."""
 
     def __init__(self):
         self.count = 0
@@ -127,11 +128,11 @@ def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Compare the implementations.
+    """Compare the implementations, and print a table and ratios.
 
     Args:
-        json: print only {"rows": [...], "ratios": {...}} on standard output.
-        smoke: tiny sizes, some 15 seconds: shows that the benchmark runs; the rates mean nothing.
+        json: print JSON only: {"rows": [...], "ratios": {...}}.
+        smoke: use tiny sizes, which take some 15 seconds and show that the benchmark works; the rates mean nothing.
     """
     plan = SMOKE if smoke else REFERENCE
     compilations = Compilations()
@@ -151,7 +152,7 @@ def main(
 
 
 def measure_times(plan: Plan, mode: str, compilations: Compilations):
-    """Seconds per agent-round on the wall-clock and on all processors, (2, repeats), and seconds of compilation."""
+    """Returns seconds per agent-round by the wall-clock and of all processors, (2, repeats), and of compilation."""
     problems = {key: plan.problem(mode, plan.rounds(key)) for key in plan.batches}
 
     def seconds(key: Key, seed: int) -> np.ndarray:
@@ -176,7 +177,7 @@ def measure_times(plan: Plan, mode: str, compilations: Compilations):
 
 
 def measure_laws(plan: Plan, mode: str) -> dict[str, tuple[float, float]]:
-    """Mean regret per agent-round of a common short run, and its standard error."""
+    """Returns the mean regret per agent-round of a common short run, and its standard error, by implementation."""
     p = plan.problem(mode, plan.law_horizon)
     laws = {}
     for name, run in IMPLEMENTATIONS.items():
@@ -186,7 +187,7 @@ def measure_laws(plan: Plan, mode: str) -> dict[str, tuple[float, float]]:
 
 
 def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | None, laws) -> dict[str, Any]:
-    """One line of the table."""
+    """Returns one row of the table."""
     name, n_seeds = key
     mean, error = laws[name]
     our_mean, our_error = laws["fedbandit_jax"]
@@ -209,7 +210,10 @@ def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | N
 
 
 def compare(mode: str, times: dict[Key, np.ndarray], *, judged: bool) -> dict[str, Any]:
-    """How many times faster ours is. NumPy plays seeds one after the other: its rate is that of one seed."""
+    """Returns how many times faster ours is than each of the others.
+
+    NumPy plays seeds one after the other, so that its rate for many seeds is that of one.
+    """
     ratios = {}
     for n_seeds in (1, MANY):
         for other in ("numpy_vectorised", "numpy_loop", "jax_straightforward"):
@@ -225,7 +229,7 @@ def compare(mode: str, times: dict[Key, np.ndarray], *, judged: bool) -> dict[st
 
 
 def report(plan: Plan, rows: list[dict[str, Any]], ratios: dict[str, Any]) -> str:
-    """The table and the ratios, for reading."""
+    """Returns the table and the ratios as text."""
     columns = "{:4}  {:19}  {:>5}  {:>6}  {:>7}  {:>15}  {:>7}  {:>5}  {:>7}  {:>16}  {:>4}"
     head = "mode", "implementation", "seeds", "rounds", "M ar/s", "slowest-fastest", "ns/ar", "cores", "compile"
     lines = [

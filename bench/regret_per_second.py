@@ -1,10 +1,11 @@
-"""Regret against wall-clock: agent-rounds evaluated per second, and the regret reached after so many seconds.
+"""Measures regret against wall-clock time: agent-rounds per second, and the regret that is reached after some seconds.
 
-Every algorithm plays the same users, M = K = 100, d = 10, Bernoulli rewards, on its own through `fb.simulate`, all
-seeds together. The first run compiles and gives the curve; the runs after it are timed, algorithms taking turns, and
-the median is what counts. Every batch runs the same compiled program, so rounds are mapped to seconds linearly: record
-t of T is drawn at t / T of the median seconds of a whole run, host work included, compilation not. The clock is that
-of all seeds together, so the picture compares algorithms; a single seed is not that many times faster.
+Every algorithm plays the same users (M = 100 agents, K = 100 arms, d = 10 features, Bernoulli rewards) in a run of its
+own of `fb.simulate`, all seeds together. The first run compiles and gives the curve. The runs after it are timed, where
+algorithms take turns, and their median counts. Every batch runs the same compiled program, so that rounds are mapped to
+seconds linearly: round t of T is drawn at t / T of the median seconds of a whole run, with the work on the host and
+without compilation. The seconds are those of all seeds together, so the picture compares algorithms; a single seed is
+not that many times faster.
 
 The picture shows group regret per round, Reg(t) / t, mean over seeds with two standard errors.
 """
@@ -32,13 +33,13 @@ BUDGET = fb.privacy.Budget(epsilon=1.0, delta=0.1)
 class Plan:
     """Sizes of a benchmark."""
 
-    n_agents: int
-    n_arms: int
-    dim: int
-    horizon: int
+    n_agents: int  # M
+    n_arms: int  # K
+    dim: int  # d
+    horizon: int  # T
     n_seeds: int
-    n_records: int
-    repeats: int
+    n_records: int  # rounds at which the curve is recorded
+    repeats: int  # timed runs of every algorithm
 
 
 REFERENCE = Plan(n_agents=100, n_arms=100, dim=10, horizon=2_500, n_seeds=8, n_records=100, repeats=3)
@@ -46,7 +47,7 @@ SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, n_seeds=2, n_records=20,
 
 
 def algorithms() -> dict[str, fb.Algorithm]:
-    """Label -> algorithm."""
+    """Returns the algorithms that are timed, by label."""
     theorem = fb.privacy.Mechanism(BUDGET, calibration="theorem")
     return {
         "lin_ucb": fb.algos.LinUCB(),
@@ -64,9 +65,9 @@ def main(
     """Time the algorithms and draw regret against seconds.
 
     Args:
-        out: picture to write; its folder is made.
-        json: print only {"rows": [...]} on standard output.
-        smoke: tiny sizes, some 10 seconds: shows that the benchmark runs; the rates mean nothing.
+        out: file of the picture, whose folder is made if it is missing.
+        json: print JSON only: {"rows": [...]}.
+        smoke: use tiny sizes, which take some 10 seconds and show that the benchmark works; the rates mean nothing.
     """
     plan = SMOKE if smoke else REFERENCE
     curves = {label: run(plan, algo)[0] for label, algo in algorithms().items()}
@@ -81,7 +82,7 @@ def main(
 
 
 def run(plan: Plan, algo: fb.Algorithm) -> tuple[fb.Result, float]:
-    """The result, and the seconds it took."""
+    """Runs an algorithm; returns its result, and the seconds that it took."""
     env = fb.envs.sphere(plan.n_agents, plan.n_arms, plan.dim, rewards="bernoulli")
     started = time.perf_counter()
     result = fb.simulate(
@@ -97,7 +98,7 @@ def run(plan: Plan, algo: fb.Algorithm) -> tuple[fb.Result, float]:
 
 
 def row(plan: Plan, label: str, result: fb.Result, seconds: np.ndarray) -> dict[str, Any]:
-    """One line of the table."""
+    """Returns one row of the table."""
     final = result.time_average[:, -1]
     median = float(np.median(seconds))
     return {
@@ -112,7 +113,7 @@ def row(plan: Plan, label: str, result: fb.Result, seconds: np.ndarray) -> dict[
 
 
 def report(plan: Plan, rows: list[dict[str, Any]], out: Path) -> str:
-    """The table, for reading."""
+    """Returns the table as text."""
     columns = "{:28}  {:>7}  {:>7}  {:>11}  {:>14}  {:>9}"
     head = "algorithm", "M ar/s", "seconds", "min-max", "Reg(T)/T", "claim"
     lines = [
@@ -138,7 +139,7 @@ def report(plan: Plan, rows: list[dict[str, Any]], out: Path) -> str:
 
 
 def draw(plan: Plan, curves: dict[str, fb.Result], seconds: dict[str, float], out: Path) -> None:
-    """Reg(t) / t against the wall-clock."""
+    """Draws group regret per round, Reg(t) / t, against the wall-clock."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
     for label, result in curves.items():

@@ -1,12 +1,13 @@
-"""What it costs to decide in every round whether to synchronise: adaptive schedules against a fixed batch.
+"""Measures what it costs to decide in every round whether to synchronise: adaptive schedules against a fixed batch.
 
-All play the same game at the reference size, 24 seeds in one program; each adaptive schedule synchronises in other
-rounds in every seed. The fixed batch is chosen so that it synchronises as often, on average. Lazy agents, who
-act on released statistics only, share one estimate; an adaptive schedule needs every agent's own determinant, so it is
-compared with agents who learn inside the batch, and the lazy private one with both.
+All play the same environment with 24 seeds in one program; an adaptive schedule synchronises in other rounds in every
+seed. The fixed batch is chosen such that it synchronises as often, on average. "Lazy" agents act on released statistics
+only and share one estimate. An adaptive schedule needs the log-determinant of every agent, so it is compared with a
+fixed batch whose agents learn inside the batch; a lazy private schedule can be compared with a fixed batch of lazy
+agents, too.
 
-Compilation is timed apart. The schedules take turns, so that drift of the machine hits all of them; numbers are medians
-over the turns of processor time, which other jobs change less than wall-clock, and of wall-clock.
+Compilation is timed separately. The schedules take turns, so that drift of the machine affects all of them; numbers are
+medians over the turns, of processor time, which other jobs change less, and of wall-clock time.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from linear import MANY, Compilations
 
 import fedbandit_jax as fb
 
-BUDGET = fb.privacy.Budget(100.0, 0.1)  # so little noise that private and not synchronise about as often
-TARGET = 1.25  # times a fixed batch at equal synchronisations
+BUDGET = fb.privacy.Budget(100.0, 0.1)  # little noise, so that private runs synchronise about as often as others
+TARGET = 1.25  # wanted: processor time over that of a fixed batch with as many synchronisations
 
 
 class Plan(NamedTuple):
     """Sizes of a benchmark."""
 
-    n_agents: int
-    n_arms: int
-    dim: int
-    horizon: int
-    threshold: float
-    turns: int
+    n_agents: int  # M
+    n_arms: int  # K
+    dim: int  # d
+    horizon: int  # T
+    threshold: float  # D of the adaptive schedules
+    turns: int  # timed runs of everything
 
 
 REFERENCE = Plan(100, 100, 10, 1000, 30.0, 5)
@@ -44,7 +45,7 @@ SMOKE = Plan(8, 10, 4, 60, 10.0, 2)
 
 
 def algorithms(plan: Plan) -> dict[str, fb.Algorithm]:
-    """What is timed, by name; fixed batches are added once it is known how often the others synchronise."""
+    """Returns the algorithms that are timed, by name; fixed batches are added once the others have been counted."""
     logdet = fb.schedules.LogDet(plan.threshold)
     tested = fb.schedules.PrivateLogDet(plan.threshold, max_syncs=64)
     ring = fb.networks.make("ring", plan.n_agents)
@@ -64,11 +65,11 @@ def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Compare the schedules.
+    """Compare the schedules, and print a table.
 
     Args:
-        json: print only {"rows": [...], "ratio": {...}} on standard output.
-        smoke: tiny sizes: shows that the benchmark runs; the numbers mean nothing.
+        json: print JSON only: {"rows": [...], "ratio": {...}}.
+        smoke: use tiny sizes, which show that the benchmark works; the numbers mean nothing.
     """
     plan = SMOKE if smoke else REFERENCE
     env = fb.envs.sphere(plan.n_agents, plan.n_arms, plan.dim, rewards="bernoulli")

@@ -1,10 +1,10 @@
-"""Beyond the papers: what sound silo-level privacy costs when every ingredient is as good as we know how.
+"""Shows what certified privacy at silo level costs when every part of Private-FedLinUCB is as good as we know how.
 
 python experiments/beyond.py [--smoke | --full]
 
-Left: regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024), with the same
-confidence constants (alpha, R, S) throughout. Right: what each ingredient contributes at epsilon = 1. Lazy agents act
-on released statistics only.
+Left: regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have
+the same confidence constants alpha, R and S. Right: what each improvement contributes at epsilon = 1. "Lazy" agents act
+on released statistics only, and so never on raw data of the present batch.
 """
 
 import matplotlib.pyplot as plt
@@ -48,7 +48,7 @@ STEPS = [
 
 
 def bars(result: fb.Result, ax: Axes) -> None:
-    """Final regret of every step, and what it costs over no privacy relative to the first."""
+    """Draws the final regret of every step, and its excess over no privacy as a share of the first step's excess."""
     mean, error = mean_error(np.stack([result[label].regret[:, -1] for label in result], axis=1))
     colours = ["#009E73" if one.claim == "certified" else "#999999" for one in result.certificates.values()]
     ax.barh(result.labels, mean, xerr=error, color=colours)

@@ -1,9 +1,10 @@
-"""Beyond Chowdhury & Zhou (2023): radii from the exact law of the noise, and notions of privacy made comparable.
+"""Goes beyond Chowdhury & Zhou (2023): confidence radii from the exact law of the noise, and equal guarantees.
 
 python experiments/beyond_arms.py [--smoke]
 
-Left: regret against the papers' epsilon, which means something else for every notion of privacy; radii as printed and
-exact, at the same guarantee. Right: the same mechanisms when each has just the noise that (epsilon, delta)-DP needs.
+Left: regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP. Every
+mechanism has the confidence radius as printed and, with the same noise, the radius from the exact law of that noise.
+Right: the same mechanisms, each with just the noise that it needs for (epsilon, delta)-DP, delta = 10^-6.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +27,7 @@ def private(name: str, epsilon: float, radius: str) -> fb.Algorithm:
 
 
 def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: int) -> fb.Algorithm:
-    """With the mechanism's own epsilon that gives (epsilon, DELTA)-DP; pure DP has no other."""
+    """Returns an algorithm whose own epsilon makes it (epsilon, DELTA)-DP; under pure DP the two are the same."""
 
     def excess(own: float) -> float:
         return (private(name, own, "exact").certificate(env.spec, horizon).epsilon_exact or 0) - epsilon

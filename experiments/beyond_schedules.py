@@ -1,12 +1,12 @@
-"""When to synchronise, at equal certified privacy: fixed batches, growing ones, or when a private test says so.
+"""Compares when to synchronise, at equal privacy: in fixed batches, in growing ones, or when a private test says so.
 
 python experiments/beyond_schedules.py [--smoke | --full]
 
-All but FedUCB have the best sound ingredients (BLT noise for S releases, projection, known noise). Growing
-batches, fixed in advance, win: the regret of the best fixed batch or less, with a tenth to a third as many
-synchronisations. The private trigger, a sparse vector test, ties with the one that leaks at equal S and noise, and with
-the best fixed batch: being private costs adaptivity nothing, but adaptivity gains nothing, and needs S capped and D
-tuned to epsilon.
+All but FedUCB have the best certified parts: BLT noise for at most S synchronisations, projection, and widths from the
+law of the noise. Growing batches, fixed in advance, win: they have the regret of the best fixed batch or less, with a
+tenth to a third as many synchronisations. The private test (a sparse vector test with threshold D) ties with the raw
+trigger, which leaks, at equal S and noise, and with the best fixed batch. So privacy costs adaptivity nothing, but
+adaptivity gains nothing either, and it needs a limit S and a D that is tuned to epsilon.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ FAMILIES: dict[str, tuple[fb.algos.Federated, list[fb.schedules.Schedule]]] = {
 
 
 def compare(title: str, families: dict[str, list[fb.Result]]) -> None:
-    """The best of every family, chosen on half of the seeds, against the best fixed batch on the other half."""
+    """Prints how the best schedule of every family, chosen on half of the seeds, does on the others against fixed B."""
     half = len(next(iter(families.values()))[0].regret) // 2
     best = {name: min(members, key=lambda one: one.regret[:half, -1].mean()) for name, members in families.items()}
     fixed = next(iter(best.values())).regret[half:, -1]

@@ -1,6 +1,9 @@
-"""Figure 1 of Chowdhury & Zhou (2023): pure and Renyi DP without a trusted server, against a trusted one.
+"""Draws Figure 1 of Chowdhury & Zhou (2023): regret under pure and Renyi DP without a trusted server, and with one.
 
 python experiments/chowdhury2023_fig1.py [--radius exact] [--smoke]
+
+DP-SE trusts the server; Dist-DP-SE (pure DP) and Dist-RDP-SE (Renyi DP) use secure aggregation. Panels (a) and (b) are
+easy instances at epsilon = 0.1 and 0.5, panel (c) hard ones at 0.1.
 """
 
 from common import arms_figure

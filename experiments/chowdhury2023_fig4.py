@@ -1,6 +1,9 @@
-"""Figure 4 of Chowdhury & Zhou (2023): the three trust models and three notions of privacy.
+"""Draws Figure 4 of Chowdhury & Zhou (2023): regret by trust model and notion of privacy, on easy instances.
 
 python experiments/chowdhury2023_fig4.py [--radius exact] [--smoke]
+
+CDP-SE trusts the server, LDP-SE nobody, and the Dist-... algorithms use secure aggregation. Dist-RDP-SE is private in
+the sense of Renyi DP, Dist-CDP-SE of concentrated DP, all others of pure DP. The panels have epsilon = 0.1, 0.5 and 1.
 """
 
 from common import arms_figure

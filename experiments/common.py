@@ -1,4 +1,7 @@
-"""What the figure scripts share: sizes, the two versions of every figure, and saving."""
+"""What the figure scripts share: their options, the algorithms as each paper has them, drawing and saving.
+
+Letters: K arms, T rounds (users, in figures of arms), m clusters of users, L servers.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Size of a figure.
+    """Draw a figure, at one of three sizes.
 
     Args:
-        smoke: a few rounds, to see that everything runs.
-        full: the paper's size.
-        seed: of the random number generator.
-        out: folder for the picture; default: experiments/figures, or results for --smoke.
+        smoke: run a few rounds only, to see that everything works.
+        full: run at the paper's size instead of the default, smaller one.
+        seed: seed of the random number generator.
+        out: folder for the picture; by default experiments/figures, or results with --smoke.
     """
 
     smoke: bool = False
@@ -42,15 +45,15 @@ class Size:
 
     @property
     def folder(self) -> Path:
-        """Where the picture goes."""
+        """Returns the folder that the picture is written to."""
         return self.out or (Path("results") if self.smoke else FIGURES)
 
     def pick(self, smoke: T, default: T, full: T) -> T:
-        """The value for the size asked for."""
+        """Returns the value for the size that was asked for."""
         return smoke if self.smoke else full if self.full else default
 
     def run(self, *horizons: int) -> dict[str, Any]:
-        """Arguments of `fb.sweep` for the smoke, default and full horizon: the paper has 25 seeds, the default 8."""
+        """Returns arguments of `fb.sweep`, given T for smoke, default and full; these have 2, 8 and 25 seeds."""
         return dict(
             horizon=self.pick(*horizons),
             n_seeds=self.pick(2, 8, 25),
@@ -63,21 +66,21 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class ArmsOptions(Size):
-    """Size and version of a figure of Chowdhury & Zhou (2023); the paper's size takes seconds, so it is the default.
+    """Draw a figure of Chowdhury & Zhou (2023); the paper's size takes seconds and is therefore the default.
 
     Args:
-        radius: theory is the paper's confidence radius (Lemma 2), exact is ours, from the law of the noise.
+        radius: how confidence radii are computed: theory is the paper's Lemma 2, exact uses the law of the noise.
     """
 
     radius: Literal["theory", "exact"] = "theory"
 
     @property
     def variant(self) -> str:
-        """Part of file names."""
+        """Returns what distinguishes the names of the files."""
         return self.radius
 
     def compare(self, names: tuple[str, ...], epsilon: float, instance: str) -> fb.Result:
-        """20 random instances with K = 10, T = 10^6 (easy) or 10^7 (hard); s = 10."""
+        """Runs these algorithms on 20 random instances with K = 10 and T = 10^6 (easy) or 10^7 (hard) users."""
         algos = []
         for name in names:
             mechanism, trust = fb.algos.ELIMINATION[name]
@@ -99,37 +102,37 @@ class ArmsOptions(Size):
 
 @dataclasses.dataclass(frozen=True)
 class Options(Size):
-    """Size and version of a figure.
+    """Draw a figure, in one of two versions.
 
     Args:
-        version: ours is sound and tight: agents that act on released statistics only, exact noise, rewards in [0, 1].
-            released is the authors' code: its noise, its constants, agents that learn inside the batch, Gaussian
-            rewards; its certificate says what epsilon that noise really gives.
+        version: ours is certified: agents act on released statistics only, noise is calibrated exactly, and rewards are
+            in [0, 1]. released is what the authors' code does: its noise, its constants, agents that learn inside the
+            batch, and Gaussian rewards. Its certificate says what epsilon that noise really gives.
     """
 
     version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
 
     @property
     def variant(self) -> str:
-        """Part of file names."""
+        """Returns what distinguishes the names of the files."""
         return self.version
 
     @property
     def rewards(self) -> str:
-        """Bounded rewards for certified runs, the paper's Gaussian ones otherwise."""
+        """Returns the law of rewards: in [0, 1] for certified runs, and the paper's Gaussian law otherwise."""
         return "gaussian" if self.released else "bernoulli"
 
     @property
     def released(self) -> bool:
-        """Is it the authors' version?"""
+        """Returns whether the authors' version was asked for."""
         return self.version == "released"
 
     def ucb(self, **parameters: Any) -> fb.algos.UCB:
-        """The confidence width of this version."""
+        """Returns the UCB policy with the confidence width of this version."""
         return fb.algos.UCB(confidence="released" if self.released else "theory", **parameters)
 
     def fed_lin_ucb(self, **exploration: Any) -> fb.Algorithm:
-        """FedLinUCB in this version."""
+        """Returns FedLinUCB, without privacy, in this version."""
         return fb.algos.fed_lin_ucb(exploration=self.ucb(**exploration))
 
     def private_fed_lin_ucb(
@@ -141,7 +144,7 @@ class Options(Size):
         trust: str = "silo_local",
         **exploration: Any,
     ) -> fb.Algorithm:
-        """Private-FedLinUCB in this version, under the paper's name for its trust model."""
+        """Returns Private-FedLinUCB in this version; `name` is the paper's for its trust model."""
         noise = "released" if self.released else "tight"
         privacy = fb.privacy.Mechanism(budget, release, trust, calibration=noise, clip_rewards=not self.released)
         return fb.algos.private_fed_lin_ucb(
@@ -151,24 +154,30 @@ class Options(Size):
 
 @dataclasses.dataclass(frozen=True)
 class DubeyOptions(Size):
-    """Size of a figure of Dubey & Pentland (2020)."""
+    """Draw a figure of Dubey & Pentland (2020)."""
 
     def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100)) -> dict[str, Any]:
-        """As `Size.run`; the paper has 100 seeds, the default 8."""
+        """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 100 seeds, the default 8."""
         return {**super().run(*horizons), "n_seeds": self.pick(*seeds), "stride": "log"}
 
 
 @dataclasses.dataclass(frozen=True)
 class LiuOptions(Size):
-    """Size of a figure of Liu et al. (2022)."""
+    """Draw a figure of Liu et al. (2022)."""
 
     def run(self, *horizons: int) -> dict[str, Any]:
-        """As `Size.run`; the paper has 10 seeds, and so has the default."""
+        """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 10 seeds, and so has the default."""
         return {**super().run(*horizons), "n_seeds": self.pick(2, 10, 10), "stride": None}
 
     def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
-        """All methods of Figure 2, with the authors' thresholds; CDP-FCLUB-DC with the noise and shifts of Algorithms
-        2, 3 and 5, and with less noise: exact accounting, no shift at uploads, uploads by counts.
+        """Returns the methods of Figure 2 by name, with the thresholds of the authors' code.
+
+        CDP-FCLUB-DC is there twice: with the noise and the shifts of Algorithms 2, 3 and 5, and with less noise, which
+        is calibrated exactly; then nothing is shifted at uploads, and counts of rounds decide when to upload.
+
+        Args:
+            budget: budget of the private methods.
+            scale: factor on all confidence widths.
         """
         algos = fb.algos
         wide: dict[str, Any] = dict(exploration_scale=scale)
@@ -188,7 +197,7 @@ class LiuOptions(Size):
 
 
 def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) -> None:
-    """Regret and clusters over time, mean and one standard deviation; prints where the paper's order holds."""
+    """Draws regret and clusters over time with one standard deviation, and prints where the paper's order holds."""
     figure, axes = plt.subplots(1, 3, figsize=(17.0, 5.6), layout="constrained")
     for ax in axes[:2]:
         fb.plotting.regret(result, time_average=False, band="deviation", title=title, ax=ax)
@@ -217,28 +226,28 @@ def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) ->
 
 @dataclasses.dataclass(frozen=True)
 class RealOptions(Options):
-    """Options of a figure on real data.
+    """Draw a figure on real data.
 
     Args:
-        mslr: folder of your copy of MSLR-WEB10K.
+        mslr: folder of your copy of MSLR-WEB10K; by default scikit-learn's digits stand in for it.
     """
 
     mslr: Path | None = None
 
     def table(self, features: str, components: int) -> fb.data.Table:
-        """MSLR-WEB10K with these features, or its stand-in: that many principal components of digits."""
+        """Returns MSLR-WEB10K with these features, or its stand-in: so many principal components of digits."""
         if self.mslr is None:
             return fb.data.classification("digits", components=components)
         return fb.data.mslr(self.mslr, features=features)
 
     @property
     def real_rewards(self) -> str:
-        """As `rewards`, but means of MSLR can be negative."""
+        """Returns the law of rewards; ours is clipped Gaussian on MSLR, whose means can be negative."""
         return "clipped_gaussian" if self.mslr and not self.released else self.rewards
 
 
 def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Result]) -> None:
-    """Draw the panels side by side, save picture and results, print summaries and claims."""
+    """Draws the panels (title -> result) side by side, saves picture and results, prints summaries and claims."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 5.0), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.variant}"
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -253,36 +262,43 @@ def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Resul
 
 
 def at(result: fb.Result, algorithm: str, **point: Any) -> fb.Result:
-    """One algorithm of a sweep at one point of its grid."""
+    """Returns the result of one algorithm of a sweep at one point of its grid."""
     (label,) = (label for label, where in result.coordinates.items() if where == {"algorithm": algorithm, **point})
     return result[label]
 
 
 def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over seeds (the first axis) and its standard error."""
+    """Returns the mean over seeds, which are the first axis, and its standard error."""
     return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
 
 
 def per_agent(result: fb.Result) -> np.ndarray:
-    """Cumulative regret of the mean agent under one algorithm, (n_seeds, n_records)."""
+    """Returns the cumulative regret of one algorithm, averaged over agents, (n_seeds, n_records)."""
     return result.regret / result.config["environment"]["spec"]["n_agents"]
 
 
 def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
-    """Per-agent regret over rounds with a band of one standard error."""
+    """Draws the regret per agent over rounds, with a band of one standard error."""
     mean, error = mean_error(per_agent(result))
     (line,) = ax.plot(result.rounds, mean, **style)
     ax.fill_between(result.rounds, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
 def save(name: str, options: Size, figure: Figure) -> None:
-    """Write the picture and say where."""
+    """Writes the picture, and prints where it is."""
     options.folder.mkdir(parents=True, exist_ok=True)
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{name}.png')}")
 
 
 def arms_figure(number: int, names: tuple[str, ...], panels: dict[str, tuple[str, float]], doc: str | None) -> None:
-    """A figure of Chowdhury & Zhou (2023) from the command line: panel -> (instances, epsilon)."""
+    """Draws a figure of Chowdhury & Zhou (2023), with the options of the command line.
+
+    Args:
+        number: number of the figure.
+        names: names of the algorithms, keys of `fb.algos.ELIMINATION`.
+        panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
+        doc: the text of --help.
+    """
     options = tyro.cli(ArmsOptions, description=doc)
     results = {
         f"Fig. {number}({panel}): {instance}, ε={epsilon}": options.compare(names, epsilon, instance)

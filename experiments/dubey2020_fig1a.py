@@ -1,10 +1,12 @@
-"""Figure 1 (a) of Dubey & Pentland (2020): regret per agent after T rounds against epsilon, delta = 0.1, "M log T".
+"""Draws Figure 1 (a) of Dubey & Pentland (2020): regret per agent of FedUCB after T rounds against epsilon.
 
 python experiments/dubey2020_fig1a.py [--smoke | --full]
 
-Dashed: not private. Left, the width as printed: regret falls with epsilon, but rises with M, since every silo adds
-noise and the agents hardly synchronise; at epsilon <= 1 they learn next to nothing in T rounds (the paper has 10^7: the
-last number of `options.run`). Right, a tenth of that width: agents learn in time from their own raw statistics.
+There are M = 2, 5 or 20 agents, delta = 0.1, and the threshold of synchronisation is the paper's for communication of
+order M log T. Dashed lines are not private. Left, with the confidence width as printed, regret falls with epsilon but
+rises with M, because every silo adds noise and the agents hardly synchronise. At epsilon <= 1 they learn next to
+nothing in T rounds (the paper has T = 10^7; to run that, change the last number of `options.run`). Right, with a tenth
+of that width, agents learn in time from their own raw statistics.
 """
 
 import matplotlib.pyplot as plt

@@ -1,10 +1,12 @@
-"""Figure 1 (b) of Dubey & Pentland (2020): regret under three budgets of communication, M = 100, epsilon = 1 and none.
+"""Draws Figure 1 (b) of Dubey & Pentland (2020): regret of FedUCB over rounds, for three amounts of communication.
 
 python experiments/dubey2020_fig1b.py [--smoke | --full]
 
-Left, the width as printed: without privacy more communication is less regret; with privacy (solid) all are linear, as
-10^4 rounds are far too few (the paper does not say how many it has here). Right, a tenth of that width: more
-communication is less regret with privacy, too. D of Theorem 1 is so large that private agents do not synchronise once.
+M = 100 agents communicate in the order of M log T, M^1.5 or M T (every round), with epsilon = 1 (solid) or without
+privacy (dashed). Left, with the confidence width as printed, more communication means less regret without privacy. With
+privacy all curves are linear, because 10^4 rounds are far too few (the paper does not say how many it has here). Right,
+with a tenth of that width, more communication means less regret with privacy, too. The threshold D of Theorem 1 is so
+large that private agents do not synchronise once.
 """
 
 import matplotlib.pyplot as plt

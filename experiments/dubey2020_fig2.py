@@ -1,10 +1,12 @@
-"""Figure 2 of Dubey & Pentland (2020): regret against the gap between the best arm and the others, M = 10, "M log T".
+"""Draws Figure 2 of Dubey & Pentland (2020): regret of FedUCB against the gap between the best arm and the others.
 
 python experiments/dubey2020_fig2.py [--smoke | --full]
 
-One curve for every epsilon, with the rho_min that it gives. In the paper regret falls with the gap, and the budget
-matters less and less. Here it rises with the gap, and the curves stay parallel: agents explore, which costs about the
-gap a round, until they synchronise, and when they do is a matter of D and T. Without that wait (below) it is flat.
+M = 10 agents communicate in the order of M log T. There is one curve for every epsilon; its label has rho_min, the
+lower bound of the eigenvalues of an agent's noisy regulariser. In the paper regret falls with the gap, and the budget
+matters less and less. Here regret rises with the gap, and the curves stay parallel: agents explore, which costs about
+the gap in every round, until they synchronise, and the threshold D and T decide when that is. Agents who synchronise
+every round never wait, and their curve is flat.
 """
 
 import matplotlib.pyplot as plt

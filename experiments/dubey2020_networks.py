@@ -1,11 +1,11 @@
-"""Decentralised FedUCB (Algorithm 3 of Dubey & Pentland, 2020): regret against the network and the messages' time to
-live.
+"""Draws regret of FedUCB without a controller (Algorithm 3 of Dubey & Pentland, 2020) against graph and time to live.
 
 python experiments/dubey2020_networks.py [--smoke | --full]
 
-Above, the graphs; agents of one colour are a clique of the power graph at gamma = 2, who answer each other's requests.
-Below, group regret against gamma, and messages x hops; the grey lines are a controller and agents who never talk. A
-larger gamma makes cliques larger, and splits what is learned over gamma estimators: the paper's factor sqrt(chi gamma).
+Messages are dropped after gamma hops. Above: the graphs; agents of one colour are a clique (at gamma = 2 all are within
+two hops) and answer each other's requests. Below: group regret, and messages times hops, against gamma; the grey lines
+are a controller, and agents who never talk. With a larger gamma cliques are larger, so that fewer of them (chi) cover
+the graph, but what is learned is split over gamma estimators: the paper's factor is sqrt(chi gamma).
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), exploration=fb
 
 
 def draw(name: str, ax: Axes, gamma: int) -> None:
-    """A graph, coloured by clique."""
+    """Draws a graph, coloured by clique."""
     graph = fb.networks.make(name, M)
     network = fb.networks.network(graph, min(gamma, max(1, nx.diameter(graph))))
     sparse = name in ("line", "ring", "grid", "hierarchical")
@@ -36,7 +36,7 @@ def draw(name: str, ax: Axes, gamma: int) -> None:
 
 
 def curve(ax: Axes, name: str, gammas: list[int], values: dict[str, np.ndarray], i: int) -> None:
-    """Mean and standard error over seeds, by gamma; the i-th of several, set apart."""
+    """Draws the mean and standard error over seeds against gamma; i sets the curve apart from others."""
     mean, error = mean_error(np.stack([values[f"{name}, γ={gamma}"] for gamma in gammas], axis=1))
     style, colour = "os^vDPX"[i] + ("-", "--")[i % 2], fb.plotting.COLOURS[i]
     ax.errorbar(np.array(gammas) + 0.03 * (i - 3), mean, error, fmt=style, color=colour, label=name)

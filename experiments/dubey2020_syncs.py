@@ -1,11 +1,11 @@
-"""How often FedUCB synchronises, measured, and Proposition 1 of Dubey & Pentland (2020), which promises O(log T).
+"""Measures how often FedUCB synchronises in T rounds; Proposition 1 of Dubey & Pentland (2020) promises O(log T).
 
 python experiments/dubey2020_syncs.py [--smoke | --full]
 
-Dots: one run for every T. Lines: Proposition 1; dotted: our bound, see `bounds`. With D of Theorem 1 there are O(log T)
-synchronisations also with privacy noise, so few because the noise is large. With D = 10 the trigger as printed ("dp20")
-fires every other round until the data outweigh the noise: Proposition 1 fails there, as Zhou & Chowdhury (2024),
-Appendix B.3, feared; as they restate it ("zc24") it was not violated.
+Dots are runs, solid lines Proposition 1, dotted lines our own bound (see `bounds`). With the threshold D of Theorem 1
+there are O(log T) synchronisations also with privacy noise, so few because the noise is large. With D = 10 the trigger
+as printed ("dp20") fires every other round until the data outweigh the noise. So Proposition 1 fails there, as Zhou &
+Chowdhury (2024), Appendix B.3, feared; with the trigger as they restate it ("zc24") it was not violated.
 """
 
 import matplotlib.pyplot as plt
@@ -22,11 +22,12 @@ SETTINGS = {"not private": (None, "zc24"), **{f"ε = {e}, {t}": (fb.privacy.Budg
 
 
 def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float, float]:
-    """Proposition 1, and ours, which holds with noise: n <= T / 2D (c + sqrt(c^2 + 4 d L D / T)).
+    """Computes Proposition 1, and a bound that holds with noise: n <= T / (2 D) (c + sqrt(c^2 + 4 d L D / T)) epochs.
 
-    Noise may take back some of log det S (Zhou & Chowdhury 2024, Appendix B.3), but between M rho_min and M rho_max no
-    more than c = d ln(rho_max / rho_min), and what the printed trigger adds makes that c = d ln(2 rho_max / rho_min -
-    1). So the n epochs have D n^2 / T <= sum D / Dt <= d L + n c, L = ln(rho_max / rho_min + T / (d rho_min)).
+    Noise may take back some of a log-determinant (Zhou & Chowdhury 2024, Appendix B.3), but as eigenvalues of the
+    regulariser are between M rho_min and M rho_max, no more than c = d ln(rho_max / rho_min); for the printed trigger c
+    = d ln(2 rho_max / rho_min - 1). With epochs of Dt rounds, D n^2 / T <= sum D / Dt <= d L + n c, where L =
+    ln(rho_max / rho_min + T / (d rho_min)).
     """
     bound, d = algo.bind(ENV.spec, horizon), ENV.spec.dim
     low, high = bound.policy.rho  # pyright: ignore[reportAttributeAccessIssue]
@@ -38,7 +39,7 @@ def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float,
 
 
 def fits(t: np.ndarray, n: np.ndarray) -> str:
-    """Least squares, with the root mean square of the residuals."""
+    """Fits a + b ln T and c T^p by least squares; returns both as text, with the root mean squares of the residuals."""
     b, a = np.polyfit(np.log(t), n, 1)
     basis = t[:, None] ** (power := np.linspace(0, 1.5, 1501))
     scale = n @ basis / (basis**2).sum(0)
@@ -48,7 +49,7 @@ def fits(t: np.ndarray, n: np.ndarray) -> str:
 
 
 def measure(horizon: int, options: DubeyOptions) -> np.ndarray:
-    """(threshold, setting, what): synchronisations in T rounds, and both bounds."""
+    """Returns synchronisations in T rounds and both bounds, with the axes (threshold, setting, these three)."""
     kinds = [(d, *setting) for d in THRESHOLDS for setting in SETTINGS.values()]
     algos = [fb.algos.fed_ucb(budget, schedule=fb.schedules.LogDet(d, trigger)) for d, budget, trigger in kinds]
     run = options.run(horizon, horizon, horizon, seeds=(1, 2, 10))
@@ -60,7 +61,7 @@ def measure(horizon: int, options: DubeyOptions) -> np.ndarray:
 
 def main(options: DubeyOptions) -> None:
     horizons = np.round(10 ** np.arange(2.5, options.pick(2.6, 5.6, 6.1), 0.5)).astype(int)
-    measured = np.stack([measure(int(horizon), options) for horizon in horizons])  # (T, threshold, setting, what)
+    measured = np.stack([measure(int(horizon), options) for horizon in horizons])  # axes: T, threshold, setting, three
     figure, axes = plt.subplots(1, 2, figsize=(13.0, 5.4), layout="constrained")
     for title, ax, of_threshold in zip(THRESHOLDS.values(), axes, np.moveaxis(measured, 0, -1)):
         for i, (name, curves, colour) in enumerate(zip(SETTINGS, of_threshold, fb.plotting.COLOURS)):

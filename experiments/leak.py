@@ -1,11 +1,10 @@
-"""What an adaptive schedule tells: Example 3.1 and Appendix B of Zhou & Chowdhury (2024).
+"""Shows what an adaptive schedule tells about a user: Example 3.1 and Appendix B of Zhou & Chowdhury (2024).
 
 python experiments/leak.py [--smoke | --full]
 
-FedUCB, with noise of epsilon = 1 on all that it sends. The first user of silo i is Alice, x = (1, 0), or Tracy, x = 0;
-the public D is such that Alice makes her silo ask after round 1. (a) Silo j sees that, and knows ||x||^2 > C = lambda
-(e^D - 1). (b) Alice or Tracy, from the rounds of synchronisation alone: the bound of epsilon (95 %) grows without end,
-with a sparse vector test it stays below what was paid. (c) What silo j then holds of silo i: nothing, or a noisy sum.
+FedUCB adds noise of epsilon = 1 to all that it sends, but its public threshold D is such that silo i asks after round 1
+if its first user is Alice, x = (1, 0), and not if she is Tracy, x = 0. (a) So silo j learns about ||x||. (b) The times
+alone show an epsilon without bound; a sparse vector test keeps to what was paid. (c) What silo j then has of silo i.
 """
 
 import dataclasses
@@ -33,10 +32,10 @@ CASES = {name: timing(algo, name=name) for name, algo in ALGOS.items()}
 
 
 def norms(ax: Axes, n_runs: int, key) -> None:
-    """How often silos synchronise after round 1, by the norm of Alice's features."""
+    """Draws how often silos synchronise after round 1; FedUCB does if ||x||^2 > C = λ (e^D - 1), λ its regulariser."""
     squares = np.linspace(0, 1, 41)
     for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
-        run, (contexts, answers) = jax.jit(jax.vmap(case.mechanism, (0, None))), case.data  # nobody else has x != 0
+        run, (contexts, answers) = jax.jit(jax.vmap(case.mechanism, (0, None))), case.data  # all other users have x = 0
         alices = [(contexts * np.float32(r**0.5), answers) for r in squares]
         often = [run(jax.random.split(key, n_runs), alice)[0][:, 0].mean() for alice in alices]
         ax.plot(squares, often, color=colour, label=name)
@@ -45,7 +44,7 @@ def norms(ax: Axes, n_runs: int, key) -> None:
 
 
 def bounds(ax: Axes, sizes: list[int], key) -> None:
-    """Lower bounds of epsilon from the rounds of synchronisation."""
+    """Draws lower bounds of epsilon (95 % confidence) from the times of synchronisation, against the observations."""
     for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
         shown = [dataclasses.replace(case, delta=DELTA).run(key, n_runs=n).epsilon_lower for n in sizes]
         print(f"{name}: epsilon >= " + ", ".join(f"{e:.2f} (N = {n:,})" for e, n in zip(shown, sizes)))
@@ -55,12 +54,12 @@ def bounds(ax: Axes, sizes: list[int], key) -> None:
 
 
 def messages(ax: Axes, n_runs: int, key) -> None:
-    """x y of silo i, as silo j has it after round 1."""
+    """Draws the first entry of silo i's sum of x y as silo j has it after round 1: 0 if nothing was sent, or noisy."""
     for i, (name, line) in enumerate({"FedUCB": "-", "fixed batch": ":"}.items()):
         case, env = CASES[name], fb.envs.script(*CASES[name].data)
         run = jax.jit(jax.vmap(transcript(ALGOS[name].bind(env.spec, len(env.contexts)), env, 1), (0, None)))
         for who, data, colour in (("Alice", case.data, i), ("Tracy", case.neighbour, 2 + i)):
-            shown = jax.tree.leaves(run(jax.random.split(key, n_runs), data))[0]  # (runs, rounds, d, d + 1), W | U
+            shown = jax.tree.leaves(run(jax.random.split(key, n_runs), data))[0]  # (runs, T, d, d + 1): W, then U
             counts, edges = np.histogram(shown[:, 0, 0, 2], 80, (-40, 40))
             ax.stairs(counts / n_runs, edges, linestyle=line, color=fb.plotting.COLOURS[colour], label=f"{who}, {name}")
     ax.set(xlabel="first entry of Σ x y", ylabel="share of runs", yscale="log", title="(c) Appendix B.2: silo j has")

@@ -1,10 +1,11 @@
-"""Communication of Liu et al. (2022), Theorem 2 and Appendix E.3: uploads and downloads over time.
+"""Draws uploads and downloads over time, for Theorem 2 and Appendix E.3 of Liu et al. (2022).
 
 python experiments/liu2022_communication.py [--smoke | --full]
 
-(a) FCLUB exchanges something every round, FCLUB-DC ever less: O(log T) for U = D = 1.01. With the noise and shifts of
-CDP-FCLUB-DC nearly every round uploads until its shifts outweigh what they add. (b) Regret against
-communication for U = D from 1 to 10.
+Local clusters upload when their statistics have grown by a factor U, and download when those of their global cluster
+are D times their own. (a) FCLUB exchanges something in every round; FCLUB-DC exchanges ever less, O(log T) if U and D
+are 1.01. With the noise and shifts of CDP-FCLUB-DC there is an upload in nearly every round until the shifts that have
+been added outweigh those of one more upload. (b) Regret against communication, for U = D from 1 to 10.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +27,7 @@ def main(options: LiuOptions) -> None:
     for name, colour in zip(SHOWN, fb.plotting.COLOURS):
         curves = result[name].communication["rounds"]
         mean, spread = curves.mean(0), curves.std(0)
-        seen = mean > 0  # counted after steps of 256 rounds
+        seen = mean > 0  # 0 before the first step of up to 256 rounds has been counted
         left.loglog(result.rounds[seen], mean[seen], color=colour, label=name)
         left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=colour, alpha=0.2)
         slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))

@@ -1,11 +1,12 @@
-"""Figure 2 (a) of Liu et al. (2022): clusterings of bandits on the synthetic set, 40 users on 5 servers, T = 10^5.
+"""Draws Figure 2 (a) of Liu et al. (2022): regret and clusters on synthetic data, 40 users on 5 servers, T = 10^5.
 
 python experiments/liu2022_fig2a.py [--clusters 2] [--smoke | --full]
 
 The script prints which inequalities of the paper hold. Without privacy they do, but FCLUB and FCLUB-DC are equal within
-noise. With real noise (epsilon = 1, delta = 0.1) CDP-FCLUB-DC is worst of all: all clusters look alike to the global
-server, whose 2 rho I outweighs what they have seen. In the authors' code noise never reaches a decision, so that their
-curve is FCLUB-DC's. The number of clusters of their figure is not known; see liu2022_parameters.py for others.
+noise. With noise that is really added (epsilon = 1, delta = 0.1) CDP-FCLUB-DC is the worst of all: the matrix 2 rho I
+that keeps noisy sums positive definite outweighs what clusters have seen, so that all look alike to the global server.
+In the authors' code noise never reaches an estimate, so that their curve is that of FCLUB-DC. How many clusters their
+figure has is not known; liu2022_parameters.py varies that number.
 """
 
 import dataclasses
@@ -18,10 +19,10 @@ import fedbandit_jax as fb
 
 @dataclasses.dataclass(frozen=True)
 class Fig2a(LiuOptions):
-    """Size of the figure.
+    """Draw the figure.
 
     Args:
-        clusters: m.
+        clusters: m, the number of clusters of users.
     """
 
     clusters: int = 2

@@ -1,12 +1,12 @@
-"""Figure 2 (b) of Liu et al. (2022): clusterings of bandits on MovieLens.
+"""Draws Figure 2 (b) of Liu et al. (2022): regret and clusters on MovieLens.
 
 python experiments/liu2022_fig2b.py [--movielens DIR] [--thetas centroid] [--smoke | --full]
 
-Without a copy of MovieLens, users and items of the same kind are made up, and the title says so. With ml-latest-small,
-which has 610 users, those are taken instead of the paper's 1,000. thetas=user: users of a cluster are only similar, as
-k-means finds them; centroid: they are the same, as the paper's theory assumes. In 10^5 rounds 610 users come 164 times
-each, too few for FCLUB to part them, so that it does as badly as Homo; with --users 40 --thetas centroid --clusters 2
-they come as often as in Figure 2 (a).
+Without a copy of MovieLens, users and items of the same kind are made up, and the title says so. The copy
+ml-latest-small has 610 users, which are taken instead of the paper's 1,000. With --thetas user, users of a cluster are
+only similar, as k-means finds them; with --thetas centroid they are exactly alike, as the paper's theory assumes. In
+10^5 rounds each user of 610 comes 164 times, which is too few for FCLUB to tell them apart, so that it does as badly as
+Homo. Users come as often as in Figure 2 (a) with --users 40 --thetas centroid --clusters 2.
 """
 
 import dataclasses
@@ -19,18 +19,18 @@ from common import LiuOptions, liu_figure
 
 import fedbandit_jax as fb
 
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # used if it is there
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # default, if it exists
 
 
 @dataclasses.dataclass(frozen=True)
 class Fig2b(LiuOptions):
-    """Size and data of the figure.
+    """Draw the figure.
 
     Args:
         movielens: folder of your copy of MovieLens.
-        thetas: each user's own preference vector, or that of her cluster.
-        clusters: m, of k-means.
-        users: at most so many, the most active.
+        thetas: whether a user's preference vector is her own (user) or that of her cluster (centroid).
+        clusters: m, the number of clusters that k-means finds.
+        users: largest number of users; the most active ones are taken.
     """
 
     movielens: Path | None = BESIDE if BESIDE.is_dir() else None
@@ -39,7 +39,7 @@ class Fig2b(LiuOptions):
     users: int = 1000
 
     def data(self) -> fb.data.Community:
-        """Of the folder, or made up: 200 users around random centres."""
+        """Returns the data of the folder, or 200 made-up users around random centres."""
         if self.movielens is not None:
             users = self.pick(min(60, self.users), self.users, self.users)
             shape: dict[str, Any] = dict(n_users=users, n_clusters=self.clusters, thetas=self.thetas)

@@ -1,10 +1,13 @@
-"""What local clusters and upload times tell about one round, in the algorithm of Liu et al. (2022) and certified.
+"""Shows what local clusters and upload times tell about one round, in CDP-FCLUB-DC of Liu et al. (2022).
 
-Nothing is looked at but (a) who is in one local cluster in the end, or (b) after which rounds something is
-uploaded. Both are decided by raw statistics as printed. (a) The last round of one of two users decides whether
-their link is cut: every run tells. (b) Noise is in the determinant, but it is the same at every test until the next
-upload, so that an upload right after a round can only be due to what was in it; U is such that noise decides about
-the first.
+python experiments/liu2022_leak.py [--smoke | --full]
+
+The auditor sees nothing but (a) who is in one local cluster in the end, or (b) after which rounds something is
+uploaded. As printed, raw statistics decide about both; in the certified algorithm they do not. (a) The last round of
+one of two users decides whether their link is cut, so that every run tells which of two data sets it had. (b) There is
+noise in the determinant that decides about uploads, but it is the same at every test until the next upload. So an
+upload right after a round can only be due to what was in that round. The factor U is such that noise decides about the
+first upload.
 """
 
 import dataclasses
@@ -20,7 +23,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.audits import Case, labels, uploads
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 
-BUDGET, DELTA = fb.privacy.Budget(1.0, 0.1), 1e-3  # one round decides about uploads in less than 0.1 of the runs
+BUDGET, DELTA = fb.privacy.Budget(1.0, 0.1), 1e-3  # not 0.1, as one round decides about uploads in fewer runs
 ALGOS = {
     "CDP-FCLUB-DC, exact noise": fb.algos.FCLUB(BUDGET),
     "CDP-FCLUB-DC, noise as printed": fb.algos.FCLUB(BUDGET, calibration="theorem"),
@@ -29,7 +32,7 @@ ALGOS = {
 
 
 def bounds(ax: Axes, make, sizes: list[int], key) -> None:
-    """Lower bounds of epsilon by number of runs."""
+    """Draws lower bounds of epsilon against the number of runs, and the epsilon that the noise is worth."""
     for (name, algo), colour, marker in zip(ALGOS.items(), fb.plotting.COLOURS, "os^"):
         case: Case = dataclasses.replace(make(algo, name=name), delta=DELTA)
         shown = [case.run(key, n_runs=n).epsilon_lower for n in sizes]

@@ -1,9 +1,10 @@
-"""Parameter study of Liu et al. (2022), Appendix E.2: regret at T against epsilon, d, n, m and L.
+"""Draws the parameter study of Liu et al. (2022), Appendix E.2: regret after T rounds against epsilon, d, n, m and L.
 
 python experiments/liu2022_parameters.py [--smoke | --full]
 
-The paper varies one parameter at a time around n = 40, L = 5, d = 10. Its range of epsilon, 0.1 to 10, is too small
-for real noise to let anything be learned at T = 10^5; ours goes on to 10^4.
+One parameter at a time is varied around n = 40 users, L = 5 servers and d = 10 features; m is the number of clusters.
+In the paper's range of epsilon, 0.1 to 10, noise that is really added lets nothing be learned in T = 10^5 rounds, so
+that ours goes on to 10^4.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ COLOURS = dict(zip((*SHOWN, "CDP-FCLUB-DC, less noise"), fb.plotting.COLOURS))
 
 
 def draw(ax, points, values) -> None:
-    """Final regret against a parameter, mean and one standard deviation."""
+    """Draws the mean final regret against a parameter, with one standard deviation over seeds."""
     for name in points[0]:
         finals = [point[name] for point in points]
         mean, spread = zip(*((final.mean(), final.std(ddof=1)) for final in finals))

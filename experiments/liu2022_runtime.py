@@ -1,8 +1,8 @@
-"""Running time of Liu et al. (2022), Appendix E.4: seconds for T rounds of every method, against the number of users.
+"""Draws the running times of Appendix E.4 of Liu et al. (2022): seconds for T rounds against the number of users.
 
 python experiments/liu2022_runtime.py [--smoke | --full]
 
-Compilation is not counted; as many seeds run together as there are cores. bench/clustering.py measures more.
+Compilation is not counted, and as many seeds run together as there are cores. bench/clustering.py measures more.
 """
 
 import time
@@ -23,7 +23,7 @@ def main(options: LiuOptions) -> None:
         speeds = []
         for n in users:
             env = fb.envs.clustered(n)
-            fb.simulate(env, algo, **run)  # compiles
+            fb.simulate(env, algo, **run)  # compiles the program, untimed
             started = time.perf_counter()
             fb.simulate(env, algo, **run)
             speeds.append(run["n_seeds"] * run["horizon"] / (time.perf_counter() - started))

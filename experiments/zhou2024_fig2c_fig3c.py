@@ -1,9 +1,10 @@
-"""Figures 2 (c) and 3 (c) of Zhou & Chowdhury (2024): silo-level LDP on real data, M=10, exploration scale 0.1.
+"""Draws Figures 2 (c) and 3 (c) of Zhou & Chowdhury (2024): the cost of silo-level LDP on real data, M = 10 silos.
 
 python experiments/zhou2024_fig2c_fig3c.py [--mslr DIR] [--as released] [--smoke | --full]
 
-MSLR-WEB10K may not be redistributed: without your copy (--mslr DIR) the figure is drawn on scikit-learn's digits, and
-says so. On MSLR, whose means can be negative, our version has Gaussian rewards clipped to [0, 1].
+The figures show regret over rounds at epsilon = 0.2, 1 and 5, with a tenth of the confidence width. MSLR-WEB10K may not
+be redistributed: without your copy (--mslr DIR) they are drawn on scikit-learn's digits, and their titles say so. On
+MSLR, whose means can be negative, our version has Gaussian rewards clipped to [0, 1].
 """
 
 from typing import Any

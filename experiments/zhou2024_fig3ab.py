@@ -1,6 +1,8 @@
-"""Figure 3 (a) and (b) of Zhou & Chowdhury (2024): the cost of silo-level LDP on the synthetic instance.
+"""Draws Figure 3 (a) and (b) of Zhou & Chowdhury (2024): the cost of silo-level LDP on the synthetic instance.
 
 python experiments/zhou2024_fig3ab.py [--as released] [--smoke | --full]
+
+The figures show regret over rounds: (a) varies epsilon at delta = 0.1, (b) varies delta at epsilon = 5.
 """
 
 import tyro
@@ -8,8 +10,8 @@ from common import Options, finish
 
 import fedbandit_jax as fb
 
-A: list[tuple[float, float]] = [(0.2, 0.1), (1, 0.1), (5, 0.1)]  # (epsilon, delta)
-B: list[tuple[float, float]] = [(5, 0.1), (5, 0.01), (5, 0.001)]
+A: list[tuple[float, float]] = [(0.2, 0.1), (1, 0.1), (5, 0.1)]  # (epsilon, delta) of the curves in panel (a)
+B: list[tuple[float, float]] = [(5, 0.1), (5, 0.01), (5, 0.001)]  # likewise, in panel (b)
 
 
 def label(epsilon: float, delta: float) -> str:

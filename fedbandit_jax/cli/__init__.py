@@ -1,4 +1,4 @@
-"""Command line: `fedbandit simulate FAMILY`, `calibrate`, `audit`, `show`, `data`. All of it calls the public API."""
+"""The command line: `fedbandit simulate FAMILY`, `calibrate`, `audit`, `show` and `data`, which call the public API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from fedbandit_jax.cli.linear import LinearSimulation
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
 
-ABOUT = """Simulate differentially private federated bandits, with certificates you can trust.
+ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.
+
+Silos (agents) learn together from users, each of whom must stay private. Results are tables, figures and files.
 
 For example:
   fedbandit simulate                    compare private and non-private federated linear bandits
@@ -31,22 +33,23 @@ For example:
   fedbandit --version
 
 Every command has a --help of its own."""
-SIMULATE = """Compare algorithms of one family on the same users: regrets, certificates, figures.
+SIMULATE = """Compare algorithms of one family on the same users, and print and draw their regrets.
 
-Without the name of a family it is `linear`: `fedbandit simulate --seeds 2` is `fedbandit simulate linear --seeds 2`.
+A family is a kind of comparison: see the list below. Without the name of a family it is `linear`, so that
+`fedbandit simulate --seeds 2` means `fedbandit simulate linear --seeds 2`.
 
 For example:
   fedbandit simulate
   fedbandit simulate --env digits
   fedbandit simulate arms --epsilon 0.1 0.5 1
-  fedbandit simulate schedules --help   the options of a family"""
-FAMILIES = {
+  fedbandit simulate schedules --help   explain the options of a family"""
+FAMILIES = {  # name -> command
     "linear": LinearSimulation,
     "schedules": SchedulesSimulation,
     "arms": ArmsSimulation,
     "clusters": ClustersSimulation,
 }
-COMMANDS = {
+COMMANDS = {  # name -> command, or a description and the commands below it
     "simulate": (SIMULATE, FAMILIES),
     "calibrate": CalibrateCommand,
     "audit": AuditCommand,
@@ -57,11 +60,18 @@ INTERRUPTED, TERMINATED = 130, 143  # exit codes after SIGINT and SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: what Ctrl-C is to a terminal, a scheduler's signal is to a job."""
+    """Raised on SIGTERM, so that a job which its scheduler stops ends in the same way as after Ctrl-C."""
 
 
 def parse(args: Sequence[str]) -> Command:
-    """The command that these words ask for. Wrong words end the process with code 2, --help with 0."""
+    """Returns the command that these words ask for; `simulate` without a family means `simulate linear`.
+
+    Args:
+        args: the words after `fedbandit`.
+
+    Raises:
+        SystemExit: with code 2 if the words are wrong, and with code 0 after --help.
+    """
     args = list(args)
     if args[:1] == ["simulate"] and (args[1:] or ["--"])[0][0] == "-" and not {"-h", "--help"} & set(args[1:2]):
         args.insert(1, "linear")
@@ -70,7 +80,14 @@ def parse(args: Sequence[str]) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command. An error is one sentence on stderr that names the flag, and the exit code is 2."""
+    """Runs the command that these words ask for, and returns the exit code.
+
+    The code is 0 if all went well; 1 if an audit found something that is not as it should be; 2 after an error, which
+    is one sentence on stderr that names the flag; 130 after Ctrl-C; 143 after SIGTERM.
+
+    Args:
+        args: the words after `fedbandit`; by default those of this process.
+    """
     args = sys.argv[1:] if args is None else args
     if list(args) == ["--version"]:
         print(f"fedbandit {fedbandit_jax.__version__}")
@@ -90,7 +107,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def entry() -> None:
-    """`fedbandit`. After a signal a computation may still run, which must not see the interpreter go."""
+    """Runs `fedbandit` and ends the process.
+
+    After a signal the process ends without the interpreter's clean-up, because a computation may still be running in
+    another thread, which must not see the interpreter go.
+    """
     signal.signal(signal.SIGTERM, _terminate)
     code = main()
     sys.stdout.flush()
@@ -105,7 +126,11 @@ def _terminate(*_: Any) -> None:
 
 
 def _tree(commands: Mapping[str, Any], named: Sequence[str]) -> Any:
-    """Nested subcommands as tyro reads them: a union of annotated types. Those not named are listed by one sentence."""
+    """Returns nested commands in the form that tyro reads, a union of annotated types.
+
+    A command that `named` contains has its whole description; any other has the first paragraph, which is shown in the
+    list of commands.
+    """
     union = []
     for name, command in commands.items():
         about, kind = (None, command) if isinstance(command, type) else (command[0], _tree(command[1], named))

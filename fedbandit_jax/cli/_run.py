@@ -1,4 +1,4 @@
-"""What the commands share: flags that apply, errors that name them, and a run that can be resumed and is named."""
+"""What the commands share: flags that must apply, errors that name the flag, and simulations that can be continued."""
 
 from __future__ import annotations
 
@@ -24,37 +24,47 @@ Adjacency = Literal["replace", "add_remove"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command: its fields are its flags."""
+    """Base class of the commands, whose fields are the flags and whose docstring is the text of --help."""
 
     resumes: ClassVar[str] = ""
-    """What to say when it was stopped."""
+    """What the message after an interruption adds."""
     flag_of: ClassVar[dict[str, str]] = {}
-    """Arguments of the API whose flags have other names."""
+    """Maps an argument of the public API to its flag, where the two have different names."""
 
+    # names of the flags that were typed, with underscores
     given: Annotated[frozenset[str], tyro.conf.Suppress] = dataclasses.field(default=frozenset(), repr=False)
 
     def run(self) -> int:
-        """Do it; returns the exit code."""
+        """Runs the command, and returns the exit code of the process."""
         raise NotImplementedError
 
     def knowing(self, args: Sequence[str]) -> Self:
-        """The same, knowing which flags were typed."""
+        """Returns a copy that knows which flags were typed, from the words of the command line."""
         words = (word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--"))
         return dataclasses.replace(self, given=frozenset(words))
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
-        """Refuses flags that were typed though they would change nothing."""
+        """Refuses flags that were typed although they would change nothing.
+
+        Args:
+            what: what the flags apply to, in words for the error message.
+            here: whether this command is such a case.
+            flags: names of the fields.
+
+        Raises:
+            ValueError: a flag was typed and `here` is false.
+        """
         for flag in flags:
             if flag in self.given and not here:
                 raise ValueError(f"{flag} applies only to {what}, got {_shown(getattr(self, flag))}")
 
     def digest(self, name: str) -> str:
-        """A name that stands for this request and no other, wherever its files go."""
+        """Returns `name` with 8 hexadecimal digits that stand for all options, except where the files go."""
         request = repr([(key, value) for key, value in vars(self).items() if key not in ("given", "out", "output")])
         return f"{name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
 
     def named(self, error: str) -> str:
-        """The error, which begins with the name of an argument, with that of the flag."""
+        """Returns an error message whose first word, an argument of the public API, is replaced by the flag."""
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
         if rest.startswith(("must ", "applies ")) and flag in _flags(type(self)):
@@ -64,12 +74,13 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where results go.
+    """Where results are written.
 
     Args:
-        out: folder for the results.
-        name: of the files, over those of that name; default: the family or the environment, and 8 digits that stand for
-            all options, so that different runs have different files.
+        out: folder for the results, which is made if it is missing.
+        name: name of the files, without an ending; files of that name are overwritten. By default it is the family or
+            the environment, followed by 8 digits that stand for all options, so that different runs have different
+            files.
     """
 
     out: Path = Path("results")
@@ -80,21 +91,21 @@ Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
 
 
 class Comparison(NamedTuple):
-    """What a simulation compares."""
+    """What a simulation compares, and how that is named in files and figures."""
 
     world: Environment
     algos: Sequence[Algorithm]
-    name: str  # files begin with it
-    title: str
-    epsilon: tuple[float, ...]  # of all private algorithms; none where nothing is private
-    delta: float | None = None  # where it belongs in the title
-    notes: str = ""
-    stride: Literal["log"] | None = None
-    gauge: str = ""  # drawn in a picture of its own
+    name: str  # what the default name of the files begins with
+    title: str  # title of the figures, to which the budgets are appended
+    epsilon: tuple[float, ...]  # budgets of the private algorithms; empty if no algorithm is private
+    delta: float | None = None  # delta of the budgets; None if the title does not state it
+    notes: str = ""  # printed below the results
+    stride: Literal["log"] | None = None  # which rounds are recorded, as in `fb.sweep`
+    gauge: str = ""  # name of a gauge that a second picture shows; empty for none
 
 
 class Simulation(Command):
-    """A simulation: the flags of a family make a `Comparison`."""
+    """Base class of the families: their flags make a `Comparison`, which is run, printed, drawn and saved."""
 
     resumes = "; the same command continues where it was"
     epsilon: tuple[float, ...]
@@ -104,11 +115,14 @@ class Simulation(Command):
     output: Output
 
     def comparison(self) -> Comparison:
-        """What is compared. Everything that can be wrong is found here."""
+        """Returns what is compared; whatever is wrong with the flags raises an error here, before anything runs."""
         raise NotImplementedError
 
     def run(self) -> int:
-        """Sweep, print, write NAME.npz, .json and .png, and a picture of a gauge. Interrupted, it can be continued."""
+        """Runs and prints the comparison, writes NAME.npz, NAME.json, NAME.png and the picture of a gauge; returns 0.
+
+        An interrupted run leaves a checkpoint in the folder, from which the same command continues.
+        """
         out = self.output.out
         check_writable("out", out)
         validate.integer("horizon", self.horizon, at_least=1)
@@ -155,13 +169,13 @@ class Simulation(Command):
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
-    """At least one, each once."""
+    """Raises a `ValueError` unless there is at least one value, and none occurs twice."""
     if not values or len(set(values)) < len(values):
-        raise ValueError(f"{name} must name at least one, each once, got {_shown(tuple(values)) or 'none'}")
+        raise ValueError(f"{name} must have at least one value, each only once, got {_shown(tuple(values)) or 'none'}")
 
 
 def budgets(epsilon: Sequence[float], delta: float | None) -> str:
-    """For a title.
+    """Returns the part of a title that states the budgets; it is empty if no algorithm is private.
 
     >>> budgets((1.0, 5.0), 0.1), budgets((), None)
     ('; ε = 1, 5; δ = 0.1', '')
@@ -173,7 +187,7 @@ def budgets(epsilon: Sequence[float], delta: float | None) -> str:
 
 
 def report(result: Result) -> None:
-    """Summary, and the certificates of what is meant to be private."""
+    """Prints the summary, and the certificates of all algorithms that have a budget or are certified."""
     print("\n" + result.summary())
     for label in result.labels:
         if result[label].certificate.epsilon is not None or result[label].certificate.claim == "certified":
@@ -182,14 +196,18 @@ def report(result: Result) -> None:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """No other process runs the same request in the same folder."""
+    """Holds the file `lock` while the block runs, so that no other process writes the same files.
+
+    Raises:
+        ValueError: the file exists already; the message says which process made it, and what to do.
+    """
     try:
         with open(lock, "x") as file:
             file.write(f"{os.getpid()}\n")
     except FileExistsError:
         raise ValueError(
-            f"process {lock.read_text().strip()} is running this into the same files, or was killed: "
-            f"wait, or see that it is gone and delete {lock}"
+            f"process {lock.read_text().strip()} is writing the same files, or was killed while it did: "
+            f"wait until it ends, or make sure that it is gone and delete {lock}"
         ) from None
     try:
         yield

@@ -1,4 +1,4 @@
-"""`fedbandit simulate arms`: multi-armed bandits (Chowdhury & Zhou 2023)."""
+"""The command `fedbandit simulate arms`: private multi-armed bandits (Chowdhury & Zhou 2023)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_
 Algorithm = Literal[
     "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
 ]  # fmt: skip
-SCALED = ("Dist-RDP-SE", "Dist-CDP-SE")
+SCALED = ("Dist-RDP-SE", "Dist-CDP-SE")  # algorithms that use `scale`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmsSimulation(Simulation):
     """Compare successive elimination of arms under pure, Renyi and concentrated DP, by who is trusted.
 
-    Each of T users pulls one arm and sends its reward in [0, 1], rounded and noised to an integer modulo m (Chowdhury &
-    Zhou 2023). All algorithms see the same instances and rewards. Prints regrets, paired differences, certificates and
-    how many sums wrapped around the ring; writes OUT/NAME.npz, .json and .png. Stopped by Ctrl-C or SIGTERM, the same
-    command continues where it was.
+    Each of T users pulls one of K arms and has a reward in [0, 1]. Batch by batch, successive elimination (SE) drops
+    the arms that are clearly worse than another one. The server learns one noisy sum of rewards per arm and batch.
+    Except in SE and DP-SE, rewards are rounded to integers, integer noise is added, and sums are taken modulo m, as in
+    Chowdhury & Zhou (2023). The algorithms, who adds the noise, and what epsilon promises:
+      SE              nobody adds noise                              no privacy
+      DP-SE           a trusted server, real-valued noise            epsilon-DP (Sajed & Sheffet 2019)
+      CDP-SE          a trusted server                               epsilon-DP
+      LDP-SE          every user alone, who trusts nobody            epsilon-DP of every message
+      Dist-DP-SE      all users together, by secure aggregation      epsilon-DP
+      Dist-RDP-SE     the same, Skellam noise                        Renyi divergence of about alpha epsilon^2 / 2
+      Dist-CDP-SE     the same, discrete Gaussian noise              zCDP of about epsilon^2 / 2
+      Shuffle-DP-SE   all users together, through a trusted shuffler that mixes very many bits    epsilon-DP
 
-    Note what epsilon means: pure DP, but for Dist-RDP-SE a Renyi curve of about alpha epsilon^2 / 2 and for Dist-CDP-SE
-    zCDP of epsilon^2 / 2. The last columns of the table convert.
+    So the same epsilon is a different promise in different algorithms. The columns epsilon and delta of the printed
+    table convert all of them to (epsilon, delta)-DP.
+
+    All algorithms see the same instances and rewards. The command prints regrets, paired differences, certificates, and
+    how many sums wrapped around the integers modulo m. It writes OUT/NAME.npz, NAME.json and NAME.png. If it is stopped
+    by Ctrl-C or SIGTERM, the same command continues where it was.
 
     For example:
       fedbandit simulate arms
@@ -32,20 +44,22 @@ class ArmsSimulation(Simulation):
       fedbandit simulate arms --instance hard --horizon 10000000
 
     Args:
-        instance: means drawn uniformly, for every seed: easy in [0.25, 0.75], hard in [0.45, 0.55].
-        means: given ones in [0, 1] instead.
-        rewards: gaussian is N(mean, 0.1^2) clipped to [0, 1].
-        arms: K; auto is 10, or the number of means.
-        algorithms: which; DP-SE is Sajed & Sheffet's, Shuffle-DP-SE sends very many bits.
-        epsilon: privacy parameters, each > 0; not with SE alone.
-        delta: at which the certificates also state (epsilon, delta); not with SE alone.
-        horizon: T, users.
-        radius: theory is Lemma 2 of the paper; exact comes from the law of the noise. DP-SE keeps its own.
-        scale: s >= 1 of Skellam and discrete Gaussian noise (Dist-RDP-SE, Dist-CDP-SE): finer steps, more bits.
-        growth: factor between batch sizes. DP-SE keeps its own.
-        failure: p, probability parameter of radii and ring.
-        seeds: random instances, run together.
-        random_seed: of the random number generator.
+        instance: range from which every seed draws the mean rewards of its arms, uniformly: easy is [0.25, 0.75], hard
+            is [0.45, 0.55].
+        means: mean rewards in [0, 1], one for each arm, which all seeds use instead of random ones.
+        rewards: law of a reward, given its mean; gaussian is N(mean, 0.1^2) clipped to [0, 1].
+        arms: K, the number of arms; auto is 10, or the number of --means.
+        algorithms: the algorithms to compare, see above.
+        epsilon: privacy parameters, each > 0; every private algorithm runs with each of them.
+        delta: delta in (0, 1) at which the certificates also state an epsilon.
+        horizon: T, the number of users.
+        radius: how confidence radii are computed: theory is Lemma 2 of the paper; exact uses the law of the noise,
+            which makes them narrower. DP-SE always uses its own.
+        scale: s >= 1, how finely Dist-RDP-SE and Dist-CDP-SE round rewards; larger means less noise and more bits.
+        growth: factor between the sizes of successive batches. DP-SE always uses its own.
+        failure: p, the failure probability of the confidence radii, and of sums that wrap around modulo m.
+        seeds: number of random instances (repetitions), which run together.
+        random_seed: seed of the random number generator.
     """
 
     instance: Literal["easy", "hard"] = "easy"
@@ -67,7 +81,7 @@ class ArmsSimulation(Simulation):
     output: Files = dataclasses.field(default_factory=Output)
 
     def comparison(self) -> Comparison:
-        """One algorithm for each name."""
+        """Returns the environment, and one algorithm for each name in `algorithms`."""
         import fedbandit_jax as fb
 
         check_values("algorithms", self.algorithms)

@@ -1,4 +1,4 @@
-"""`fedbandit audit`: try to refute what the package claims."""
+"""The command `fedbandit audit`: try to refute the privacy claims of the package by experiments."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from fedbandit_jax.cli._run import Command
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 
-SHIPPED, CONTROLS = "shipped mechanisms", "controls"
+SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditCommand(Command):
     """Try to refute the privacy claim of every shipped mechanism, by running it on neighbours that differ in one user.
 
-    For each mechanism: a lower bound of epsilon that holds with the stated confidence, and whether equal randomness
-    gives the declared sensitivity and the same control flow. A bound above the claim is a proof of a broken mechanism;
-    one below it proves nothing, but at 100,000 runs a noise scale wrong by a third is found. Prints a table, writes
-    a picture into OUT, and exits with 1 if anything is not as it should be.
+    The audit runs each mechanism many times on two neighbouring data sets. From how well they can be told apart it
+    computes a lower bound of epsilon that holds with the stated confidence. It also gives both runs the same
+    randomness, and checks that they then differ by no more than the declared sensitivity, and follow the same control
+    flow. A bound above the claim proves that the mechanism is broken. A bound below it proves nothing, but 100,000 runs
+    are enough to find a noise scale that is wrong by a third. The command prints a table and writes a picture into OUT.
+    The exit code is 1 if anything is not as it should be.
 
     For example:
       fedbandit audit
       fedbandit audit --family arms
-      fedbandit audit --family schedules    what is learned from when silos synchronise
-      fedbandit audit --family clusters     all phases of certified FCLUB together
+      fedbandit audit --family schedules    what do the times of synchronisation tell?
+      fedbandit audit --family clusters     what do all phases of certified FCLUB tell together?
       fedbandit audit --only blt secagg --runs 1000000
-      fedbandit audit --controls tests/privacy/broken.py     mechanisms with known flaws must be caught
+      fedbandit audit --controls tests/audits/broken.py     mechanisms with known flaws must be caught
 
     Args:
-        family: of algorithms; arms also prints the exact log-ratios of noisy sums modulo m.
-        only: audit mechanisms whose name contains one of these words.
-        runs: per neighbour.
-        confidence: of each lower bound.
-        controls: a Python file whose functions `broken_*()` return cases that must fail.
-        random_seed: of the random number generator.
+        family: family of algorithms whose mechanisms are audited; arms (and all) also prints the exact log-ratios of
+            the probabilities of noisy sums modulo m.
+        only: audit only mechanisms whose name contains one of these words.
+        runs: number of runs of each of the two neighbours, at least 1000.
+        confidence: confidence of each lower bound, in (0, 1).
+        controls: Python file whose functions `broken_*()` return cases with known flaws; these must fail.
+        random_seed: seed of the random number generator.
         out: folder for the picture.
     """
 
@@ -49,7 +52,7 @@ class AuditCommand(Command):
     out: Path = Path("results")
 
     def run(self) -> int:
-        """Shipped mechanisms must pass, controls must fail."""
+        """Audits all cases; returns 0 if all shipped mechanisms pass and all controls fail, otherwise 1."""
         import jax
 
         import fedbandit_jax as fb
@@ -85,7 +88,7 @@ class AuditCommand(Command):
         return 1 if wrong else 0
 
     def _cases(self) -> dict[str, list[Any]]:
-        """What must pass and what must fail."""
+        """Returns the cases that must pass and those that must fail, by group."""
         from fedbandit_jax import audits
 
         groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}
@@ -101,7 +104,7 @@ class AuditCommand(Command):
 
 
 def _exact_log_ratios(ratios: list[Any]) -> list[Any]:
-    """Prints the largest of every mechanism; returns those above their claim."""
+    """Prints the largest log-ratio of every mechanism, and returns those log-ratios that are above their claim."""
     print("\nexact log-ratios of noisy sums modulo m, one user changed, nothing sampled")
     print("(LDP-SE: of every message; Shuffle-DP-SE: half of epsilon is the sum's, and half is charged for its bits):")
     for name in dict.fromkeys(ratio.name for ratio in ratios):

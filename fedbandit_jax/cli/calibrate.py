@@ -1,4 +1,4 @@
-"""`fedbandit calibrate`: how much noise a budget needs, and what a given noise proves."""
+"""The command `fedbandit calibrate`: how much noise a budget needs, and what a given noise proves."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ Release = Literal["tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "inp
 Trust = Literal[
     "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
 ]  # fmt: skip
-ONE_GAUSSIAN = ("silo_local", "central", "local")  # of whose messages --sigma is the standard deviation
+ONE_GAUSSIAN = ("silo_local", "central", "local")  # trust models whose noise is described by one --sigma
 
+# columns of the table
 ROW = "{:>8} {:>9} {:>11} {:>11} {:>11} {:>15}  {}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrateCommand(Command):
-    """Print how much noise each budget needs, by every way of finding it, and what that noise really gives.
+    """Print how much noise each budget needs, by several methods, and what epsilon that noise really gives.
 
-    theorem: as printed in Zhou & Chowdhury (2024), Theorem 5.1 (Lemma F.2, Theorem 5.5 for shuffling). released: the
-    authors' code. tight: exact.
+    The noise is for federated linear bandits. A user has features x of norm at most 1 and a reward y in [0, 1], and
+    silos release noisy sums of (x y, x x') over their users S = T / B times. The methods are:
+      tight      the exact calibration of this package
+      theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5
+      released   as in the code that the authors published
+
+    The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
+    server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
 
     For example:
       fedbandit calibrate
@@ -31,17 +38,18 @@ class CalibrateCommand(Command):
       fedbandit calibrate --sigma 5.45 --delta 0.1      what epsilon does this noise give?
 
     Args:
-        epsilon: privacy budgets, each > 0; not with --sigma.
-        delta: in (0, 1).
-        adjacency: what one user's change means: replaced by any other user, or removed.
-        horizon: T, rounds.
-        batch: B, rounds between synchronisations.
-        agents: M, silos.
-        dim: d, features; for trust models whose noise depends on it.
-        release: continual-release mechanism.
-        trust: who adds the noise.
-        visits: how often one user may come to her silo.
-        sigma: instead of calibrating, the epsilon of Gaussian noise with this standard deviation on every message.
+        epsilon: epsilons of the budgets, each > 0; not with --sigma.
+        delta: delta of all budgets, in (0, 1).
+        adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
+            contribution is removed (add_remove).
+        horizon: T, the number of rounds.
+        batch: B, the number of rounds between synchronisations.
+        agents: M, the number of silos.
+        dim: d, the number of features; only for trust models whose noise depends on it.
+        release: how noisy sums over time are formed (the continual-release mechanism).
+        trust: who adds the noise and who is trusted (see docs/privacy.md).
+        visits: how often one user may come to her silo; all of her visits are protected together.
+        sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
     """
 
     epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)
@@ -57,7 +65,7 @@ class CalibrateCommand(Command):
     sigma: float | None = None
 
     def run(self) -> int:
-        """A table, one row for every budget and method."""
+        """Prints a table with a row for every budget and method, or the epsilon of `sigma`; returns 0."""
         from fedbandit_jax import privacy
         from fedbandit_jax.privacy.trust import check
 
@@ -69,7 +77,7 @@ class CalibrateCommand(Command):
         able = ", ".join(name for name, one in privacy.TRUST.items() if "dim" in one.needs)
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
         self.applies_to("noise that several silos add", self.trust != "central", "agents")
-        self.applies_to("noise that is to be found, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
+        self.applies_to("noise that is calibrated, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, visits=self.visits)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
@@ -88,7 +96,7 @@ class CalibrateCommand(Command):
                 try:
                     check(self.trust, self.release, method)
                 except ValueError:
-                    continue  # the papers have no such method for this release
+                    continue  # this method is not defined for this release
                 try:
                     c = privacy.calibrate(budget, method=method, **common)
                 except ValueError as error:

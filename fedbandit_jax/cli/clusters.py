@@ -1,4 +1,4 @@
-"""`fedbandit simulate clusters`: users on many servers who are alike within clusters (Liu et al. 2022)."""
+"""The command `fedbandit simulate clusters`: users on many servers who are alike within clusters (Liu et al. 2022)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ Algorithm = Literal["FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-Homo-DC", "Homo", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClustersSimulation(Simulation):
-    """Compare clusterings of bandits: one user a round, on one of L servers, and who is alike must be found.
+    """Compare algorithms that must find out which of n users on L servers are alike.
 
-    FCLUB clusters users on their servers and merges clusters across servers (Liu et al. 2022); CLUB and SCLUB cluster
-    on every server by itself, LinUCB learns each user alone, Homo takes all to be alike. DC uploads and downloads now
-    and then, CDP adds noise to all that leaves a server. Prints regrets, uploads, how right the clusters are and
-    certificates; writes OUT/NAME.npz, .json and two pictures. Stopped by Ctrl-C or SIGTERM, the same command continues
-    where it was.
+    In every round one of the users comes to their server and is offered K items. Users of the same cluster like the
+    same items, but nobody tells who is in which cluster. The algorithms are:
+      LinUCB         learns every user separately
+      CLUB, SCLUB    find clusters of users on every server separately
+      FCLUB          also merges clusters across servers (Liu et al. 2022)
+      Homo           takes all users to be alike
+      ...-DC         uploads and downloads only now and then (delayed communication)
+      CDP-...        adds noise to all that leaves a server (cluster differential privacy)
+
+    The command prints regrets, uploads and downloads, how right the clusters are (adjusted Rand index), and
+    certificates. It writes OUT/NAME.npz, NAME.json and two pictures. If it is stopped by Ctrl-C or SIGTERM, the same
+    command continues where it was.
 
     For example:
       fedbandit simulate clusters
@@ -28,26 +35,30 @@ class ClustersSimulation(Simulation):
       fedbandit simulate clusters --movielens DIR --clusters 10 --horizon 200000
 
     Args:
-        movielens: folder of your copy of MovieLens, whose users and items are used; default: synthetic ones.
-        algorithms: which to compare.
-        epsilon: budgets of those with CDP, each > 0.
-        delta: in (0, 1), of those with CDP.
-        users: n; with --movielens the n most active.
-        servers: L, 1 to n.
-        clusters: m, 1 to n; with --movielens those of k-means.
-        arms: K items offered each round.
-        dim: d.
-        gap: least distance of preference vectors, in [0.001, 1]; not with --movielens.
-        upload: U >= 1, growth of a local cluster's statistics at which it uploads (algorithms with DC).
-        download: D >= 1, likewise of the global ones.
-        trigger: what grows, the determinant or the count of rounds (algorithms with DC).
-        shift: add 3 rho I with noise at every upload, or 2 rho I once (algorithms with CDP).
-        alpha_1: factor of the distance at which FCLUB parts users, > 0.
-        alpha_2: factor of the distance below which FCLUB merges clusters, > 0.
+        movielens: folder of your copy of MovieLens, whose users and items are then used instead of synthetic ones.
+        algorithms: the algorithms to compare, see above.
+        epsilon: epsilons of the budgets of the algorithms with CDP, each > 0.
+        delta: delta of these budgets, in (0, 1).
+        users: n, the number of users; with --movielens the n most active ones.
+        servers: L, the number of servers, 1 to n.
+        clusters: m, the number of clusters, 1 to n; with --movielens k-means finds them.
+        arms: K, the number of items offered in every round.
+        dim: d, the number of features of an item.
+        gap: least distance between the preference vectors of two clusters, in [0.001, 1]; not with --movielens.
+        upload: U >= 1, the factor by which statistics of a local cluster must grow before it uploads (algorithms with
+            DC).
+        download: D >= 1, the factor by which those of its global cluster must exceed its own before it downloads
+            (algorithms with DC).
+        trigger: what must grow by these factors, the determinant of the statistics or the count of rounds in them
+            (algorithms with DC).
+        shift: how noisy matrices are kept positive definite, where rho bounds the noise: by adding 3 rho I at every
+            upload, or 2 rho I once, when a phase begins (algorithms with CDP).
+        alpha_1: factor > 0 of the distance beyond which FCLUB separates two users of a server.
+        alpha_2: factor > 0 of the distance within which FCLUB merges clusters of different servers.
         exploration_scale: factor on the confidence width.
-        horizon: T, rounds.
-        seeds: independent repetitions.
-        random_seed: of the random number generator.
+        horizon: T, the number of rounds.
+        seeds: number of independent repetitions.
+        random_seed: seed of the random number generator.
     """
 
     flag_of: ClassVar = {"path": "movielens"}
@@ -75,7 +86,7 @@ class ClustersSimulation(Simulation):
     output: Files = dataclasses.field(default_factory=Output)
 
     def comparison(self) -> Comparison:
-        """One algorithm for each name."""
+        """Returns the environment, and one algorithm for each name in `algorithms`."""
         import fedbandit_jax as fb
 
         check_values("algorithms", self.algorithms)

@@ -1,4 +1,4 @@
-"""`fedbandit data`: your copy of a data set that cannot be redistributed."""
+"""The command `fedbandit data`: check your copy of a data set that cannot be redistributed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from fedbandit_jax.cli._run import Command
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataCommand(Command):
-    """Check your copy of a data set that cannot be redistributed; mslr is cached for fast loading.
+    """Check your copy of a data set that cannot be redistributed, and print what is in it.
+
+    The files of mslr are also parsed once and cached beside the originals, so that they load fast from then on.
 
     For example:
       fedbandit data mslr --path MSLR-WEB10K --features body
       fedbandit data movielens --path ml-25m
 
     Args:
-        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, vali.txt and test.txt; movielens a folder
-            with ratings.csv, ratings.dat or u.data.
+        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt; movielens is
+            MovieLens, a folder with ratings.csv, ratings.dat or u.data.
         path: folder of your copy.
-        features: which features of mslr to cache.
+        features: which half of the features of mslr to load.
     """
 
     dataset: tyro.conf.Positional[Literal["mslr", "movielens"]]
@@ -31,7 +33,7 @@ class DataCommand(Command):
     features: Literal["title", "body"] = "title"
 
     def run(self) -> int:
-        """One line about what is there."""
+        """Loads the data set, prints one line about it, and returns 0."""
         import numpy as np
 
         import fedbandit_jax as fb

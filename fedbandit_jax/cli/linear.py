@@ -1,4 +1,4 @@
-"""`fedbandit simulate linear`: federated linear bandits, private or not (Zhou & Chowdhury 2024)."""
+"""The command `fedbandit simulate linear`: federated linear bandits, private or not (Zhou & Chowdhury 2024)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from fedbandit_jax.core import validate
 class LinearSimulation(Simulation):
     """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as certified.
 
-    Five algorithms see the same users and the same reward noise: FedLinUCB without privacy; Private-FedLinUCB as
-    printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1); and three that are certified because
-    they act on synchronised statistics only (Algorithm 8): with exactly the noise that the budget needs, with less
-    noise for the same guarantee (BLT, and confidence widths that know its law), and the same with secure aggregation.
-    Prints regrets, paired differences and certificates; writes OUT/NAME.npz, .json and .png. Stopped by Ctrl-C or
-    SIGTERM, the same command continues where it was.
+    In every round each of M silos serves one user, who comes with K arms (feature vectors of length d). Every B rounds
+    the silos synchronise through a server that is not trusted. Five algorithms see the same users and the same reward
+    noise:
+      1. FedLinUCB, without privacy
+      2. Private-FedLinUCB as printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1)
+      3. Private-FedLinUCB that acts on synchronised statistics only (Algorithm 8), with exactly the noise it needs
+      4. the same with less noise for the same guarantee (release "blt"), and confidence widths that know its law
+      5. the same as 4 with secure aggregation, where the silos add the noise together
+
+    The last three are certified: what they promise is proved for exactly what was simulated. The command prints
+    regrets, paired differences and certificates, and writes OUT/NAME.npz, NAME.json and NAME.png. If it is stopped by
+    Ctrl-C or SIGTERM, the same command continues where it was.
 
     For example:
       fedbandit simulate
@@ -28,22 +34,23 @@ class LinearSimulation(Simulation):
       fedbandit simulate linear --epsilon 0.2 1 5 --seeds 25 --horizon 10000
 
     Args:
-        env: sphere is the paper's synthetic instance; digits and breast_cancer are scikit-learn's data as linear
-            bandits; mslr needs --mslr.
-        epsilon: privacy budgets, each > 0.
-        delta: in (0, 1).
-        adjacency: what one user's change means: replaced by any other user, or removed.
-        horizon: T, rounds.
-        batch: B, rounds between synchronisations; the last T mod B rounds are never synchronised.
-        agents: M, silos; auto is 100 on sphere, 10 on real data.
-        arms: K, sphere only.
-        dim: d, sphere only.
-        rewards: auto is bernoulli, but clipped_gaussian on mslr, whose means can be negative; gaussian rewards, the
-            paper's, are clipped to [0, 1] inside private statistics.
+        env: environment: sphere is the paper's synthetic instance; digits and breast_cancer are data of scikit-learn,
+            turned into linear bandits; mslr is MSLR-WEB10K, which needs --mslr.
+        epsilon: epsilons of the budgets, each > 0; every private algorithm runs with each of them.
+        delta: delta of all budgets, in (0, 1).
+        adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
+            contribution is removed (add_remove).
+        horizon: T, the number of rounds.
+        batch: B, the number of rounds between synchronisations; after the last T mod B rounds there is none.
+        agents: M, the number of silos; auto is 100 on sphere and 10 on real data.
+        arms: K, the number of arms, on sphere only.
+        dim: d, the number of features, on sphere only.
+        rewards: law of a reward, given its mean; auto is bernoulli, except on mslr, whose means can be negative: there
+            it is clipped_gaussian. The paper has gaussian, which private statistics clip to [0, 1].
         exploration_scale: factor on the confidence width.
-        seeds: independent repetitions, run together.
-        random_seed: of the random number generator.
-        mslr: folder of a copy of MSLR-WEB10K, with --env mslr.
+        seeds: number of independent repetitions, which run together.
+        random_seed: seed of the random number generator.
+        mslr: folder of your copy of MSLR-WEB10K, for --env mslr.
     """
 
     flag_of: ClassVar = {"path": "mslr", "schedule": "batch"}
@@ -65,7 +72,7 @@ class LinearSimulation(Simulation):
     output: Files = dataclasses.field(default_factory=Output)
 
     def comparison(self) -> Comparison:
-        """Five algorithms."""
+        """Returns the environment and the five algorithms."""
         import fedbandit_jax as fb
 
         self.applies_to("--env sphere", self.env == "sphere", "arms", "dim")
@@ -98,7 +105,7 @@ class LinearSimulation(Simulation):
         )
 
     def _world(self) -> tuple[Any, str]:
-        """The environment, and what to call it."""
+        """Returns the environment, and its name for titles."""
         import fedbandit_jax as fb
 
         sphere, mslr = self.env == "sphere", self.env == "mslr"

@@ -1,4 +1,4 @@
-"""`fedbandit simulate schedules`: when to synchronise, with a controller or over a network (Dubey & Pentland 2020)."""
+"""The command `fedbandit simulate schedules`: when to synchronise, and over networks (Dubey & Pentland 2020)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ Graph = Literal["complete", "ring", "line", "star", "grid", "erdos_renyi", "hier
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SchedulesSimulation(Simulation):
-    """Compare schedules of synchronisation on the instance of Dubey & Pentland (2020): adaptive or not, leaky or not.
+    """Compare rules that decide when agents synchronise, on the instance of Dubey & Pentland (2020).
 
-    FedUCB synchronises when some agent has learned enough, which tells about its users: without noise, and
-    with noise on everything but that. Beside it Private-FedLinUCB, certified, which asks the same question by a sparse
-    vector test, or synchronises ever more rarely. With --graph also agents who pass messages on, without a controller.
-    Prints regrets, paired differences, rounds of communication and certificates; writes OUT/NAME.npz, .json and .png.
-    Stopped by Ctrl-C or SIGTERM, the same command continues where it was.
+    An adaptive schedule synchronises when some agent i has learned enough: when the log-determinant log det V_i of its
+    statistics has grown enough since the last synchronisation. That an agent asks tells about its users. The algorithms
+    are:
+      1. FedUCB with an adaptive schedule, without privacy
+      2. the same with noise on all messages; when it synchronises still depends on raw data, so nothing is certified
+      3. Private-FedLinUCB, certified: the same question, asked by a private test (the sparse vector technique)
+      4. Private-FedLinUCB, certified: ever longer pauses that are fixed in advance
+
+    With --graph, FedUCB also runs over that network, where agents pass messages on and there is no central controller,
+    without and with noise. The command prints regrets, paired differences, the number of synchronisations, and
+    certificates. It writes OUT/NAME.npz, NAME.json and NAME.png. If it is stopped by Ctrl-C or SIGTERM, the same
+    command continues where it was.
 
     For example:
       fedbandit simulate schedules
@@ -27,23 +34,26 @@ class SchedulesSimulation(Simulation):
       fedbandit simulate schedules --epsilon 1 10 --share 0.3
 
     Args:
-        epsilon: privacy budgets, each > 0.
-        delta: in (0, 1).
-        threshold: D, a number > 0; or "M log T" or "M^1.5", the paper's for that much communication.
-        trigger: zc24 reads log det V_i; dp20, as printed, log det (V_i + M (rho_max - rho_min) I).
-        share: of epsilon that the sparse vector tests spend, in (0, 1).
-        max_syncs: most synchronisations by sparse vector tests; noise is calibrated for so many.
-        growth: factor between rounds of the schedule that is fixed in advance, > 1.
-        graph: network of the agents; default: a controller only.
-        gamma: hops after which a message is dropped, 1 to the graph's diameter; with --graph.
-        agents: M >= 2.
-        arms: K, 2 to d^2.
-        dim: d.
-        gap: between the best arm and the others, in (0, 0.3].
+        epsilon: epsilons of the budgets, each > 0; every private algorithm runs with each of them.
+        delta: delta of all budgets, in (0, 1).
+        threshold: D > 0: agent i asks if log det V_i has grown by D divided by the number of rounds since the last
+            synchronisation. "M log T" and "M^1.5" are the values that the paper has for that much communication.
+        trigger: which log-determinant FedUCB compares: zc24 is log det V_i, as Zhou & Chowdhury (2024) restate the
+            rule; dp20 is as printed, log det (V_i + M (rho_max - rho_min) I), where rho_min and rho_max bound the
+            eigenvalues of an agent's noisy regulariser.
+        share: part of epsilon that the private tests spend, in (0, 1).
+        max_syncs: most synchronisations that the private tests may trigger; the noise is calibrated for that many.
+        growth: factor > 1 by which the number of rounds grows between synchronisations that are fixed in advance.
+        graph: network of the agents; by default there is a controller only.
+        gamma: number of hops after which a message is dropped, from 1 to the diameter of --graph.
+        agents: M >= 2, the number of agents.
+        arms: K, the number of arms, from 2 to d^2.
+        dim: d, the number of features.
+        gap: least difference between the mean rewards of the best arm and of any other, in (0, 0.3].
         exploration_scale: factor on the confidence width.
-        horizon: T, rounds.
-        seeds: independent repetitions, run together.
-        random_seed: of the random number generator.
+        horizon: T, the number of rounds.
+        seeds: number of independent repetitions, which run together.
+        random_seed: seed of the random number generator.
     """
 
     epsilon: tuple[float, ...] = (1.0,)
@@ -66,7 +76,7 @@ class SchedulesSimulation(Simulation):
     output: Files = dataclasses.field(default_factory=Output)
 
     def comparison(self) -> Comparison:
-        """Four algorithms, and two more with a network."""
+        """Returns the environment and four algorithms, and two more if there is a network."""
         import fedbandit_jax as fb
 
         self.applies_to("a --graph", self.graph is not None, "gamma")

@@ -1,4 +1,4 @@
-"""`fedbandit show`: a saved result again."""
+"""The command `fedbandit show`: print and draw a saved result again."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from fedbandit_jax.cli._run import Command, report
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowCommand(Command):
-    """Print the summary and the certificates of a saved result, and draw it again beside it.
+    """Print the summary and the certificates of a saved result, and draw its figure again.
+
+    The figure is written beside the result, with the ending .png.
 
     For example:
       fedbandit show results/sphere-1a2b3c4d.npz
 
     Args:
-        result: an .npz or .json file written by `simulate` or `Result.save`.
+        result: .npz or .json file that `fedbandit simulate` or `Result.save` has written.
     """
 
     result: tyro.conf.Positional[Path]
 
     def run(self) -> int:
-        """Needs no jax."""
+        """Prints and draws the result, and returns 0; JAX is not needed."""
         import fedbandit_jax as fb
 
         loaded = fb.Result.load(self.result)
