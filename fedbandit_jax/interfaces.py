@@ -150,6 +150,19 @@ class Algorithm:
         """Returns the names that `replace` takes, those of nested parts included."""
         return tuple(_paths(self)) if dataclasses.is_dataclass(self) else ()
 
+    def takes(self, name: str) -> bool:
+        """Returns whether `replace` takes a parameter of this name.
+
+        Raises:
+            TypeError: if several parts have one, so that it is not clear which is meant.
+        """
+        if name in self.parameters():
+            return True
+        owners = _owners(self, name) if dataclasses.is_dataclass(self) else []
+        if len(owners) > 1:
+            raise TypeError(f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them")
+        return False
+
     def replace(self, **changes: Any) -> Any:
         """Returns the same algorithm with other, validated parameters, wherever among its parts they are.
 
@@ -158,6 +171,11 @@ class Algorithm:
         """
         paths = _paths(self)
         unknown = sorted(set(changes) - set(paths))
+        for name in unknown:
+            if len(owners := _owners(self, name)) > 1:
+                raise TypeError(
+                    f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them"
+                )
         if unknown:
             raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(paths)}")
         changed: Any = self
@@ -245,6 +263,18 @@ def _paths(value: Any, prefix: tuple[str, ...] = ()) -> dict[str, tuple[str, ...
     return {name: path for name, path in found.items() if name not in twice}
 
 
+def _owners(value: Any, name: str) -> list[str]:
+    """Returns the classes of the parts, at any depth, that have a parameter of this name."""
+    owners = []
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if field.name == name:
+            owners.append(type(value).__name__)
+        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+            owners += _owners(part, name)
+    return owners
+
+
 def _replaced(value: Any, path: tuple[str, ...], new: Any) -> Any:
     """Returns a copy of `value` in which the parameter at the end of `path` is `new`."""
     first, *rest = path
@@ -263,6 +293,11 @@ class Released(NamedTuple):
     def dim(self) -> int:
         """Returns the number d of features."""
         return self.bias.shape[-1]
+
+
+def nothing_released(dim: int) -> Released:
+    """Returns the sums over no users, without noise, of d = `dim` features."""
+    return Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
 
 
 class Law(NamedTuple):
@@ -293,8 +328,7 @@ class Policy:
 
     def start(self, dim: int) -> Any:
         """Returns what to believe before the first synchronisation; by default what `update` makes of no data."""
-        nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
-        return self.update(jnp.int32(0), nothing)
+        return self.update(jnp.int32(0), nothing_released(dim))
 
     def update(self, k: Array, released: Released) -> Any:
         """Returns what to believe after synchronisation k, a pytree whose shapes never change.

@@ -66,7 +66,7 @@ def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -
         raise TypeError(f"grid must map parameters to values, got {grid!r}")
     checked = {}
     for name, values in grid.items():
-        if not any(name in algo.parameters() for algo in algos.values()):
+        if not any(algo.takes(name) for algo in algos.values()):
             raise ValueError(f"grid names {name!r}, which no algorithm here has")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         listed = [value.item() if hasattr(value, "item") else value for value in listed]
@@ -80,7 +80,7 @@ def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -
 
 def _points(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Configuration]]:
     """Yields label and configuration for all combinations of the grid parameters that this algorithm has."""
-    mine = {name: values for name, values in grid.items() if name in algo.parameters()}
+    mine = {name: values for name, values in grid.items() if algo.takes(name)}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))
         varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)

@@ -31,7 +31,7 @@ class BoundLogDet(BoundSchedule):
 
     threshold: struct.Number  # D
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
         """Returns which agents have g_i >= D / Dt, (M,) bool; `gained` is g_i, shifted if the trigger is "dp20"."""
         del key, t, memory
         return gained >= self.threshold / since
@@ -107,7 +107,7 @@ class BoundPrivateLogDet(BoundSchedule):
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
-    def requests(self, key: Array, t: Array, memory: Sparse, gained: Array, since: Array) -> Array:
+    def requests(self, key: Array, t: Array, memory: Sparse, gained: Any, since: Array) -> Array:
         """Returns which silos' sum + noise is at least D / Dt + noise of its threshold, (M,) bool; all are integers."""
         del t
         _, answers = self._scales()

@@ -22,7 +22,7 @@ class BoundEvery(BoundSchedule):
 
     batch: struct.Number  # B
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
         """Returns whether a batch ends with round t, bool for all agents."""
         del key, memory, gained, since
         return (t + 1) % self.batch == 0
@@ -68,7 +68,7 @@ class BoundGeometric(BoundSchedule):
 
     rounds: Any  # (S,) int32: numbers of rounds played after which to synchronise
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
         """Returns whether round t is the last before a synchronisation, bool for all agents."""
         del key, memory, gained, since
         return (jnp.asarray(self.rounds) == t + 1).any()

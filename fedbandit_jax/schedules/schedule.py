@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jax import Array
 
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
+from fedbandit_jax.core.programs import side_channels
 from fedbandit_jax.privacy.channel import Timing
 
 READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
@@ -62,22 +65,17 @@ class BoundSchedule:
         """
         raise NotImplementedError(f"{type(self).__name__}.count")
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Array, since: Array) -> Array:
+    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
         """Returns who asks for a synchronisation after round t = 0, 1, ...: bool, either one for all agents or (M,).
 
         Args:
             key: for fresh noise in every round.
             t: the round that was just played.
             memory: what `start` returned.
-            gained: what the schedule `reads` of every agent, (M,); zeros if it reads nothing.
+            gained: what the schedule `reads` of every agent, (M,); None if it reads nothing.
             since: Dt >= 1, rounds since the last synchronisation, int32: (), or (M,) on a network.
         """
         raise NotImplementedError(f"{type(self).__name__}.requests")
-
-    @property
-    def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data that the schedule goes through, see `doors`."""
-        return doors(self)
 
     def timing(self) -> Timing:
         """Returns what a certificate says of the schedule, and the epsilon that the schedule spends."""
@@ -99,7 +97,7 @@ class Schedule:
         ...         return sum(7 < t % 24 < 18 for t in range(horizon))
         ...     def bind(self, setting):
         ...         return BoundOffice()
-        >>> Office().n_syncs(48), Office().bind(None).raw
+        >>> Office().n_syncs(48), doors(Office().bind(None))
         (20, ())
     """
 
@@ -124,10 +122,21 @@ class Schedule:
 def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a bound schedule goes through, whatever its own code says of them.
 
-    There is none for a sealed class or for one that reads nothing, and `LEAKS` for every other.
+    There is none for a sealed class, nor for pure functions that read nothing. For every other there is `LEAKS`.
     """
-    own = type(bound)
-    return () if struct.is_sealed(bound) or own.reads == "nothing" else (LEAKS,)
+    if struct.is_sealed(bound):
+        return ()
+    if type(bound).reads != "nothing":
+        return (LEAKS,)
+    key, number, floor = jax.random.key(0), jnp.int32(1), jnp.float32(0)
+    memory = jax.eval_shape(bound.start, key, floor)
+
+    def requests(key: Any, t: Any, memory: Any, since: Any) -> Any:
+        return bound.requests(key, t, memory, None, since)
+
+    starts, _ = side_channels(bound.start, key, floor)
+    asks, _ = side_channels(requests, key, number, memory, number)
+    return (LEAKS,) if starts or asks else ()
 
 
 def timing(bound: BoundSchedule) -> Timing:
@@ -138,10 +147,22 @@ def timing(bound: BoundSchedule) -> Timing:
     return bound.timing() if struct.is_sealed(bound) else Timing(str(type(bound).sentence), fixed=False)
 
 
-def check(bound: Any) -> None:
-    """Raises a TypeError if `bound` is no `BoundSchedule`, and a ValueError if its `reads` is not one of `READS`."""
+def check(bound: Any, n_agents: int) -> None:
+    """Checks what a schedule of one's own was bound as, for M agents.
+
+    Raises:
+        ValueError, TypeError: if it is not a `BoundSchedule`, reads what there is not, or does not return who asks.
+    """
     if not isinstance(bound, BoundSchedule):
         raise TypeError(f"a schedule's bind must return an fb.schedules.BoundSchedule, got {bound!r}")
-    if type(bound).reads not in READS:
-        choices = ", ".join(map(repr, READS))
-        raise ValueError(f"{type(bound).__name__}.reads must be one of {choices}, got {type(bound).reads!r}")
+    name, reads = type(bound).__name__, type(bound).reads
+    if reads not in READS:
+        raise ValueError(f"{name}.reads must be one of {', '.join(map(repr, READS))}, got {reads!r}")
+    if struct.is_sealed(bound):
+        return
+    gained = {"nothing": None, "log_det": jnp.zeros(n_agents), "users": jnp.zeros(n_agents, jnp.int32)}[reads]
+    key, number = jax.random.key(0), jnp.int32(1)
+    memory = jax.eval_shape(bound.start, key, jnp.float32(0))
+    asked = jax.eval_shape(bound.requests, key, number, memory, gained, number)
+    if getattr(asked, "dtype", None) != bool or asked.shape not in ((), (n_agents,)):
+        raise TypeError(f"{name}.requests must return a bool, or one for each of {n_agents} agents, got {asked}")

@@ -204,7 +204,7 @@ class Federated(Recipe):
         """Calibrates the mechanism for this environment and horizon, then tells the policy the law of its noise."""
         schedule, privacy, m = schedules.as_schedule(self.schedule), as_mechanism(self.privacy), spec.n_agents
         batch = schedule.batch if isinstance(schedule, Every) else None
-        n_syncs = schedule.n_syncs(horizon)
+        n_syncs = validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
         mechanism, stds, shares = Exact(n_agents=m), np.zeros(n_syncs), None
         if privacy is not None:
             check_norms(str(self.name), spec.max_norm)
@@ -231,7 +231,7 @@ class Federated(Recipe):
         low, high = policy.rho if policy.keeps_matrix else (1.0, 1.0)  # pyright: ignore
         setting = Setting(m, spec.dim, horizon, low, high, shares)
         shift, chosen = schedule.shift(setting), schedule.bind(setting)
-        schedules.check(chosen)
+        schedules.check(chosen, m)
         if not policy.keeps_matrix and (self.learns_in_batch or chosen.reads != "nothing"):
             raise ValueError(
                 f"policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch or a schedule that "

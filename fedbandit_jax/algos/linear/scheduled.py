@@ -8,7 +8,6 @@ the shift by which some schedules read log det (V_i + c I). An epoch is the time
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +16,9 @@ from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.programs import side_channels
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status, nothing_released
 from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact, Timing
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
@@ -34,40 +34,38 @@ LEARNS_IN_BATCH = Raw(
 
 SCORES_TOGETHER = Raw(
     claim="none",
-    why="the policy scores the users of all agents at once (it defines `indices` or `prepare`, or its `index` calls "
-    "the host or has a rule of its own under vmap), so that what one user is recommended may depend on what others are "
-    "offered",
+    why="the policy scores the users of all agents at once (it defines `indices` or `prepare`, or its `index` has a "
+    "rule of its own under vmap), so that what one user is recommended may depend on what others are offered",
     seen="recommendations to other users of the same round",
+)
+CALLS_THE_HOST = Raw(
+    claim="none",
+    why="the policy calls the host (a callback or a print in `start`, `update` or `index`), or uses arrays that change "
+    "between calls, so that what it does may depend on anything",
+    seen="whatever the policy sends to the host, or has from there",
 )
 
 
 def policy_doors(policy: Policy, spec: Spec) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a policy goes through.
 
-    There is none for a sealed policy, nor for one's own that defines `update` and `index` alone, as pure functions.
+    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone, as pure
+    functions.
     """
     own = type(policy)
     if struct.is_sealed(policy):
         return ()
-    if own.indices is not Policy.indices or own.prepare is not Policy.prepare:
-        return (SCORES_TOGETHER,)
+    together = own.indices is not Policy.indices or own.prepare is not Policy.prepare
     belief = jax.eval_shape(lambda: policy.start(spec.dim))
     contexts = jax.ShapeDtypeStruct((spec.n_arms, spec.dim), jnp.float32)
-    program = jax.make_jaxpr(policy.index)(jax.random.key(0), jnp.int32(0), belief, contexts)
-    return (SCORES_TOGETHER,) if MIXES & set(_primitives(program.jaxpr)) else ()
-
-
-MIXES = {"pure_callback", "io_callback", "custom_vmap_call"}  # by which a function can see more than its arguments
-
-
-def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Yields the names of the operations in a program, those of inner programs included."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(part, "jaxpr", part)
-            if hasattr(inner, "eqns"):
-                yield from _primitives(inner)
+    arguments = jax.random.key(0), jnp.int32(0), belief, contexts
+    found = [
+        side_channels(lambda: policy.start(spec.dim)),
+        side_channels(policy.update, jnp.int32(0), nothing_released(spec.dim)),
+        (False, True) if together else side_channels(policy.index, *arguments),
+    ]
+    hosts, mixes = zip(*found)
+    return (*[CALLS_THE_HOST] * any(hosts), *[SCORES_TOGETHER] * any(mixes))
 
 
 def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
@@ -264,7 +262,7 @@ class ScheduledLoop(Algorithm):
         """Asks the schedule after round k = 0, 1, ..., and synchronises if any agent asks (lines 12-24)."""
         del state, records
         d, m = self.spec.dim, self.spec.n_agents
-        gained = local.counted
+        gained = local.counted if self.reads == "users" else None
         if self.reads == "log_det":
             read = local.shifted if local.shifted is not None else local.own
             assert read is not None

@@ -1,6 +1,7 @@
-"""What noise proves, on the host in float64: exact Gaussian accounting, events and their composition, conversions.
+"""Privacy accounting on the host in float64: exact Gaussian accounting, events and their composition, conversions.
 
-Nothing here is optimistic: what is approximated is rounded towards more epsilon.
+Every epsilon is exact or an upper bound: whatever is approximated is rounded towards a larger epsilon.
+Arguments out of range raise a ValueError, and arguments of a wrong type a TypeError, that names argument and value.
 """
 
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE as EPSILON_RANGE

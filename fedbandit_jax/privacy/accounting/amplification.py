@@ -1,18 +1,21 @@
 """Amplification by shuffling for a binary tree of Gaussian messages: Lemma F.2 of Zhou & Chowdhury (2024).
 
-M silos send one tree node each, the sum of n points plus Gaussian noise with ratio mu = sensitivity / sigma, through a
-shuffler. With eps0 = epsilon(mu; delta0) of one point and e_n = epsilon(n mu; delta0) of all n, both exact, and
-e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP,
+Each of M silos sums the n points (users' statistics) of a tree node, adds Gaussian noise, and sends the result through
+a trusted shuffler. mu = sensitivity / sigma is how far one point moves a node in units of the noise, and
+epsilon(mu; delta0) the exact epsilon at delta0 of a Gaussian mechanism with that ratio. Let eps0 = epsilon(mu; delta0)
+be that of one point and e_n = epsilon(n mu; delta0) that of all n. If e_n <= ln(M / (16 ln(2/d'))), the shuffled node
+is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
 
-and the kappa nodes of one user compose. A third of delta goes to each of the terms in d' (at most 1), the terms in
-delta0 and the slack of advanced composition: d' = delta / (3 kappa tanh(eps0/2)), delta0 = delta / (25 kappa M), where
-e^eps_r <= 4.55 under the condition.
+and the kappa nodes that one user is in compose. A third of delta goes to each of the terms in d' (at most 1), the terms
+in delta0, and the slack of advanced composition: d' = delta / (3 kappa tanh(eps0/2)), and
+delta0 = delta / (25 kappa M), where e^eps_r <= 4.55 under the condition.
 
-# DEVIATION zhou2024 Lemma F.2: e_n for n eps0, which is less: n points at the same delta0 cost a Gaussian mechanism
-# more than n times one point, and the proof needs what they cost. 3/2 is for 1 + e^(-n eps0) / 2 in its proof.
+# DEVIATION zhou2024 Lemma F.2: We use e_n where the lemma has n eps0, which is smaller: at the same delta0, n points
+# cost a Gaussian mechanism more than n times what one point costs, and the proof needs what they cost. The factor 3/2
+# is an upper bound of 1 + e^(-n eps0) / 2 in the proof.
 """
 
 from __future__ import annotations
@@ -26,27 +29,29 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 
-_MU_RANGE = (1e-100, 1e4)
+_MU_RANGE = (1e-100, 1e4)  # of sensitivity / sigma
 
 
 class LemmaError(ValueError):
-    """The condition of Lemma F.2 does not hold."""
+    """Raised where the condition of Lemma F.2 does not hold."""
 
 
 def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points: Sequence[int], delta: float) -> float:
-    """Epsilon at `delta` that the lemma proves for all nodes of one user together.
+    """Computes epsilon at `delta` that the lemma proves for all nodes of one user together.
+
+    The silos add the noise, the shuffler is trusted and the server is not. The privacy unit is one user of one silo.
 
     Args:
-        sigma: noise standard deviation of one silo's message, equal on bias and covariance.
-        sensitivity: largest joint l2 distance between the contributions of two users: that of "replace" also when the
-            budget is "add_remove", since the points of any two silos differ by as much.
-        n_agents: M silos.
-        points: users of one silo in a node of level 0, 1, ..., kappa - 1: B 2^level.
-        delta: in (0, 1).
+        sigma: standard deviation of the noise on every entry of one silo's message, equal on bias and covariance.
+        sensitivity: largest joint l2 distance between the contributions of two users. It is that of adjacency "replace"
+            also when the budget has "add_remove", because the points of two silos may differ by that much.
+        n_agents: the number M of silos.
+        points: kappa numbers: the users of one silo in a node of level 0, 1, ..., kappa - 1, which are B 2^level.
+        delta: the delta of all nodes together, in (0, 1).
 
     Raises:
-        LemmaError: the condition does not hold; says where and by how much.
-        ValueError, TypeError: naming the argument and its value.
+        LemmaError: the condition of the lemma does not hold; the message says where and by how much.
+        ValueError, TypeError: an argument is out of range or of a wrong type.
     """
     sigma, sensitivity = validate.positive("sigma", sigma), validate.positive("sensitivity", sensitivity)
     mu = validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1])
@@ -55,7 +60,9 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
 
 
 def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents: int, points: Sequence[int]) -> float:
-    """Least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by a part in 10^9.
+    """Computes the least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by less than a part in 10^9.
+
+    The arguments are those of `shuffled_epsilon`.
 
     >>> sigma = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=1.0, n_agents=10**6, points=[1])
     >>> round(sigma, 2)
@@ -63,7 +70,7 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
 
     Raises:
         LemmaError: no sigma satisfies the lemma, which needs M > 16 ln 2.
-        ValueError, TypeError: naming the argument and its value.
+        ValueError, TypeError: an argument is out of range or of a wrong type.
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
@@ -85,9 +92,17 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
 
 
 def released_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
-    """sigma_0 of the authors' code: sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / eps.
+    """Computes sigma_0 of the authors' code, which is Theorem 5.3 without its constant and its condition.
 
-    Theorem 5.3 without its constant and its condition: it proves nothing by itself.
+        sigma_0 = sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
+
+    This value proves nothing by itself.
+
+    Args:
+        epsilon, delta: the budget.
+        n_agents: the number M of silos.
+        horizon: T rounds.
+        n_levels: kappa, the number of tree nodes that one user is in.
     """
     epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
     ratio = float(np.logaddexp(0.0, math.log(kappa) - math.log(t) - log_delta))
@@ -95,9 +110,14 @@ def released_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int,
 
 
 def theorem_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
-    """sigma_0 as printed in Theorem 5.3: sqrt(2 kappa ln(1/delta) ln(kappa/(T delta)) ln(M kappa/delta) / M) / eps.
+    """Computes sigma_0 as printed in Theorem 5.3, with the constant of its O(.) read as 1.
 
-    The O(.) is read as 1. Raises a ValueError when delta T >= kappa, where the logarithm is not positive.
+        sigma_0 = sqrt(2 kappa ln(1/delta) ln(kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
+
+    The arguments are those of `released_sigma`.
+
+    Raises:
+        ValueError: delta T >= kappa, where the second logarithm is not positive.
     """
     epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
     ratio = math.log(kappa) - math.log(t) - log_delta

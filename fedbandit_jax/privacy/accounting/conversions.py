@@ -1,7 +1,7 @@
-"""From one notion of privacy to another: Renyi and concentrated to (epsilon, delta), and advanced composition.
+"""Conversions from Renyi and concentrated differential privacy to (epsilon, delta), and advanced composition.
 
-References: Canonne, Kamath & Steinke (2020), Proposition 12; Bun & Steinke (2016); Kairouz, Oh & Viswanath (2015),
-Theorem 3.5.
+References: Canonne, Kamath & Steinke (2020), Proposition 12, for `rdp_epsilon`; Bun & Steinke (2016) for zCDP; Kairouz,
+Oh & Viswanath (2015), Theorem 3.5, for `advanced_composition`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,30 @@ from scipy.optimize import brentq, minimize_scalar
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 
-Curve = Callable[[float], float]  # alpha > 1 -> Renyi divergence of order alpha
-_LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # of alpha - 1
-_MU_LIMIT = 1e4
+Curve = Callable[[float], float]  # order alpha > 1 -> bound on the Renyi divergence of that order
+_LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # ln(alpha - 1) of the orders tried first
+_MU_LIMIT = 1e4  # largest ratio of sensitivity and noise
 _RHO_LIMIT = _MU_LIMIT**2 / 2
-_INFINITE = 1e100
+_INFINITE = 1e100  # stands for an infinite divergence
 
 
 def rdp_epsilon(rdp: Curve, delta: float) -> float:
-    """Smallest epsilon at `delta` of a mechanism whose Renyi divergence of every order alpha is at most rdp(alpha).
+    """Computes the smallest epsilon at `delta` that follows from a Renyi curve, rounded up.
 
         epsilon = inf_{alpha > 1} rdp(alpha) + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1/alpha), at least 0
 
     Orders at which `rdp` is infinite are passed over.
 
-    >>> round(rdp_epsilon(lambda alpha: alpha / 2, 1e-5), 3)
-    4.728
+    Args:
+        rdp: maps every order alpha > 1 to a bound on the Renyi divergence of that order.
+        delta: in (0, 1).
+
+    Raises:
+        ValueError: `rdp` is negative or NaN at some order, or infinite at all of them; or delta is out of range.
+
+    Example:
+        >>> round(rdp_epsilon(lambda alpha: alpha / 2, 1e-5), 3)
+        4.728
     """
     log_delta = math.log(validate.probability("delta", delta))
 
@@ -56,14 +64,20 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
-    """Smallest epsilon at `delta` of (xi, rho)-zCDP: Renyi divergence at most xi + rho alpha."""
+    """Computes the smallest epsilon at `delta` of (xi, rho)-zCDP, i.e. of Renyi divergences at most xi + rho alpha.
+
+    The result is rounded up.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of a wrong type.
+    """
     rho = validate.within("rho", rho, 0, _RHO_LIMIT)
     xi = validate.within("xi", xi, 0, EPSILON_RANGE[1])
     return rdp_epsilon(lambda alpha: xi + rho * alpha, delta)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Largest rho whose `zcdp_epsilon` is at most epsilon, rounded down by a part in 10^8."""
+    """Computes the largest rho whose `zcdp_epsilon` at `delta` is at most epsilon, rounded down by a part in 10^8."""
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     validate.probability("delta", delta)
 
@@ -78,29 +92,40 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def gaussian_rho(mu: float) -> float:
-    """zCDP of a Gaussian mechanism with sensitivity / noise std = mu: rho = mu^2 / 2."""
+    """Returns rho = mu^2 / 2, for which a Gaussian mechanism with mu = sensitivity / noise std satisfies rho-zCDP."""
     return validate.within("mu", mu, 0, _MU_LIMIT) ** 2 / 2
 
 
 def rdp_gaussian(mu: float) -> Curve:
-    """Renyi curve of a Gaussian mechanism: alpha mu^2 / 2."""
+    """Returns the Renyi curve alpha mu^2 / 2 of a Gaussian mechanism with mu = sensitivity / noise std."""
     rho = gaussian_rho(mu)
     return lambda alpha: rho * alpha
 
 
 def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:
-    """(epsilon, delta) of mechanisms, each (epsilon_i, delta_i)-DP and chosen adaptively.
+    """Composes mechanisms, each (epsilon_i, delta_i)-DP and chosen adaptively, into one (epsilon, delta).
 
         epsilon = sum epsilon_i tanh(epsilon_i / 2) + sqrt(2 ln(1/slack) sum epsilon_i^2),   delta = slack + sum delta_i
 
-    or the plain sums, where those have the smaller epsilon.
+    The plain sums of all epsilon_i and delta_i are returned instead where their epsilon is smaller.
 
-    >>> epsilon, delta = advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)
-    >>> round(epsilon, 3), delta
-    (5.298, 1e-05)
+    Args:
+        epsilons, deltas: one number for each mechanism.
+        slack: the part of delta that the composition itself spends, in (0, 1).
+
+    Returns:
+        epsilon, rounded up, and delta.
+
+    Raises:
+        ValueError: the lists differ in length or are empty, a number is out of range, or delta would reach 1.
+
+    Example:
+        >>> epsilon, delta = advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)
+        >>> round(epsilon, 3), delta
+        (5.298, 1e-05)
     """
     if len(epsilons) != len(deltas) or not len(epsilons):
-        raise ValueError(f"epsilons and deltas must be as many and at least one, got {len(epsilons)} and {len(deltas)}")
+        raise ValueError(f"epsilons and deltas must have one length >= 1, got {len(epsilons)} and {len(deltas)}")
     eps = np.array([validate.within("epsilons", e, 0, EPSILON_RANGE[1]) for e in epsilons])
     plain_delta = math.fsum(validate.within("deltas", d, 0, 1) for d in deltas)
     slack = validate.probability("slack", slack)

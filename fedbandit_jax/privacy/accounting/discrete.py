@@ -1,24 +1,30 @@
-"""Privacy of integer noise on a sum of integers that one user shifts by D.
+"""Privacy of integer noise on a sum of integers that one user shifts by D: curves of Renyi divergence, and pure DP.
 
-*Discrete Laplace*, pmf ~ e^(-|x| / s). With h = D / s, b = 1 / s and u = alpha - 1 the geometric series add up to
+P is the law of the noise and Q that of the noise shifted by D; alpha > 1 is the order of a Renyi divergence.
+
+*Discrete Laplace* of scale s, with probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and
+u = alpha - 1, the geometric series in the divergence add up to
 
     E_Q (P / Q)^alpha = A e^(u h) + (1 - A) e^(-(u + 1) h),   A / (1 - A) = sinh((u + 1) b) / sinh(u b).
 
-Where that is near 1 the two terms cancel. With k(x) = ln(sinh(x) / x) and g(x) = k((u + 1) x) - k(u x) it is exactly
+Where this is near 1, the two terms cancel. With k(x) = ln(sinh(x) / x) and g(x) = k((u + 1) x) - k(u x) it equals
 
     1 + A (e^(u h) - 1) (1 - e^(g(h / 2) - g(b) - (u + 1/2) h)).
 
-Modulo m the pmf is ~ cosh(b (m / 2 - y)), 0 <= y < m. Its logarithm is steepest beside 0, and falls towards m / 2 by
-steps that shrink: the largest ratio under a shift of k <= m / 2 is cosh(b m / 2) / cosh(b (m / 2 - k)).
+Modulo m, the probability of y in 0..m-1 is proportional to cosh(b (m / 2 - y)). Its logarithm is steepest next to 0 and
+falls towards m / 2 in steps that shrink, so the largest ratio of probabilities under a shift of k <= m / 2 is
+cosh(b m / 2) / cosh(b (m / 2 - k)).
 
-*Skellam* of variance v: for integer alpha >= 2 (Agarwal, Kairouz & Liu 2021, Theorem 3.5)
+*Skellam* of variance v has, for integer alpha >= 2, a divergence of at most (Agarwal, Kairouz & Liu 2021, Theorem 3.5)
 
     alpha D^2 / 2v + min{((2 alpha - 1) D^2 + 6 D) / 4v^2, 3 D / 2v}.
 
-Theorem 2 of Chowdhury & Zhou (2023) has D = g = s epsilon sqrt(n) and v = g^2 / epsilon^2. Its 3 D / 2v is 3 epsilon /
-(2 s sqrt(n)), printed as 3 epsilon^2 / (2 s sqrt(n)) in Appendix D and 3 epsilon^2 / 2s in the theorem.
+In Theorem 2 of Chowdhury & Zhou (2023), D = g = s epsilon sqrt(n) for their scale s and n users, and v = g^2 /
+epsilon^2. Then 3 D / 2v is 3 epsilon / (2 s sqrt(n)); it is printed as 3 epsilon^2 / (2 s sqrt(n)) in Appendix D and as
+3 epsilon^2 / 2s in the theorem.
 
-*Discrete Gaussian*: a sum of n of them is nearly one (Lemma 4 there; Kairouz, Liu & Steinke 2021, Proposition 13).
+*Discrete Gaussian* noise of n users sums to nearly discrete Gaussian noise (Chowdhury & Zhou 2023, Lemma 4; Kairouz,
+Liu & Steinke 2021, Proposition 13).
 """
 
 from __future__ import annotations
@@ -32,17 +38,22 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve
 from fedbandit_jax.privacy.accounting.quantised import discrete_gaussian_xi
 
-_SCALES = (1e-6, 1e12)
-_VARIANCES = (1e-9, 1e30)
-_SHIFTS = 2.0**61
+_SCALES = (1e-6, 1e12)  # range of scales of discrete Laplace noise
+_VARIANCES = (1e-9, 1e30)  # range of variances of Skellam noise
+_SHIFTS = 2.0**61  # largest shift by one user
 
 
 def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
-    """Renyi curve of discrete Laplace noise, exact; shift / scale at alpha = infinity.
+    """Returns the exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
 
-    >>> curve = discrete_laplace_rdp(5, scale=10.0)
-    >>> round(curve(2.0), 4), round(curve(1e20), 4)
-    (0.2015, 0.5)
+    Args:
+        shift: D, how far one user moves the sum, an integer in [1, 2^61].
+        scale: s, in [1e-6, 1e12].
+
+    Example:
+        >>> curve = discrete_laplace_rdp(5, scale=10.0)
+        >>> round(curve(2.0), 4), round(curve(1e20), 4)
+        (0.2015, 0.5)
     """
     d, b = _shift(shift), 1 / _scale(scale)
     h = d * b
@@ -60,12 +71,19 @@ def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
 
 
 def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
-    """Largest log ratio of discrete Laplace noise and its shift, both modulo m; at most shift / scale.
+    """Computes epsilon of pure DP of discrete Laplace noise modulo m, if one user moves the sum by exactly `shift`.
 
-    It is largest for a shift of m // 2: a user who may move the sum by *up to* g > m / 2 is covered by that one.
+    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2,
+    which therefore covers a user who may move the sum by anything *up to* some g > m / 2.
 
-    >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
-    [0.2464, 0.5]
+    Args:
+        shift: an integer in [1, 2^61].
+        scale: of the noise, in [1e-6, 1e12].
+        modulus: m, an integer in [1, 2^64].
+
+    Example:
+        >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
+        [0.2464, 0.5]
     """
     _shift(shift)
     b, m = 1 / _scale(scale), validate.integer("modulus", modulus, at_least=1)
@@ -73,18 +91,24 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
     k = min(shift % m, -shift % m)
     if k * b > 1:
         return k * b - (math.log1p(math.exp(-(m - 2 * k) * b)) - math.log1p(math.exp(-m * b)))
-    fall = math.expm1(-k * b) * math.expm1(-(m - k) * b) / (1 + math.exp(-m * b))  # 1 - cosh / cosh
+    fall = math.expm1(-k * b) * math.expm1(-(m - k) * b) / (1 + math.exp(-m * b))  # = 1 - 1 / ratio
     return min(-math.log1p(-fall), k * b)
 
 
 def skellam_rdp(shift: int, variance: float) -> Curve:
-    """Renyi curve of Skellam noise, an upper bound at every alpha > 1.
+    """Returns an upper bound of the Renyi curve of Skellam noise, for every alpha > 1.
 
-    (alpha - 1) D_alpha is convex and 0 at alpha = 1: between the integers it is below its chord.
+    For the divergence D_alpha, (alpha - 1) D_alpha is convex and 0 at alpha = 1, so between integers it lies below its
+    chord.
 
-    >>> curve = skellam_rdp(10, variance=1e4)
-    >>> round(curve(2.0), 7), round(curve(2.5), 7)
-    (0.0100009, 0.0133346)
+    Args:
+        shift: D, how far one user moves the sum, an integer in [1, 2^61].
+        variance: v, in [1e-9, 1e30].
+
+    Example:
+        >>> curve = skellam_rdp(10, variance=1e4)
+        >>> round(curve(2.0), 7), round(curve(2.5), 7)
+        (0.0100009, 0.0133346)
     """
     d, v = _shift(shift), validate.within("variance", validate.positive("variance", variance), *_VARIANCES)
 
@@ -101,21 +125,27 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 
 
 class SumPrivacy(NamedTuple):
-    """rho-zCDP, rho = epsilon^2 / 2; xi is what the sum's not being a discrete Gaussian costs."""
+    """The zCDP of a sum whose noise is itself a sum of discrete Gaussian variables."""
 
-    rho: float
-    xi: float
-    epsilon: float
+    rho: float  # of rho-zCDP: epsilon^2 / 2
+    xi: float  # how far the noise is from one discrete Gaussian, in log probability; included in rho
+    epsilon: float  # in the sense of "1/2 epsilon^2-concentrated DP"
 
 
 def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
-    """zCDP of the sum of n users' discrete Gaussian noise, each of parameter sigma >= 1/2.
+    """Computes the zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
 
-        epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi}
+        epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
 
-    >>> privacy = discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400)
-    >>> round(privacy.rho, 5), round(privacy.epsilon, 5)
-    (0.12514, 0.50028)
+    Args:
+        shift: D, how far one user moves the sum, an integer in [1, 2^61].
+        sigma: parameter of each user's noise, at least 1/2.
+        n: number of users.
+
+    Example:
+        >>> privacy = discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400)
+        >>> round(privacy.rho, 5), round(privacy.epsilon, 5)
+        (0.12514, 0.50028)
     """
     d, sigma = _shift(shift), validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     n = validate.integer("n", n, at_least=1)

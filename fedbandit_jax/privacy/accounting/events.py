@@ -1,7 +1,7 @@
-"""Mechanisms as events, and what several of them prove together.
+"""Mechanisms as privacy events, and what several events prove together about one user who is in all of them.
 
-A user in several events: mechanisms with independent noise compose, also when each is chosen by what the earlier ones
-released. A user who comes several times to one mechanism shifts it further (group privacy).
+Mechanisms with independent noise compose, also when each is chosen by what the earlier ones released. A user who comes
+several times to one mechanism shifts its input further (group privacy).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_ep
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """Gaussian noise of standard deviation sensitivity / mu."""
+    """A Gaussian mechanism, whose noise has standard deviation sensitivity / mu, for mu in [0, 1e4]."""
 
     mu: float
 
@@ -25,13 +25,13 @@ class Gaussian:
         gaussian_rho(self.mu)
 
     def rdp(self, alpha: float) -> float:
-        """alpha mu^2 / 2."""
+        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha."""
         return alpha * self.mu**2 / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class PureDP:
-    """Any (epsilon, 0)-DP mechanism."""
+    """Any (epsilon, 0)-DP mechanism, for epsilon in [0, 1e6]."""
 
     epsilon: float
 
@@ -39,7 +39,10 @@ class PureDP:
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
 
     def rdp(self, alpha: float) -> float:
-        """That of randomised response: ln(cosh y + tanh(epsilon/2) sinh y) / (alpha - 1), y = (alpha - 1) epsilon."""
+        """Returns the largest possible Renyi divergence of order alpha, which is that of randomised response.
+
+        It is ln(cosh y + tanh(epsilon/2) sinh y) / (alpha - 1) with y = (alpha - 1) epsilon.
+        """
         y, t = (alpha - 1) * self.epsilon, math.tanh(self.epsilon / 2)
         if y < 1:
             log = math.log1p(2 * math.sinh(y / 2) ** 2 + t * math.sinh(y))
@@ -50,7 +53,7 @@ class PureDP:
 
 @dataclasses.dataclass(frozen=True)
 class ZeroConcentrated:
-    """rho-zCDP: Renyi divergence at most rho alpha (Bun & Steinke 2016)."""
+    """Any rho-zCDP mechanism: its Renyi divergences are at most rho alpha (Bun & Steinke 2016)."""
 
     rho: float
 
@@ -58,13 +61,13 @@ class ZeroConcentrated:
         validate.within("rho", self.rho, 0, EPSILON_RANGE[1])
 
     def rdp(self, alpha: float) -> float:
-        """rho alpha."""
+        """Returns rho alpha, the bound on the Renyi divergence of order alpha."""
         return self.rho * alpha
 
 
 @dataclasses.dataclass(frozen=True)
 class Renyi:
-    """A mechanism known by its Renyi curve, alpha > 1 -> divergence of order alpha."""
+    """A mechanism known by its Renyi curve, which maps an order alpha > 1 to a bound on the divergence."""
 
     curve: Curve
 
@@ -73,13 +76,13 @@ class Renyi:
             raise TypeError(f"curve must be a function of alpha, got {self.curve!r}")
 
     def rdp(self, alpha: float) -> float:
-        """curve(alpha)."""
+        """Returns curve(alpha), the bound on the Renyi divergence of order alpha."""
         return self.curve(alpha)
 
 
 @dataclasses.dataclass(frozen=True)
 class ApproximateDP:
-    """Any (epsilon, delta)-DP mechanism."""
+    """Any (epsilon, delta)-DP mechanism, for epsilon in [0, 1e6] and delta in [0, 1]."""
 
     epsilon: float
     delta: float
@@ -94,22 +97,31 @@ Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """What events prove together: epsilon at the delta asked for, and by which accountant."""
+    """What events prove together: `epsilon` at the delta asked for, and the name of the accountant that proves it."""
 
     epsilon: float
     accountant: str
 
 
 def compose(events: Sequence[Event], delta: float) -> Composition:
-    """Epsilon at `delta` of all events together, in any order, adaptively.
+    """Computes epsilon at `delta` of all events together, in any order and chosen adaptively.
 
-    Gaussian mechanisms add the squares of mu, exactly (Dong, Roth & Su 2022); mechanisms with a Renyi curve add their
-    curves; `ApproximateDP` events go through advanced composition and add to the epsilon of the others, which share the
-    delta left with its slack (Vadhan & Zhang 2023: also when their queries interleave).
+    Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022); with other events that have a
+    Renyi curve, the curves are added. `ApproximateDP` events go through advanced composition. Their epsilon is added to
+    that of the others, with which its slack shares the rest of delta (Vadhan & Zhang 2023: also if queries interleave).
 
-    >>> composed = compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1)
-    >>> round(composed.epsilon, 4), composed.accountant
-    (0.2865, 'exact Gaussian')
+    Args:
+        events: at least one mechanism, with independent noise; the same user may be in all of them.
+        delta: in (0, 1).
+
+    Raises:
+        ValueError: there is no event, or delta is out of range or too small for the deltas of the events.
+        TypeError: an element of `events` is not an event.
+
+    Example:
+        >>> composed = compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1)
+        >>> round(composed.epsilon, 4), composed.accountant
+        (0.2865, 'exact Gaussian')
     """
     delta = validate.probability("delta", delta)
     for event in events:
@@ -145,32 +157,52 @@ def _compose_curves(events: Sequence[Gaussian | PureDP | ZeroConcentrated | Reny
 
 
 def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
-    """mu of a user who comes r_i times to silo i, whose noise is Gaussian with ratio mu_i and its own.
+    """Computes mu of a user who comes r_i times to silo i, which adds its own Gaussian noise of ratio mu_i.
 
         mu = sqrt(sum_i (r_i mu_i)^2)
 
-    In one silo her visits may share a batch, which is moved r_i times as far (group privacy, attained); silos compose.
+    In one silo, her visits may share a batch, whose sum then moves r_i times as far (group privacy, which is attained);
+    different silos compose.
 
-    >>> returning_mu([0.3, 0.2], [1, 2])
-    0.5
+    Args:
+        mus: mu_i = sensitivity to one visit / noise standard deviation, for every silo.
+        visits: r_i, for every silo.
+
+    Raises:
+        ValueError, TypeError: the lists differ in length, or a number is out of range or of a wrong type.
+
+    Example:
+        >>> returning_mu([0.3, 0.2], [1, 2])
+        0.5
 
     Reference: Zhou & Chowdhury (2024), Appendix G.4.
     """
     if len(mus) != len(visits):
-        raise ValueError(f"mus and visits must be as many, got {len(mus)} and {len(visits)}")
+        raise ValueError(f"mus and visits must have one length, got {len(mus)} and {len(visits)}")
     ratios = [validate.within("mus", mu, 0, 1e4) for mu in mus]
     counts = [validate.within("visits", validate.integer("visits", r, at_least=0), 0, 1e15) for r in visits]
     return math.hypot(*(r * mu for r, mu in zip(counts, ratios)))
 
 
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
-    """Epsilon at `delta` of a user in `visits` batches: composed as one Renyi curve, and by advanced composition.
+    """Computes epsilon at `delta` of a user who comes to several batches, each of which is one `event`.
 
-    The second takes each batch at its own (epsilon_0, delta_0), delta being split between the batches and the slack in
-    the best of a few ways. At delta = 0, which only `PureDP` allows, both are the plain sum.
+    Args:
+        event: what one batch proves; not `ApproximateDP`.
+        delta: of all batches together, in (0, 1); for `PureDP` also 0, where both results are the plain sum.
+        visits: the number of batches, in [1, 1e5].
 
-    >>> tuple(round(epsilon, 3) for epsilon in returning(ZeroConcentrated(0.005), 1e-5, visits=100))
-    (4.728, 36.139)
+    Returns:
+        Epsilon from the sum of the Renyi curves (exact for `Gaussian`), and epsilon by advanced composition, which
+        takes each batch at its own (epsilon_0, delta_0) and splits delta between batches and slack in the best of a few
+        ways.
+
+    Raises:
+        ValueError, TypeError: `event` has no Renyi curve, or a number is out of range or of a wrong type.
+
+    Example:
+        >>> tuple(round(epsilon, 3) for epsilon in returning(ZeroConcentrated(0.005), 1e-5, visits=100))
+        (4.728, 36.139)
 
     Reference: Chowdhury & Zhou (2023), Appendix H.
     """

@@ -2,18 +2,19 @@
 
 A Gaussian mechanism with sensitivity-to-noise ratio mu is (epsilon, delta)-DP exactly when delta >= delta(epsilon; mu)
 (Balle & Wang 2018, Theorem 8); adaptive composition adds the squares of mu (Dong, Roth & Su 2022, Corollary 3.3).
-With the Mills ratio R(x) = Phi(-x) / phi(x),
+With the Mills ratio R(x) = Phi(-x) / phi(x) of the standard normal distribution,
 
     delta(epsilon; mu) = phi(a) [R(a) - R(b)],   a = epsilon/mu - mu/2,   b = epsilon/mu + mu/2,
 
-which loses nothing when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
+which keeps its precision when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
 
-Beside a purely epsilon_0-private mechanism (`pure`), whose privacy loss is at worst that of randomised response, +-
-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015), the two together give exactly
+If an (epsilon_0, 0)-DP mechanism sees the same user (the argument `pure` = epsilon_0), its privacy loss is at worst
+that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). The two together then
+give exactly
 
     delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu),
 
-p = e^epsilon_0 / (1 + e^epsilon_0).
+where p = e^epsilon_0 / (1 + e^epsilon_0).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy.special import erfcx, log_expit, log_ndtr
 
 from fedbandit_jax.core import validate
 
-EPSILON_RANGE = (1e-9, 1e6)  # where float64 is known to give at least nine digits
+EPSILON_RANGE = (1e-9, 1e6)  # in this range float64 is known to give at least nine digits
 _MU_RANGE = (1e-12, 1e4)
 
 
@@ -38,14 +39,20 @@ def _log_mills(x: float) -> float:
 
 
 def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
-    """ln delta at `epsilon` of a Gaussian mechanism, sensitivity / noise std = mu > 0, beside a `pure`-DP one."""
+    """Computes ln delta at `epsilon` of a Gaussian mechanism, together with a (`pure`, 0)-DP mechanism if `pure` > 0.
+
+    Args:
+        epsilon: any real number.
+        mu: sensitivity / noise standard deviation, > 0.
+        pure: epsilon_0 of a mechanism that sees the same user.
+    """
     if pure > 0:
         terms = log_expit(pure) + log_delta(epsilon - pure, mu), log_expit(-pure) + log_delta(epsilon + pure, mu)
         return float(np.logaddexp(*terms))
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_ra, log_rb = _log_mills(a), _log_mills(b)
     gap = log_rb - log_ra
-    if gap > -1e-5:  # the two ratios agree to 5 digits: R(a) - R(b) = (b - a) |R'|, R'(x) = x R(x) - 1
+    if gap > -1e-5:  # R(a) and R(b) agree to 5 digits: R(a) - R(b) = (b - a) |R'|, R'(x) = x R(x) - 1
         mid = epsilon / mu
         if mid < -30:
             log_slope = math.log(-mid) + _log_mills(mid)
@@ -62,12 +69,23 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
-    """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
+    """Computes the largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
 
-    With `pure` < epsilon: together with a (pure, 0)-DP mechanism that sees the same user.
+    Args:
+        epsilon: in [1e-9, 1e6].
+        delta: in (0, 1).
+        pure: epsilon_0 < epsilon of an (epsilon_0, 0)-DP mechanism that sees the same user; both together are then
+            (epsilon, delta)-DP.
 
-    >>> round(gaussian_mu(1.0, 0.1), 5), round(gaussian_mu(1.0, 0.1, pure=0.1), 5)
-    (0.92091, 0.91547)
+    Returns:
+        mu = sensitivity / noise standard deviation.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of a wrong type.
+
+    Example:
+        >>> round(gaussian_mu(1.0, 0.1), 5), round(gaussian_mu(1.0, 0.1, pure=0.1), 5)
+        (0.92091, 0.91547)
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
@@ -83,12 +101,19 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
-    """Smallest epsilon at `delta` of a Gaussian mechanism with ratio mu, rounded up by a part in 10^10.
+    """Computes the smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
 
-    With `pure` > 0: together with a (pure, 0)-DP mechanism that sees the same user.
+    Args:
+        mu: sensitivity / noise standard deviation, in [0, 1e4].
+        delta: in (0, 1).
+        pure: epsilon_0 of an (epsilon_0, 0)-DP mechanism that sees the same user; the result is for both together.
 
-    >>> round(gaussian_epsilon(0.92091, 0.1), 4)
-    1.0
+    Raises:
+        ValueError, TypeError: an argument is out of range or of a wrong type.
+
+    Example:
+        >>> round(gaussian_epsilon(0.92091, 0.1), 4)
+        1.0
     """
     mu, delta = validate.within("mu", mu, 0, _MU_RANGE[1]), validate.probability("delta", delta)
     target = math.log(delta)

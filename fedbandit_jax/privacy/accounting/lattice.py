@@ -1,35 +1,37 @@
-"""Integer noise known by its cumulants: exact tails, probabilities and epsilon of one shift. NumPy float64.
+"""Laws of integer noise, known by their cumulants: exact tails, probabilities, and epsilon of a shift (NumPy, float64).
 
-With K(s) = ln E e^(s X) and any lambda > 0 where it is finite,
+For integer noise X with K(s) = ln E e^(s X), and any lambda > 0 where K is finite,
 
     P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t,
 
 and P(X = k) is the same without the denominator. Near the saddle point of the integrand, lambda = m + sqrt(m^2 + 1/v)
-with m half the root of K'(s) = k and v = K''(2 m), nothing cancels, and all but e^(-30) is within a few 1 / sqrt(v).
-The pole at 0 costs the midpoint rule of step h at most e^(-2 pi lambda / h), which is e^(-31) for h = 0.2 / sqrt(v),
-since lambda >= 1 / sqrt(v).
+with m half the root of K'(s) = k and v = K''(2 m), nothing cancels, and all of the integral but e^(-30) is within a few
+1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda / h), which
+is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
 
-*Skellam*, the difference of two Poisson variables: K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
+*Skellam.* The difference of two Poisson variables of one rate has K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
 
-*Discrete Laplace*, P(x) ~ b^|x|, b = e^(-1/scale), the sum of n: K = -n ln(1 - (sinh(s/2) / sinh(1 / 2 scale))^2), in
-which nothing cancels for a large scale. For a small n the integrand falls too slowly, but then the law is a finite
-mixture: with alpha = (1 - b) / (1 - b e^s), the transform of a geometric variable, and y = 1 / alpha,
+*Discrete Laplace.* The sum of n variables with P(x) proportional to b^|x|, b = e^(-1/scale), has
+K = -n ln(1 - (sinh(s/2) / sinh(1 / 2 scale))^2), in which nothing cancels for a large scale. For a small n the
+integrand falls too slowly, but then the law is a finite mixture: with alpha = (1 - b) / (1 - b e^s), the moment
+generating function of a geometric variable, and y = 1 / alpha,
 
     e^K = alpha^n [(1 - (1 - b) y) / (1 + b - y)]^n,   1 / (1 - e^(-s)) = (1 - (1 - b) y) / ((1 - b) (1 - y)),
 
-both with positive coefficients in y; alpha^1 ... alpha^n are the partial fractions that P(X = k) and P(X >= k), k >= 0,
-come from.
+both with positive coefficients in y. P(X = k) and P(X >= k) for k >= 0 come from the partial fractions in
+alpha^1 ... alpha^n.
 
-*Discrete Gaussian*, P(x) ~ e^(-x^2 / 2 sigma^2): by Poisson summation e^K is the sum over m of e^(sigma^2 (s - 2 pi i
-m)^2 / 2) / theta, theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the integrand has period 2 pi i, so that instead
-of summing over m one integrates the term m = 0 over the whole line.
+*Discrete Gaussian.* If P(x) is proportional to e^(-x^2 / 2 sigma^2), then by Poisson summation e^K is the sum over
+integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta, where theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the
+integrand has period 2 pi i, so the term m = 0 is integrated over the whole line instead of summing over m.
 
-*Epsilon.* All three are log-concave, so is their privacy loss L(x) = ln p(x) / p(x + shift) monotone, the largest shift
-is the worst, and delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). Hence the smallest epsilon at delta is
+*Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone,
+the largest shift is the worst, and delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the smallest
+epsilon at delta is
 
     max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive,
 
-and e(x + 1) >= e(x) as long as L(x) <= e(x): bisection finds the maximum.
+and e(x + 1) >= e(x) as long as L(x) <= e(x), so that bisection finds the maximum.
 """
 
 from __future__ import annotations
@@ -46,41 +48,41 @@ from scipy.special import log1p, logsumexp
 
 from fedbandit_jax.core import validate
 
-_STEP = 0.2  # of the inversion integral, in units of 1 / sqrt(K'')
-_FEW = 64  # sums of so many discrete Laplace variables are treated as mixtures
+_STEP = 0.2  # h, the step of the inversion integral, in units of 1 / sqrt(K'')
+_FEW = 64  # sums of up to so many discrete Laplace variables are treated as mixtures
 
 
 class LatticeLaw(abc.ABC):
-    """A symmetric law on the integers. Probabilities are right to about ten digits, however small."""
+    """A symmetric law of an integer X, whose probabilities are right to about ten digits, however small."""
 
     variance: float
     _reach = 4.2  # the integrand is below e^-30 of its peak where 2 sin(t / 2) exceeds 2 reach / sqrt(K'')
 
     @abc.abstractmethod
     def _cumulant(self, s: Any) -> Any:
-        """K at complex s."""
+        """Returns K(s) for complex s of any shape."""
 
     @abc.abstractmethod
     def _saddle(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda)."""
+        """Returns lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda), both of the shape of k."""
 
     def _half_range(self, std: np.ndarray) -> np.ndarray:
         return 2 * np.arcsin(np.minimum(self._reach / std, 1))
 
     def tail(self, x: ArrayLike) -> np.ndarray:
-        """P(X > x) for real x in [0, 1e12]."""
+        """Returns P(X > x) for real x in [0, 1e12], in the shape of x."""
         return np.exp(self._log_tail(np.floor(x) + 1))
 
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """ln P(X = x) for integers x."""
+        """Returns ln P(X = x) for integers x, in the shape of x."""
         return self._log_inverse(np.abs(np.asarray(x, float)), tail=False)
 
     def pure_epsilon(self, shift: int) -> float:
-        """sup ln p(x) / p(x + shift)."""
+        """Returns epsilon of pure DP, sup_x ln p(x) / p(x + shift), which is infinite unless overridden."""
         return math.inf
 
     def _log_tail(self, k: ArrayLike) -> np.ndarray:
-        """ln P(X >= k) for integers k >= 1."""
+        """Returns ln P(X >= k) for integers k >= 1, in the shape of k."""
         return self._log_inverse(np.asarray(k, float), tail=True)
 
     def _log_inverse(self, k: np.ndarray, *, tail: bool) -> np.ndarray:
@@ -101,13 +103,14 @@ class LatticeLaw(abc.ABC):
 
 @dataclass(frozen=True)
 class Skellam(LatticeLaw):
-    """Difference of two Poisson variables.
+    """The law of the difference of two independent Poisson variables with the same rate.
 
     Args:
-        variance: in [1e-100, 1e16].
+        variance: twice the rate, in [1e-100, 1e16].
 
-    >>> float(Skellam(1e12).tail(2e6).round(5))  # a Gaussian has 0.02275
-    0.02275
+    Example:
+        >>> float(Skellam(1e12).tail(2e6).round(5))  # a Gaussian has 0.02275
+        0.02275
     """
 
     variance: float
@@ -124,14 +127,15 @@ class Skellam(LatticeLaw):
 
 @dataclass(frozen=True)
 class DiscreteLaplace(LatticeLaw):
-    """Sum of n independent variables, P(x) ~ exp(-|x| / scale).
+    """The law of the sum of n independent variables, each with P(x) proportional to exp(-|x| / scale).
 
     Args:
         scale: in [0.01, 1e9].
-        n: at most 2^31.
+        n: number of variables, at most 2^31.
 
-    >>> DiscreteLaplace(10.0).tail([0, 20, 20.9]).round(6).tolist()  # e^(-k / scale) / (1 + e^(-1 / scale)), k > x
-    [0.475021, 0.064287, 0.064287]
+    Example:
+        >>> DiscreteLaplace(10.0).tail([0, 20, 20.9]).round(6).tolist()  # e^(-k / scale) / (1 + e^(-1 / scale)), k > x
+        [0.475021, 0.064287, 0.064287]
     """
 
     scale: float
@@ -144,17 +148,17 @@ class DiscreteLaplace(LatticeLaw):
 
     @property
     def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """n / (2 sinh^2(1 / 2 scale))."""
+        """Returns the variance, n / (2 sinh^2(1 / 2 scale))."""
         return self.n / (2 * math.sinh(0.5 / self.scale) ** 2)
 
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """ln P(X = x) for integers x."""
+        """Returns ln P(X = x) for integers x, in the shape of x."""
         if self.n > _FEW:
             return super().log_pmf(x)
         return self._log_mixture(self._weights, np.abs(np.asarray(x, float)))
 
     def pure_epsilon(self, shift: int) -> float:
-        """shift / scale."""
+        """Returns epsilon of pure DP, which is shift / scale for every n."""
         return shift / self.scale
 
     def _log_tail(self, k):
@@ -177,13 +181,13 @@ class DiscreteLaplace(LatticeLaw):
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """Coefficients of alpha^1 ... alpha^n in e^K."""
+        """Returns the coefficients (n,) of alpha^1 ... alpha^n in e^K."""
         b = math.exp(-1 / self.scale)
         base = (1 + b) ** -np.arange(1.0, self.n + 1) * np.where(np.arange(self.n), b * b, 1)
         return reduce(lambda series, _: np.convolve(series, base)[: self.n], range(self.n), np.ones(1))[::-1]
 
     def _log_mixture(self, weights: np.ndarray, k: np.ndarray) -> np.ndarray:
-        """ln sum_j weights_j P(Y_j = k), Y_j the sum of j geometric variables."""
+        """Returns ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
         j = np.arange(self.n)
         log_binomial = np.cumsum(np.log1p(k[..., None] / np.maximum(j, 1)) * (j > 0), -1)  # C(k + j, j)
         log_q = math.log(-math.expm1(-1 / self.scale))
@@ -193,13 +197,14 @@ class DiscreteLaplace(LatticeLaw):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(LatticeLaw):
-    """P(x) ~ exp(-x^2 / (2 sigma^2)).
+    """The law on the integers with P(x) proportional to exp(-x^2 / (2 sigma^2)).
 
     Args:
-        sigma: in [1/2, 1e8].
+        sigma: the parameter, about the standard deviation, in [1/2, 1e8].
 
-    >>> DiscreteGaussian(0.5).variance, DiscreteGaussian(3.0).variance  # sigma^2, or less  # doctest: +ELLIPSIS
-    (0.2150..., 9.0)
+    Example:
+        >>> DiscreteGaussian(0.5).variance, DiscreteGaussian(3.0).variance  # sigma^2, or less  # doctest: +ELLIPSIS
+        (0.2150..., 9.0)
     """
 
     sigma: float
@@ -209,12 +214,12 @@ class DiscreteGaussian(LatticeLaw):
 
     @property
     def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """sigma^2 but for e^(-2 pi^2 sigma^2)."""
+        """Returns the variance, which is sigma^2 less terms of order e^(-2 pi^2 sigma^2)."""
         m, images = self._images
         return self.sigma**2 * (1 - float((2 * math.pi * self.sigma * m) ** 2 @ images) / self._theta)
 
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """ln P(X = x) for integers x."""
+        """Returns ln P(X = x) for integers x, in the shape of x."""
         normaliser = math.log(math.sqrt(2 * math.pi) * self.sigma * self._theta)
         return -((np.asarray(x, float) / self.sigma) ** 2) / 2 - normaliser
 
@@ -238,17 +243,21 @@ class DiscreteGaussian(LatticeLaw):
 
 
 def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
-    """Smallest epsilon at `delta`, rounded up, of an integer plus noise when a user moves it by at most `shift`.
+    """Computes epsilon at `delta`, rounded up, of an integer plus noise, which one user moves by at most `shift`.
 
     Args:
-        law: of the noise.
-        shift: in [1, 1e12].
+        law: the law of the noise.
+        shift: the largest move by one user, an integer in [1, 1e12].
         delta: in [0, 1); at 0 only discrete Laplace noise has a finite epsilon.
 
-    >>> shift_epsilon(DiscreteLaplace(5.0), 10, 0.0)
-    2.0
-    >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
-    4.377
+    Raises:
+        ValueError, TypeError: an argument is out of range or of a wrong type.
+
+    Example:
+        >>> shift_epsilon(DiscreteLaplace(5.0), 10, 0.0)
+        2.0
+        >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
+        4.377
     """
     shift = int(validate.within("shift", validate.integer("shift", shift, at_least=1), 1, 1e12))
     pure = law.pure_epsilon(shift)
@@ -267,12 +276,15 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         return log_left - float(law._log_tail(x + shift))
 
     def past(x: int) -> bool:
-        """e(x + 1) < e(x). L says it best if x is one of many; it nearly equals e if both masses are one atom."""
+        """Returns whether e(x + 1) < e(x), which L(x) > e(x) tells unless the two are nearly equal.
+
+        They are so where both tails consist of nearly one atom; there e(x + 1) itself is compared.
+        """
         here = epsilon(x)
         gap = float(law.log_pmf(x) - law.log_pmf(x + shift)) - here
         return gap > 0 if abs(gap) > 1e-9 else epsilon(x + 1) < here
 
-    low = high = -((shift - 1) // 2)  # the least x with a positive loss
+    low = high = -((shift - 1) // 2)  # the smallest x with a positive loss
     step = 1
     while not past(high):
         low, high, step = high + 1, high + step, 2 * step

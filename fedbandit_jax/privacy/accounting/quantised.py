@@ -1,8 +1,9 @@
-"""Rigorous epsilon of integer noise that looks Gaussian.
+"""Rigorous upper bounds on epsilon for integer noise that is nearly Gaussian.
 
-A user moves D integers (all releases, all entries) by s, ||s||_2 <= Delta; s may depend on earlier outputs. The noise x
-has pmf p, symmetric, of variance near sigma^2; mu = Delta / sigma. The privacy loss is L = ln p(x) / p(x + s), and
-delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)), which rises with l: a loss larger by eta costs eta in epsilon.
+One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta, where s may depend on earlier
+outputs. The noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is
+L = ln p(x) / p(x + s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is
+larger by eta costs eta in epsilon.
 
 *Smoothing.* Let p(x) <= A^D e^(-|x|^2 / 2 sigma^2) and L <= (<s, x> + |s|^2 / 2) / sigma^2. Add w ~ N(0, tau^2 I) to x.
 By Poisson summation (over any shift of the integers) the density of y = x + w is at most
@@ -14,19 +15,21 @@ times that of N(0, (sigma^2 + tau^2) I). Whatever x is, <s, w> >= -r tau |s| wit
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
-*Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The sum of M of them is within a factor e^(+-xi) of
-one, xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke
-2021; Chowdhury & Zhou 2023, Lemma 4): epsilon grows by 2 D xi and delta by e^(D xi). Also, by the same factors, its
-Renyi curve is at most alpha mu^2 / 2 + (2 alpha - 1) / (alpha - 1) D xi.
+*Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The pmf of the sum of M discrete Gaussian variables is
+that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), if each has the parameter
+sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by
+2 D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence of order alpha is at most
+alpha mu^2 / 2 + (2 alpha - 1) / (alpha - 1) D xi.
 
-*Binomial*, Bin(N, 1/2) - N/2. With V = (N + 1) / 4 the ratio of pmfs is exactly
+*Binomial.* The noise is Bin(N, 1/2) - N/2. With V = (N + 1) / 4 the ratio of pmfs is exactly
 
     ln p(x) / p(x + s) = sum_{i = 1..s} 2 artanh(u_i),   u_i = (x + i - 1/2) / (2 V),   s > 0,
 
-where sum 2 u_i = (s x + s^2 / 2) / V is linear with sigma^2 = V. From the middle, where artanh u >= u, it gives
-p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). Every x_j is at most t sqrt(V) but with probability D e^(-t^2 / 2)
-(Hoeffding), and then the rest of L is at most |s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at
-u = (t sqrt(V) + Delta) / (2 V). All of this falls with N: shifts of entries with more trials may be scaled down.
+where sum 2 u_i = (s x + s^2 / 2) / V is the linear loss of sigma^2 = V. Starting in the middle, and as artanh u >= u,
+this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). All entries |x_j| are at most t sqrt(V), except with
+probability D e^(-t^2 / 2) (Hoeffding). Then the rest of L is at most |s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3)
+u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds fall with N, so that entries may
+have different numbers of trials: shifts of those with more trials may be scaled down.
 """
 
 from __future__ import annotations
@@ -40,24 +43,28 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
-_MU_RANGE = (1e-100, 1e3)
-_WASTE = 1e-4  # the part of delta given to events that cost next to nothing
+_MU_RANGE = (1e-100, 1e3)  # of sensitivity / noise std
+_WASTE = 1e-4  # fraction of delta that is given to rare events, which makes them cost next to nothing
 
 
 def discrete_gaussian_epsilon(
     *, sensitivity: float, sigma: float, n_agents: int, n_entries: int, delta: float
 ) -> float:
-    """Epsilon at `delta` when each of M agents adds discrete Gaussian noise of parameter sigma^2 / M to every entry.
+    """Bounds epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
 
     Args:
-        sensitivity: Delta, largest l2 norm of one user's integer shift of all entries.
-        sigma: of the sum of the agents' noise; sigma / sqrt(M) >= 1/2.
+        sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
+        sigma: parameter of the sum of the agents' noise, with sigma / sqrt(M) >= 1/2.
         n_agents: M.
-        n_entries: D, entries of all releases together.
+        n_entries: D, the number of entries of all releases together.
         delta: in (0, 1).
 
-    >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
-    4.377
+    Raises:
+        ValueError: sigma is too small, or an argument out of range.
+
+    Example:
+        >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
+        4.377
     """
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
@@ -73,16 +80,17 @@ def discrete_gaussian_epsilon(
 
 
 def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
-    """Epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
+    """Bounds epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
 
     Args:
-        sensitivity: Delta, largest l2 norm of one user's integer shift of all entries.
-        n_trials: N, the least of any entry.
-        n_entries: D, entries of all releases together.
+        sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
+        n_trials: N, the smallest number of trials of any entry.
+        n_entries: D, the number of entries of all releases together.
         delta: in (0, 1).
 
-    >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)
-    1.058
+    Example:
+        >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)
+        1.058
     """
     sensitivity = validate.positive("sensitivity", sensitivity)
     n, entries = _count("n_trials", n_trials), _count("n_entries", n_entries)
@@ -98,7 +106,10 @@ def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta
 
 
 def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, delta: float) -> float:
-    """Of a loss that is Gaussian up to smoothing, for densities e^log_mass too large: the best of a few r."""
+    """Bounds epsilon by *Smoothing* (see the module), with the best of a few r.
+
+    The pmf of the noise may be too large by the factor e^log_mass; `entries` is D.
+    """
     tau = math.sqrt(math.log(2 * entries / _WASTE) / 2) / math.pi
     ratio = tau / sigma
     q = math.exp(-2 * math.pi**2 * tau**2 / (1 + ratio**2))
@@ -114,9 +125,11 @@ def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, 
 
 
 def discrete_gaussian_xi(sigma: float, m: float) -> float:
-    """How far, in log pmf, a sum of M discrete Gaussians of parameter sigma >= 1/2 is from one of sqrt(M) sigma.
+    """Bounds the distance in log pmf of a sum of M discrete Gaussians of parameter sigma to one of sqrt(M) sigma.
 
-        xi = 10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1)),   the terms after the thousandth taken equal.
+        xi = 10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1))
+
+    for sigma >= 1/2, where all terms after the thousandth count as the thousandth.
 
     >>> round(discrete_gaussian_xi(1.0, 2), 6)
     0.000517

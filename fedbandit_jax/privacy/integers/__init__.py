@@ -1,1 +1,1 @@
-"""Private sums of integers: users' rewards in a ring."""
+"""Private sums of users' rewards, encoded as integers modulo m: mechanisms, their noise, and the protocol that runs."""

@@ -1,7 +1,15 @@
 """The mechanisms of Chowdhury & Zhou (2023) for sums of users' rewards: which grid, ring and noise a budget needs.
 
-Every user of a batch of n contributes a reward in [0, 1] as an integer 0..g, so that g is how far one user moves a sum.
-What a mechanism makes is a `RingSum`, which draws the noise, and proves from its own numbers what that gives.
+Each of the n users of a batch contributes a reward in [0, 1] as an integer in 0..g. Replacing one user's reward moves a
+sum by at most g (adjacency: replace; privacy unit: one user, who is in one sum). For every n, a mechanism chooses
+
+* g, the steps per unit of reward, which is also the sensitivity of a sum;
+* tau, the slack: the noise of a sum is larger than tau with probability at most p;
+* m = n g + 2 tau + 1, the modulus of the ring of integers in which messages are added;
+* the law of the noise.
+
+`IntegerMechanism.sums` returns these as tables over S batches in a `RingSum`, which draws the noise and proves from its
+own numbers what the noise gives. Theorems, lemmas and appendices are those of the paper.
 """
 
 from __future__ import annotations
@@ -31,13 +39,13 @@ Tail = tuple[np.ndarray | float, np.ndarray | float]
 
 @dataclasses.dataclass(frozen=True)
 class IntegerMechanism(abc.ABC):
-    """Integer noise for sums of n users, for every n.
+    """Integer noise for the sum of n users' rewards, for every n.
 
     Args:
-        epsilon: its meaning depends on the mechanism, see `Noise.notion`.
-        scale: s, finer steps for larger s.
-        failure: p, how likely a sum may leave the ring.
-        horizon: T.
+        epsilon: the privacy asked for; the notion of privacy depends on the mechanism, see `Noise.notion`.
+        scale: s >= 1 of Skellam and discrete Gaussian noise, which have about s epsilon sqrt(n) steps per unit.
+        failure: p, the largest probability that the noise of one sum wraps around the ring.
+        horizon: T rounds, on which only `ShuffledPolya` depends.
     """
 
     epsilon: float
@@ -47,44 +55,58 @@ class IntegerMechanism(abc.ABC):
 
     @property
     def noise_epsilon(self) -> float:
-        """The part of epsilon that the noise spends."""
+        """Returns the part of epsilon that the noise spends; the aggregation spends the rest."""
         return self.epsilon
 
     @property
     def wrapping(self) -> float:
-        """p of tau."""
+        """Returns p, the probability of wrapping around the ring that the slack tau is chosen for."""
         return self.failure
 
     @property
     def aggregation(self) -> ring.Aggregation:
-        """How messages become their sum."""
+        """Returns how messages become their sum: exactly, unless a subclass says otherwise."""
         return ring.Aggregation()
 
     @abc.abstractmethod
     def steps(self, n: int) -> int:
-        """g, steps per unit: how far one user moves a sum."""
+        """Returns g for batches of n users: the steps per unit of reward, by which one user moves a sum at most."""
 
     @abc.abstractmethod
     def slack(self, n: int) -> int:
-        """tau: the noise of a sum is larger with probability at most p."""
+        """Returns tau for n users: the noise of a sum is larger with probability at most `wrapping`."""
 
     @abc.abstractmethod
     def noise(self, users: Sequence[int]) -> Noise:
-        """For batches of so many users."""
+        """Returns the noise for S batches, of which batch k has `users[k]` users."""
 
     @abc.abstractmethod
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """(s, h): noise and rounding of a sum are at most s sqrt(ln 2/p) + h ln 2/p, in units of a reward."""
+        """Returns (s, h), which bound the error of a sum of rewards by s sqrt(ln(2/p)) + h ln(2/p), as Lemma 2 needs.
+
+        The error is that of noise and rounding, in units of reward, and the bound holds with probability 1 - 2 p for
+        every p. (This s is not `scale`.)
+
+        Args:
+            n: (S,) users in each batch.
+
+        Returns:
+            s and h, each a number or (S,).
+        """
 
     def modulus(self, n: int) -> int:
-        """m, so that n rewards and noise within +-tau fit."""
+        """Returns m = n g + 2 tau + 1, so that n rewards and noise within +-tau fit into the ring."""
         return n * self.steps(n) + 2 * self.slack(n) + 1
 
     def sums(self, users: Sequence[int], *, messages: bool = False) -> ring.RingSum:
-        """The protocol that runs: tables by batch, for n users in each, or 0 where nobody may be asked.
+        """Returns the protocol that runs, with tables over S batches.
+
+        Args:
+            users: S numbers n of users in each batch, or 0 for a batch in which nobody may be asked.
+            messages: whether every user draws a share of the noise; if not, all noise of a sum is drawn at once.
 
         Raises:
-            ValueError: an integer would not fit its machine word.
+            ValueError: an integer would not fit its machine word; the message says which argument must change.
         """
         longest = max(*users, 2)
         sizes = [n or longest for n in users]
@@ -106,116 +128,130 @@ class IntegerMechanism(abc.ABC):
 
 
 class Polya(IntegerMechanism):
-    """Shares of Polya noise add up to discrete Laplace of scale g / epsilon (Theorem 1)."""
+    """Users add shares of Polya noise, which sum to discrete Laplace noise of scale g / epsilon (Theorem 1).
+
+    Secure aggregation is trusted and the server is not. The guarantee is pure epsilon-DP of the sum modulo m.
+    """
 
     noise_class: ClassVar[type[PolyaNoise]] = PolyaNoise
 
     def steps(self, n: int) -> int:
-        """Theorem 1."""
+        """Returns g = ceil(epsilon sqrt(n)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.noise_epsilon * math.sqrt(n))
 
     def slack(self, n: int) -> int:
-        """Theorem 1."""
+        """Returns tau = ceil(g / epsilon ln(2/p)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.steps(n) / self.noise_epsilon * math.log(2 / self.wrapping))
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Of scale g / epsilon."""
+        """Returns noise of scale g / `noise_epsilon`, in steps (Theorem 1)."""
         return self.noise_class(scale=rounded_up([self.steps(n) / self.noise_epsilon for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Appendix C.1."""
+        """Returns the constants of Appendix C.1."""
         del n
         return math.sqrt(2) / self.noise_epsilon, 1 / self.noise_epsilon
 
 
 class ServerLaplace(Polya):
-    """The server adds discrete Laplace noise (Theorem 5)."""
+    """The server, which users trust, adds discrete Laplace noise of scale g / epsilon to every sum (Theorem 5)."""
 
     noise_class = ServerNoise
 
 
 class LocalLaplace(Polya):
-    """Every user adds discrete Laplace noise of scale g / epsilon; nobody is trusted (Theorem 6)."""
+    """Every user adds discrete Laplace noise of scale g / epsilon to the own message and trusts nobody (Theorem 6)."""
 
     noise_class = LocalNoise
 
     def slack(self, n: int) -> int:
-        """From `tail_constants` without the rounding, whose sum is bounded by n g."""
+        """Returns tau by `tail_constants`, less the part for rounding: encoded rewards add up to at most n g anyway."""
         log, scale = math.log(2 / self.failure), self.steps(n) / self.epsilon
         return math.ceil(scale * (2 * math.sqrt(n * log) + log))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Sub-gamma constants in place of the unnamed ones of Lemma 5.
+        """Returns sub-gamma constants in place of those of Lemma 5, which gives no numbers.
 
         The sum N of n discrete Laplace variables of scale a has cumulants K(t) = -n ln(1 - r^2), r = sinh(t/2) /
         sinh(1/2a). As sinh is convex r <= a t for 0 <= t <= 1/a, so K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 /
         (2 (1 - a t)): N is sub-gamma of variance factor 2 n a^2 and scale a (Boucheron, Lugosi & Massart 2013, section
-        2.4), hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The paper allows sqrt(2 ln(2/p)) /
-        epsilon for encoding.
+        2.4), hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The term of
+        sqrt(2) / epsilon is the paper's, for the rounding of rewards.
         """
         return (2 * np.sqrt(n) + math.sqrt(2)) / self.epsilon, 1 / self.epsilon
 
 
 class ShuffledPolya(Polya):
-    """A shuffler of bits takes the place of secure aggregation (Theorem 3): epsilon is half noise's, half bits'."""
+    """Users add shares of Polya noise, and a trusted shuffler of bits replaces secure aggregation (Theorem 3).
+
+    The noise spends half of epsilon, and the bits, which tell a little more than the sum, spend the other half.
+    """
 
     @property
     def noise_epsilon(self) -> float:
-        """Theorem 3."""
+        """Returns epsilon / 2 (Theorem 3)."""
         return self.epsilon / 2
 
     @property
     def wrapping(self) -> float:
-        """Theorem 3."""
+        """Returns 1 / (2 T), which Theorem 3 fixes, whatever `failure` is."""
         return 1 / (2 * self.horizon)
 
     @property
     def aggregation(self) -> ring.Aggregation:
-        """Bits lose a sum as often as its noise wraps."""
+        """Returns a shuffler whose bits spend epsilon / 2 and lose a sum with probability at most 1 / (2 T)."""
         return ring.Aggregation(epsilon=self.epsilon / 2, failure=self.wrapping)
 
 
 class SkellamShares(IntegerMechanism):
-    """Skellam shares add up to Skellam noise of variance g^2 / epsilon^2 (Theorem 2)."""
+    """Users add shares of Skellam noise, which sum to Skellam noise of variance g^2 / epsilon^2 (Theorem 2).
+
+    Secure aggregation is trusted and the server is not. The guarantee is Renyi DP of the sum.
+    """
 
     def steps(self, n: int) -> int:
-        """Theorem 2."""
+        """Returns g = ceil(s epsilon sqrt(n)), where s is `scale` (Theorem 2)."""
         return math.ceil(self.scale * self.epsilon * math.sqrt(n))
 
     def slack(self, n: int) -> int:
-        """Theorem 2."""
+        """Returns tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)) (Theorem 2)."""
         log = math.log(2 / self.failure)
         return math.ceil(2 * self.steps(n) / self.epsilon * math.sqrt(log) + math.sqrt(2) * log)
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Theorem 2."""
+        """Returns noise of variance (g / epsilon)^2, in squared steps (Theorem 2)."""
         return SkellamNoise(variance=rounded_up([(self.steps(n) / self.epsilon) ** 2 for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Proposition 1, and the rounding."""
+        """Returns the constants of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding."""
         steps = np.array([self.steps(int(size)) for size in n])
         return (2 + math.sqrt(2) / self.scale) / self.epsilon, math.sqrt(2) / steps
 
 
 class GaussianShares(IntegerMechanism):
-    """Discrete Gaussian shares of parameter g / (epsilon sqrt n) (Theorem 4)."""
+    """Users add discrete Gaussian shares of parameter g / (epsilon sqrt(n)) to their messages (Theorem 4).
+
+    Secure aggregation is trusted and the server is not. The guarantee is zCDP of the sum, whose noise is nearly
+    discrete Gaussian of parameter g / epsilon.
+    """
 
     steps = SkellamShares.steps
 
     def slack(self, n: int) -> int:
-        """Theorem 4."""
+        """Returns tau = ceil(g / epsilon sqrt(2 ln(2/p))) (Theorem 4)."""
         return math.ceil(self.steps(n) / self.epsilon * math.sqrt(2 * math.log(2 / self.failure)))
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Theorem 4."""
+        """Returns noise of parameter sigma = g / epsilon for the sum, in steps (Theorem 4)."""
         return GaussianNoise(sigma=rounded_up([self.steps(n) / self.epsilon for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Appendix E."""
+        """Returns the constants of Appendix E, where h = 0 because the noise is sub-Gaussian."""
         del n
         return (math.sqrt(2) + math.sqrt(2) / self.scale) / self.epsilon, 0.0
 
 
+# (law of the noise, trust model) -> mechanism; the names are those of the parameters of `SuccessiveElimination`
 MECHANISMS: dict[tuple[str, str], type[IntegerMechanism]] = {
     ("discrete_laplace", "central"): ServerLaplace,
     ("discrete_laplace", "local"): LocalLaplace,

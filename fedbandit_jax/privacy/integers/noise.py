@@ -1,7 +1,8 @@
-"""Integer noise of a sum: how it is drawn, at once or in shares of the users, and what it proves.
+"""Integer noise on a sum of encoded rewards: how it is drawn, at once or in shares of the users, and what it proves.
 
-Every table is by batch k = 0, 1, ...; a batch has n users, and one of them moves the sum by at most `shift` steps.
-What is proved is computed on the host, in float64, from the float32 numbers that draw.
+Every table (S,) has one entry for each batch k = 0, 1, ..., S - 1. A batch has n users, and replacing the reward of one
+of them moves the sum by at most `shift` = g steps. What is proved is computed on the host in float64, from the float32
+numbers that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
 """
 
 from __future__ import annotations
@@ -30,51 +31,73 @@ from fedbandit_jax.privacy.accounting.discrete import (
 
 
 class SumProof(NamedTuple):
-    """What is proved about one user's part in one sum."""
+    """What is proved about one user's part in one sum or, if every message is private on its own, in that message."""
 
-    pure: float  # largest log ratio, infinite if there is none
-    renyi: Curve
-    at: Callable[[float], float]  # delta -> smallest epsilon
-    zcdp: SumPrivacy | None = None
+    pure: float  # epsilon of pure DP, infinite if the noise gives none
+    renyi: Curve  # order alpha -> bound on the Renyi divergence
+    at: Callable[[float], float]  # delta -> smallest epsilon that is proved
+    zcdp: SumPrivacy | None = None  # of discrete Gaussian noise only
 
 
 class Noise:
-    """Integer noise. Only the package's own sealed classes prove anything: one of the user's own has no certificate."""
+    """Integer noise on every sum of rewards, in steps of 1/g.
+
+    Only the sealed classes below prove anything: with any other subclass, the claim of a certificate is `none`.
+    """
 
     notion: ClassVar[str] = "pure DP"
-    """Of privacy: what a paper's epsilon means."""
+    """The notion of privacy in which the paper's theorem states epsilon."""
     trust: ClassVar[str] = ""
-    """Who adds the noise, and who is not trusted; empty where users add shares, which depends on the aggregation."""
+    """Who adds the noise and who is trusted; empty if users add shares, since that depends on the aggregation."""
     at_server: ClassVar[bool] = False
-    """Does the server add the noise, and do users add nothing?"""
+    """Whether the server adds all noise and users add none."""
     per_user: ClassVar[bool] = False
-    """Is every user's message private on its own?"""
+    """Whether every user's message is private on its own."""
     max_shares: ClassVar[float] = math.inf
-    """Users whose shares can be drawn."""
+    """The largest number of users in a batch whose shares can be drawn."""
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """Of n users, drawn at once in their law."""
+        """Draws the noise of whole sums at once, from the law of n users' noise together.
+
+        Args:
+            key: a typed key, used once.
+            k: the batch, a scalar.
+            n: users in the batch, a scalar.
+            shape: of the result; every entry is the noise of another sum.
+
+        Returns:
+            64-bit two's complement integers, in steps.
+        """
         raise NotImplementedError(f"{type(self).__name__}.total")
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Of one user, int32; n of them add up to `total`."""
+        """Draws the noise of single users, int32 of `shape`, in steps; n of these sum to the law of `total`.
+
+        For discrete Gaussian noise this holds up to `distortion`. The arguments are those of `total`.
+        """
         raise NotImplementedError(f"{type(self).__name__}.share")
 
     def width(self, k: int) -> float:
-        """The parameter in steps: a user who moves the sum by as much spends epsilon = 1. On the host."""
+        """Returns the width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
         raise NotImplementedError(f"{type(self).__name__}.width")
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Of `total`, and of n shares up to factors e^(+-distortion). On the host."""
+        """Returns the law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
         raise NotImplementedError(f"{type(self).__name__}.law")
 
     def distortion(self, k: int, n: int) -> float:
-        """See `law`."""
+        """Returns a bound on the difference in log probability between n shares together and `law`."""
         del k, n
         return 0.0
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """What n shares prove, on the host.
+        """Computes what the noise of batch k proves about one user, on the host.
+
+        Args:
+            k: the batch.
+            n: its users, who each add a share unless the server adds the noise.
+            shift: g, the steps by which one user moves the sum at most.
+            modulus: m of the ring.
 
         Raises:
             ValueError: the noise is too small or too large for the accountant.
@@ -85,34 +108,37 @@ class Noise:
 @struct.sealed
 @struct.pytree
 class PolyaNoise(Noise):
-    """Shares Polya(1/n, e^(-1/scale)) - Polya(1/n, e^(-1/scale)) add up to discrete Laplace (Theorem 1)."""
+    """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1)."""
 
-    max_shares = 4096  # float32 gamma variables of smaller shape than 1 / 4096 are biased
+    max_shares = 4096  # float32 gamma variables of a shape below 1 / 4096 are biased
 
-    scale: Any  # (S,)
+    scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """Discrete Laplace."""
+        """Draws discrete Laplace noise."""
         del n
         return wide.from_int32(samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Difference of two Polya variables."""
+        """Draws differences of two Polya variables."""
         r, scale = 1 / n.astype(jnp.float32), jnp.asarray(self.scale)[k]
         plus, minus = (samplers.polya(half, r, scale, shape) for half in jax.random.split(key))
         return plus - minus
 
     def width(self, k: int) -> float:
-        """The scale."""
+        """Returns the scale."""
         return _drawn(self.scale, k)
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Discrete Laplace."""
+        """Returns the discrete Laplace law."""
         del n
         return lattice.DiscreteLaplace(self.width(k))
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Of one discrete Laplace variable: pure DP modulo m over all shifts, and the Renyi curve before it wraps."""
+        """Proves pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
+
+        The Renyi curve is that of the noise before it is reduced modulo m.
+        """
         del n
         scale = self.width(k)
         pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
@@ -125,14 +151,14 @@ class PolyaNoise(Noise):
 @struct.sealed
 @struct.pytree
 class ServerNoise(PolyaNoise):
-    """The server adds discrete Laplace, users nothing (Theorem 5)."""
+    """Discrete Laplace noise that the server adds to every sum, to which users add nothing (Theorem 5)."""
 
     trust = "central: users and the server are trusted, and the server adds the noise to every sum"
     at_server = True
     max_shares = math.inf
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Nothing."""
+        """Returns zeros, as users add nothing."""
         del key, k, n
         return jnp.zeros(shape, jnp.int32)
 
@@ -140,55 +166,58 @@ class ServerNoise(PolyaNoise):
 @struct.sealed
 @struct.pytree
 class LocalNoise(PolyaNoise):
-    """Every user adds a discrete Laplace variable (Theorem 6), which is all that her privacy counts on."""
+    """Discrete Laplace noise that every user adds to her own reward (Theorem 6).
+
+    The proof counts this one variable only, as nobody else is trusted.
+    """
 
     trust = "local: every user adds the noise to her own reward, nobody else is trusted"
     per_user = True
     max_shares = math.inf
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """The sum of n of them."""
+        """Draws the sum of n discrete Laplace variables."""
         return samplers.discrete_laplace_sum(key, jnp.asarray(self.scale)[k], n, shape)
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """One."""
+        """Draws one discrete Laplace variable for every user."""
         del n
         return samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape)
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """The sum of n."""
+        """Returns the law of the sum of n discrete Laplace variables."""
         return lattice.DiscreteLaplace(self.width(k), n)
 
 
 @struct.sealed
 @struct.pytree
 class SkellamNoise(Noise):
-    """Skellam shares add up to Skellam (Theorem 2)."""
+    """Shares of Skellam noise, i.e. differences of two Poisson variables, which sum to Skellam noise (Theorem 2)."""
 
     notion = "Renyi DP"
 
-    variance: Any  # (S,) of all users together
+    variance: Any  # (S,) variance of the noise of all users together, in squared steps
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """Skellam."""
+        """Draws Skellam noise of the full variance."""
         del n
         return wide.from_int32(samplers.skellam(key, jnp.asarray(self.variance)[k], shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Skellam with 1/n of the variance."""
+        """Draws Skellam noise of 1/n of the variance."""
         return samplers.skellam(key, jnp.asarray(self.variance)[k] / n.astype(jnp.float32), shape)
 
     def width(self, k: int) -> float:
-        """The standard deviation."""
+        """Returns the standard deviation."""
         return math.sqrt(max(_drawn(self.variance, k), 0.0))
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Skellam."""
+        """Returns the Skellam law."""
         del n
         return lattice.Skellam(_drawn(self.variance, k))
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Lemma 3."""
+        """Proves the Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
         del modulus
         law = self.law(k, n)
         curve = skellam_rdp(shift, law.variance)
@@ -198,37 +227,43 @@ class SkellamNoise(Noise):
 @struct.sealed
 @struct.pytree
 class GaussianNoise(Noise):
-    """Discrete Gaussian shares add up to nearly one, within factors e^(+-xi) of its probabilities (Theorem 4)."""
+    """Discrete Gaussian shares, whose sum is nearly discrete Gaussian (Theorem 4).
+
+    The probabilities of the sum are those of a discrete Gaussian up to factors e^(+-xi), xi as in Lemma 4.
+    """
 
     notion = "zCDP"
 
-    sigma: Any  # (S,) of all users together
+    sigma: Any  # (S,) parameter of the noise of all users together, in steps
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """One discrete Gaussian."""
+        """Draws one discrete Gaussian variable of parameter sigma for every sum."""
         del n
         return wide.from_int32(samplers.discrete_gaussian(key, jnp.asarray(self.sigma)[k], shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Parameter sigma / sqrt n."""
+        """Draws discrete Gaussian variables of parameter sigma / sqrt(n)."""
         sigma = jnp.asarray(self.sigma)[k] / jnp.sqrt(n.astype(jnp.float32))
         return samplers.discrete_gaussian(key, sigma, shape)
 
     def width(self, k: int) -> float:
-        """The parameter sigma."""
+        """Returns the parameter sigma."""
         return _drawn(self.sigma, k)
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """One discrete Gaussian."""
+        """Returns the discrete Gaussian law of parameter sigma."""
         del n
         return lattice.DiscreteGaussian(self.width(k))
 
     def distortion(self, k: int, n: int) -> float:
-        """Lemma 4."""
+        """Returns xi of Lemma 4."""
         return discrete_gaussian_sum_zcdp(1, self.width(k) / math.sqrt(n), n).xi
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Lemma 4; factors e^(+-xi) on both sides cost 2 xi in epsilon and e^xi in delta."""
+        """Proves zCDP by Lemma 4; epsilon is the smaller of what follows from that and from the law itself.
+
+        The sum of shares has that law up to factors e^(+-xi), which cost 2 xi in epsilon and a factor e^xi in delta.
+        """
         del modulus
         law = self.law(k, n)
         zcdp = discrete_gaussian_sum_zcdp(shift, self.width(k) / math.sqrt(n), n)
@@ -241,11 +276,11 @@ class GaussianNoise(Noise):
 
 
 def rounded_up(values: Any) -> np.ndarray:
-    """float32, none smaller: noise may be more than certified, never less."""
+    """Rounds to float32, never down, because noise may exceed what is certified but must not fall short of it."""
     nearest = np.asarray(values, np.float32)
     return np.where(nearest < np.asarray(values), np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
 def _drawn(table: Any, k: int) -> float:
-    """An entry as it draws, in float32."""
+    """Returns entry k of a table as the samplers read it, in float32."""
     return float(np.asarray(table, np.float32)[k])

@@ -1,9 +1,16 @@
-"""Private sums of users' rewards: what users send, what aggregation keeps of it, what the server reads, what it proves.
+"""Private sums of users' rewards: what users send, what aggregation shows, what the server reads, and what is proved.
 
-P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7. R: a user's x in [0, 1] becomes floor(x g) + Bernoulli(x g -
-floor(x g)), plus integer noise, modulo m. S: the sum modulo m. A: residues above n g + tau are negative numbers, and
-the sum of the x is their g-th part. All a simulation needs, unless somebody looks at the messages, is the sum of the
-encoded rewards and the law of all noise together; one reduction modulo m at the end equals one after every step.
+The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
+
+* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), where g is the number of steps
+  per unit, adds integer noise, and sends the result modulo m.
+* S: aggregation shows the server the sum of the messages modulo m.
+* A: the server reads residues above n g + tau as negative numbers, tau being the noise that the ring has room for on
+  either side, and divides by g.
+
+Replacing one user's reward (adjacency) moves a sum by at most g steps; the privacy unit is one user, who is in one sum.
+Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
+noise: one reduction modulo m at the end equals one after every step. In array shapes, S is the number of batches.
 """
 
 from __future__ import annotations
@@ -25,63 +32,77 @@ from fedbandit_jax.privacy.accounting.events import PureDP, Renyi, returning
 from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg, relaxed_secagg
 from fedbandit_jax.privacy.integers.noise import Noise, SumProof
 
-FINE = 2**24  # steps per unit that lose nothing: float32 resolves no more
-MAX_STEPS = 2**24  # g, the largest up to which float32 has every integer
-MAX_MODULUS = 2**61
-MAX_MESSAGE = 2**43  # m where users draw their shares: 2^19 blocks, each reduced modulo m, stay below 2^63
-MAX_WIDTH = 2.0**25  # of integer noise, so that it fits in 32 bits
-MAX_REAL = 1.001e9  # scale of real-valued noise, so that 2^24 of it fit in 64 bits
+FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
+MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
+MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
+MAX_MESSAGE = 2**43  # largest m if users draw shares: 2^19 blocks, each reduced modulo m, stay below 2^63
+MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
+MAX_REAL = 1.001e9  # largest scale of real-valued noise, so that 2^24 times a draw fits in 64 bits
 
-ORDERS = (2, 4, 8, 16, 32, 64)  # of the Renyi divergences listed
-VISITS = (10, 100)
-ROOM = 1e-9  # of epsilon: what float64 makes of a quotient
+ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
+VISITS = (10, 100)  # numbers of visits for which a certificate states epsilon
+ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
     "what only a simulator sees: regret curves, checkpoints",
     "floating-point attacks: noise is pseudo-random; rounding, coins and rejection sampling use float32",
 )
-UNPROVED = (ValueError, ArithmeticError, IndexError)  # what the accountants raise at numbers that they do not take
+UNPROVED = (ValueError, ArithmeticError, IndexError)  # what the accountants raise for numbers they refuse
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
 
 
 class Decoded(NamedTuple):
-    """What the server makes of the sums of K arms."""
+    """What the server reads from the sums of K arms."""
 
-    sums: Array  # (K,) float32, noisy sums of rewards
-    failed: Array  # (K,) bool: did the noise wrap around the ring? Unknown, so False, for single messages
+    sums: Array  # (K,) float32, noisy sums of rewards, in units of reward
+    failed: Array  # (K,) bool: whether a sum wrapped or was lost; with single messages unknown, so False
 
 
 def encode(x: Array, u: Array, steps: Array | float) -> Array:
-    """Rewards to integers 0..g, rounded at random with uniform u in (0, 1); outside [0, 1] clipped, NaN to 0."""
+    """Rounds rewards at random to integers in 0..g that are g times the reward in the mean (part of R).
+
+    Args:
+        x: rewards, of any shape; they are clipped to [0, 1], and NaN counts as 0.
+        u: uniform numbers in (0, 1), which decide the rounding; their shape broadcasts against x.
+        steps: g.
+
+    Returns:
+        uint32 integers of the broadcast shape.
+    """
     z = jnp.where(x >= 0, jnp.minimum(x, 1), 0) * steps
     whole = jnp.floor(z)
     return (whole + (u < z - whole)).astype(jnp.uint32)
 
 
 class SumProtocol:
-    """How n_k users of an arm make up a noisy sum in batch k."""
+    """How the users of an arm in a batch form a noisy sum of their rewards, and what that proves about each of them."""
 
-    users: Any  # (S,) int32: n_k; 0 for batches in which nobody may be asked
-    bits: Any  # (S,) that a user sends in each batch
+    users: Any  # (S,) int32 number of users of an arm in each batch, 0 if nobody may be asked
+    bits: Any  # (S,) bits that a user sends in each batch
 
     def admits(self, k: Array, users: Array) -> Array:
-        """May a batch of so many users be asked? The guarantee is for these batches, so the rest must learn nothing."""
+        """Returns whether batch k may ask so many users of an arm; the guarantee covers no batch of another size."""
         raise NotImplementedError(f"{type(self).__name__}.admits")
 
     def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
-        """R and the sum of S, of a block of users: rewards in two halves (N / 2,), and who takes part."""
+        """Encodes and adds up the rewards of a block of N users of one arm (R, and the sum of S), a scalar.
+
+        `rewards`, and `inside`, which says who takes part, come in two halves (N / 2,). `key` is that of the block.
+        """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        """S and A of the blocks' sums (K,)."""
+        """Reads noisy sums from the sums (K,) over all blocks: noise that users did not add, the rest of S, and A."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """What the batches that `admits` lets in prove, each user being in one of them: from the numbers that draw.
+        """Returns the certificate of all batches that `admits` lets in, where each user is in one of them.
+
+        It is computed on the host, from the numbers that the noise is drawn with.
 
         Args:
-            epsilon: asked for; the claim is lost if less is proved.
-            delta: at which (epsilon, delta) is stated beside the notion of the noise.
+            epsilon: what was asked for; the claim is `none` if the noise spends more.
+            delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy.
         """
         raise NotImplementedError(f"{type(self).__name__}.guarantee")
 
@@ -97,32 +118,33 @@ def _collect_encoded(
 @struct.sealed
 @struct.pytree
 class RealSum(SumProtocol):
-    """The server is trusted and adds real-valued Laplace noise of scale 1/epsilon to every sum, or none.
+    """Sums to which the server, which is trusted, adds real-valued Laplace noise of scale 1/epsilon, or no noise.
 
-    Rewards are counted on a grid that float32 does not resolve, so that sums of any size are exact.
+    Replacing one user's reward moves a sum by at most 1. Rewards are counted in units of 2^-24, which makes sums of any
+    size exact before the noise is added.
     """
 
-    scale: struct.Number
-    users: Any  # (S,) int32: at most so many
-    bits: Any  # (S,)
+    scale: struct.Number  # of the noise, in units of reward; 0 for no noise
+    users: Any  # (S,) int32 largest number of users of an arm in each batch
+    bits: Any  # (S,) bits that a user sends in each batch
 
     def admits(self, k: Array, users: Array) -> Array:
-        """No more than calibrated; the noise is that of any number."""
+        """Returns whether there are at most `self.users[k]` users; the noise is the same for any number."""
         return users <= jnp.asarray(self.users)[k]
 
     def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
-        """Sum of the rewards in units of 2^-24."""
+        """Returns the sum of the rewards in units of 2^-24."""
         return _collect_encoded(key, k, rewards, inside, jnp.float32(FINE))
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        """Independent noise for every arm, in units of 2^-24: float32 would move large sums further than users do."""
+        """Adds independent noise to every sum in units of 2^-24: float32 may move a large sum more than users do."""
         del k
         noise = samplers.laplace(key, self.scale, collected.low.shape)
-        noisy = wide.add(collected, wide.from_float(noise * FINE))  # before float32 rounds the sum
+        noisy = wide.add(collected, wide.from_float(noise * FINE))  # the noise is added before float32 rounds the sum
         return Decoded(wide.to_float(noisy) / FINE, jnp.zeros(noise.shape, bool))
 
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """See `SumProtocol`."""
+        """Proves pure DP with epsilon = 1 / scale by the Laplace mechanism, see `SumProtocol.guarantee`."""
         scale, releases = float(np.float32(self.scale)), int(np.count_nonzero(self.users))
         if not 0 < scale <= MAX_REAL:
             return no_privacy("the algorithm adds no noise" if scale == 0 else f"noise of scale {scale:g} is not drawn")
@@ -155,26 +177,26 @@ class RealSum(SumProtocol):
 class Aggregation:
     """How messages become their sum modulo m: exactly, or by a shuffler of bits that leaks a little (Theorem 3)."""
 
-    epsilon: struct.Number = 0.0  # that the bits spend beside the noise; 0: nothing but the sum is seen
-    failure: struct.Number = 0.0  # bound on the probability that a sum is lost, as somebody sent random bits
+    epsilon: struct.Number = 0.0  # what bits spend in addition to the noise; 0 if only the sum is seen
+    failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
 
     def lost(self, n: Array) -> Array:
-        """Probability that the sum of n users is lost."""
+        """Returns the probability that the sum of n users is lost, which is at most `failure`."""
         return -jnp.expm1(n * jnp.log1p(-self.failure / n))
 
     def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
-        """How users turn residues into bits, on the host; None: they send residues."""
+        """Returns how n users turn residues into bits, or None if they send the residues; on the host."""
         epsilon, failure = float(self.epsilon), float(self.failure)
         return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
 
     def bits(self, n: int, modulus: int) -> int:
-        """That a user sends, on the host."""
+        """Returns the number of bits that one of n users sends, on the host."""
         relaxed = self.relaxed(n, modulus)
         return relaxed.bits if relaxed else (modulus - 1).bit_length()
 
     @property
     def trust(self) -> str:
-        """Who is trusted, where users add shares of the noise."""
+        """Returns who adds the noise and who is trusted, if users add shares of it."""
         if self.epsilon > 0:
             return (
                 "shuffle: each user adds a share of the noise and sends bits that a trusted shuffler mixes with all "
@@ -184,13 +206,14 @@ class Aggregation:
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """What is taken for granted of those who are trusted, and of all users."""
+        """Returns what the guarantee does not cover because it assumes that it does not happen."""
         return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
 
     def behind(self, noise: SumProof) -> SumProof:
-        """What is left of a proof: given the sum, the bits change any density by a factor e^epsilon at most.
+        """Returns what remains of the proof for the noise if the server sees bits and not only the sum.
 
-        It is raised to alpha in a Renyi divergence, and multiplies the noise's delta.
+        Given the sum, the bits change any density by a factor of at most e^epsilon. The factor is raised to the power
+        alpha in a Renyi divergence, and multiplies the delta of the noise.
         """
         bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
         if bits == 0:
@@ -208,23 +231,23 @@ class Aggregation:
 @struct.sealed
 @struct.pytree
 class RingSum(SumProtocol):
-    """Integers modulo m, which may exceed a machine word: see `wide`."""
+    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, as `noise` says."""
 
     noise: Noise
-    users: Any  # (S,) int32: n, exactly so many
-    steps: Any  # (S,) g, steps per unit
-    modulus: Wide  # (S,) m
-    largest: Wide  # (S,) n g + tau: larger residues are negative numbers
-    bits: Any  # (S,)
+    users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
+    steps: Any  # (S,) g, steps per unit of reward
+    modulus: Wide  # (S,) the modulus m
+    largest: Wide  # (S,) n g + tau: larger residues stand for negative numbers
+    bits: Any  # (S,) bits that a user sends in each batch
     aggregation: Aggregation = Aggregation()
-    messages: bool = struct.static(default=False)  # does every user draw a share?
+    messages: bool = struct.static(default=False)  # whether every user draws a share of the noise
 
     def admits(self, k: Array, users: Array) -> Array:
-        """As many as the noise is for: fewer would bring fewer shares of it."""
+        """Returns whether there are exactly the n users the noise is for: fewer would bring fewer shares of it."""
         return users == jnp.asarray(self.users)[k]
 
     def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
-        """Sum of the encoded rewards, or of the users' messages modulo m."""
+        """Returns the sum of the encoded rewards or, if users draw shares, of their messages modulo m."""
         if not self.messages:
             return _collect_encoded(key, k, rewards, inside, jnp.asarray(self.steps)[k])
         rounding, own = jax.random.split(key)
@@ -233,13 +256,16 @@ class RingSum(SumProtocol):
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
 
     def randomize(self, rounding: Array, own: Array, k: Array, x: Array) -> Wide:
-        """R: what every user sends, (N,) residues modulo m."""
+        """Returns what every user sends (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
+
+        The key `rounding` decides how rewards are rounded, and `own` draws the shares.
+        """
         encoded = encode(x, random.uniform(rounding, x.shape), jnp.asarray(self.steps)[k]).astype(jnp.int32)
         noisy = wide.add(wide.from_int32(encoded), wide.from_int32(self.noise.share(own, k, self._n(k), x.shape)))
         return wide.mod(noisy, self._modulus(k))
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        """See `SumProtocol`."""
+        """Adds the noise that users did not, loses sums as often as the aggregation does, and reads the residues."""
         adding, coins, anywhere = jax.random.split(key, 3)
         shape, modulus, noisy = collected.low.shape, self._modulus(k), collected
         if self.noise.at_server or not self.messages:
@@ -255,10 +281,10 @@ class RingSum(SumProtocol):
         return Decoded(wide.to_float(read) / jnp.asarray(self.steps)[k], failed & (not self.messages))
 
     def proof(self, k: int) -> SumProof:
-        """What a user's part in the sum of batch k is proved to be, on the host.
+        """Computes what is proved about one user's part in the sum of batch k, on the host.
 
         Raises:
-            ValueError: not what this class can draw, or its accountant compute.
+            ValueError: this class cannot draw such noise, or the accountant cannot compute what it proves.
         """
         n, steps, modulus = self._sizes(k)
         wrong = misfit(self.noise, k, n, steps, modulus, messages=self.messages)
@@ -267,7 +293,7 @@ class RingSum(SumProtocol):
         return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
 
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """See `SumProtocol`."""
+        """Returns the certificate of the worst batch in every respect, see `SumProtocol.guarantee`."""
         for part in (self.noise, self.aggregation):
             if not struct.is_sealed(part):
                 return no_privacy(f"{type(part).__name__} is of the user's own making, and nothing is proved of it")
@@ -308,15 +334,15 @@ class RingSum(SumProtocol):
         )
 
     def _wrong(self, k: int, law: Any) -> float:
-        """How likely the noise of a sum wraps around the ring, or the sum is lost."""
+        """Bounds the probability that the noise of a sum wraps around the ring or that the sum is lost."""
         n, steps, modulus = self._sizes(k)
         largest = int(wide.to_int(self.largest)[k])
-        above, below = largest - n * steps, modulus - 1 - largest  # tau on both sides
+        above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau
         wraps = float(np.sum(law.tail([above, below]))) if min(above, below) >= 0 else 1.0
         return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.aggregation.failure))
 
     def _sizes(self, k: int) -> tuple[int, int, int]:
-        """n, g and m on the host."""
+        """Returns n, g and m of batch k, on the host."""
         steps = math.ceil(np.asarray(self.steps, np.float32)[k])
         return int(np.asarray(self.users)[k]), steps, int(wide.to_int(self.modulus)[k])
 
@@ -328,23 +354,25 @@ class RingSum(SumProtocol):
 
 
 def misfit(noise: Noise, k: int, n: int, steps: int, modulus: int, *, messages: bool) -> tuple[str, str] | None:
-    """What must change, and why, where the integers of batch k would not fit in their machine words.
+    """Returns what must change, and why, if integers of batch k do not fit in their machine words; None if all fit.
 
-    A width that is not a number fits nowhere.
+    The batch has n users, g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
+    the noise. Noise whose width is NaN never fits.
     """
     most = MAX_MESSAGE if messages else MAX_MODULUS
     if not 1 <= steps <= MAX_STEPS:
-        return "epsilon, scale or horizon must be smaller", f"{steps:,} steps a reward, at most 2^24"
+        return "epsilon, scale or horizon must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
     if not 2 <= modulus <= most:
         return "scale or horizon must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
     if messages and n > noise.max_shares:
-        return "horizon must be shorter with messages=True", f"{noise.max_shares:,.0f} users share noise at most"
+        return "horizon must be shorter with messages=True", f"at most {noise.max_shares:,.0f} users can share noise"
     if not noise.width(k) <= MAX_WIDTH:
         return "epsilon must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
     return None
 
 
 def _certificate(event: PureDP | Renyi, *, at: float, spent: float, **fields: Any) -> Certificate:
+    """Returns the certificate of `event`, one visit, whose claim is `none` if `spent` exceeds the epsilon asked for."""
     asked, notion = fields["epsilon"], fields["notion"]
     enough = spent <= asked * (1 + ROOM)
     return Certificate(
