@@ -54,6 +54,7 @@ class Certificate:
         noise_whose: whose noise `noise_std` is, and on which entries.
         server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, over all
             synchronisations.
+        release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.
         releases_per_user: squared sensitivity of all these messages to one user, relative to one release.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
@@ -81,6 +82,7 @@ class Certificate:
     noise_std: float | None = None
     noise_whose: str = "per entry of a silo's message"
     server_noise_std: float | None = None
+    release: str | None = None
     releases: int | None = None
     releases_per_user: float | None = None
     per_silo: tuple[tuple[float, float, float], ...] = ()
@@ -125,6 +127,7 @@ class Certificate:
     def __str__(self) -> str:
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
+            of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
             rows += [
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
@@ -135,7 +138,7 @@ class Certificate:
                 ("privacy unit", self.unit),
                 ("noise", f"std {_number(self.noise_std)} {self.noise_whose}, "
                           f"at most {_number(self.server_noise_std)} in the server's sums"),
-                ("releases", f"{self.releases}; a user's part in them counts as {_number(self.releases_per_user)} "
+                ("releases", f"{of}; a user's part in them counts as {_number(self.releases_per_user)} "
                              "(squared sensitivity)"),
             ]  # fmt: skip
         if self.schedule is not None:

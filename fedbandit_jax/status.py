@@ -33,7 +33,8 @@ class Status(enum.IntFlag):
 _MEANING = {
     Status.NO_ESTIMATE: (
         "the regularised matrix V was not positive definite, or the statistics were not finite, and agents kept their "
-        "previous estimate: regularise more, or project what was released (regularizer='project')."
+        "previous estimate: regularise more, or project what was released (regularizer='project', or fb.linalg.project "
+        "in a policy of your own)."
     ),
     Status.NOT_FINITE: (
         "a regret was infinite or not a number: look at the means of the environment, and at what the algorithm "
@@ -42,6 +43,6 @@ _MEANING = {
     Status.OUTSIDE_SPEC: (
         "an arm, a user, a reward or a feature vector was not what the environment's spec declares, and was clipped, "
         "scaled or left out, so that privacy does not depend on it: correct the environment, its spec, or the "
-        "algorithm that chose the arm."
+        "algorithm that chose the arm (an index that is not a number chooses none)."
     ),
 }

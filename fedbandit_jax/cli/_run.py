@@ -148,7 +148,6 @@ class Simulation(Command):
                 key=jax.random.key(self.random_seed),
                 n_seeds=self.seeds,
                 stride=comparison.stride,
-                progress=True,
                 checkpoint=checkpoint,
                 throw=False,
             )

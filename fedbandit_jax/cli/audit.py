@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,7 +69,9 @@ class AuditCommand(Command):
             if not cases:
                 continue
             key = jax.random.key(self.random_seed)
-            result = fb.audits.run(cases, key=key, n_runs=self.runs, confidence=self.confidence, progress=True)
+            result = fb.audits.run(
+                cases, key=key, n_runs=self.runs, confidence=self.confidence, progress=sys.stderr.isatty()
+            )
             print("these have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
             found += result
             wrong += [one for one in result if one.passed != (group == SHIPPED)]

@@ -12,25 +12,26 @@ from fedbandit_jax.cli._run import Command, report
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowCommand(Command):
-    """Print the summary and the certificates of a saved result, and draw its figure again.
-
-    The figure is written beside the result, with the ending .png.
+    """Print the summary and the certificates of a saved result, and draw its figure again if asked to.
 
     For example:
       fedbandit show results/sphere-1a2b3c4d.npz
+      fedbandit show results/sphere-1a2b3c4d.npz --picture again.png
 
     Args:
         result: .npz or .json file that `fedbandit simulate` or `Result.save` has written.
+        picture: a file to draw regret into, as a PNG; default: no picture is drawn.
     """
 
     result: tyro.conf.Positional[Path]
+    picture: Path | None = None
 
     def run(self) -> int:
-        """Prints and draws the result, and returns 0; JAX is not needed."""
+        """Prints the result, draws it if asked to, and returns 0; JAX is not needed."""
         import fedbandit_jax as fb
 
         loaded = fb.Result.load(self.result)
         report(loaded)
-        picture = self.result.with_name(self.result.name.removesuffix(".npz").removesuffix(".json") + ".png")
-        print(f"\nwrote {fb.plotting.save_png(fb.plotting.regret(loaded), picture)}")
+        if self.picture is not None:
+            print(f"\nwrote {fb.plotting.save_png(fb.plotting.regret(loaded), self.picture)}")
         return 0

@@ -212,6 +212,7 @@ class BoundMechanism(Exact):
             noise_std=worst.sigma,
             noise_whose=f"per entry {self.trust.whose}",
             server_noise_std=self.trust.sum_std() * math.sqrt(self.release.largest_variance()),
+            release=getattr(self.release, "of", type(self.release).__name__),
             releases=self.release.n_syncs,
             releases_per_user=self.release.sensitivity_sq(),
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
@@ -221,7 +222,10 @@ class BoundMechanism(Exact):
 
     def _why(self, timing: Timing) -> Iterator[str]:
         """Yields the clauses that say why the noise is certified."""
-        yield "noise of known law is on every statistic that leaves the mechanism, and only earlier ones steer it"
+        yield (
+            "noise of known law is on every statistic that leaves the mechanism, and what is done next depends on "
+            "users only through what has left it"
+        )
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
         if isinstance(self.trust, Numbers):

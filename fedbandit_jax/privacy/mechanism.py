@@ -195,5 +195,5 @@ def check_norms(who: str, max_norm: float) -> None:
     if not 0 <= max_norm <= MAX_NORM:
         raise ValueError(
             f"{who} needs feature vectors of norm <= 1, the environment's largest has norm {max_norm:g}: scale its "
-            "features"
+            "features, and let its fb.Spec say max_norm=1.0"
         )

@@ -237,6 +237,8 @@ def _whose(result: Result) -> str:
 def save_png(figure: Figure, path: str | Path) -> Path:
     """Writes a figure as PNG, complete or not at all, closes it, and returns the path."""
     path = Path(path)
-    write_atomic(path, lambda file: figure.savefig(file, format="png", dpi=120, metadata={"Software": None}))
+    write_atomic(
+        path, lambda file: figure.savefig(file, format="png", dpi=120, bbox_inches="tight", metadata={"Software": None})
+    )
     plt.close(figure)
     return path

@@ -147,7 +147,7 @@ class Result:
         who = f"{agents} agent{'s' * (agents > 1)}"
         if spec.get("n_users"):
             who = f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
-        text = [f"{who}, T = {horizon:,} rounds, {seeds} seeds", _table(rows)]
+        text = [f"{who}, T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}", _table(rows)]
         if self.counts:
             wraps = any(result.certificate.wrap_probability is not None for result in one)
             rows = [("counted, mean", *self.counts, *(["allowed per decoding"] if wraps else []))]

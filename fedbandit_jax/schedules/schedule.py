@@ -164,5 +164,5 @@ def check(bound: Any, n_agents: int) -> None:
     key, number = jax.random.key(0), jnp.int32(1)
     memory = jax.eval_shape(bound.start, key, jnp.float32(0))
     asked = jax.eval_shape(bound.requests, key, number, memory, gained, number)
-    if getattr(asked, "dtype", None) != bool or asked.shape not in ((), (n_agents,)):
+    if asked is None or asked.dtype.kind != "b" or asked.shape not in ((), (n_agents,)):
         raise TypeError(f"{name}.requests must return a bool, or one for each of {n_agents} agents, got {asked}")

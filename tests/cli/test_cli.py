@@ -428,10 +428,11 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     assert first.shape == (3, 2, 50)
     assert main(command) == 0
     np.testing.assert_array_equal(fb.Result.load(tmp_path / stem).regret, first)
-    (tmp_path / f"{stem}.png").unlink()
     capsys.readouterr()
     assert main(["show", str(tmp_path / f"{stem}.npz")]) == 0
-    assert (tmp_path / f"{stem}.png").exists()
+    assert files(tmp_path) == [f"{stem}.json", f"{stem}.npz", f"{stem}.png"]
+    assert main(["show", str(tmp_path / f"{stem}.npz"), "--picture", str(tmp_path / "again.png")]) == 0
+    assert (tmp_path / "again.png").exists()
     assert "certified" in capsys.readouterr().out
 
 

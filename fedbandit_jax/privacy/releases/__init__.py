@@ -64,4 +64,8 @@ def sends_prefixes(release: str | Callable[[int], Release]) -> bool:
 
 def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
     """Returns the class of a name; a class of one's own is returned as it is. An unknown name raises a ValueError."""
-    return release if callable(release) else RELEASES[validate.one_of("release", release, RELEASES)]
+    if callable(release):
+        return release
+    if not isinstance(release, str):
+        raise TypeError(f"release must be a name or a class (or a function of S that makes a Release), got {release!r}")
+    return RELEASES[validate.one_of("release", release, RELEASES)]

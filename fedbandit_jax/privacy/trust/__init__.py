@@ -35,6 +35,8 @@ def find(trust: str | type[Trust]) -> type[Trust]:
     """Returns the trust model of a name; a class of one's own is returned as it is. Other values raise a ValueError."""
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
+    if not isinstance(trust, str):
+        raise TypeError(f"trust must be a name or a subclass of fb.privacy.GaussianTrust, got {trust!r}")
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 

@@ -104,6 +104,13 @@ def numbers(model: Trust) -> Trust:
         raise ValueError(
             f"{type(model).__name__} must have one std, and sources >= 1, got {model.std!r} and {model.sources!r}"
         )
+    words = model.sentence, model.whose, model.assumes
+    if not (isinstance(words[0], str) and isinstance(words[1], str) and isinstance(words[2], tuple)):
+        raise TypeError(
+            f"{type(model).__name__} must have sentence and whose, strings, and assumes, a tuple, got {words}"
+        )
+    if int(sources) != sources:
+        raise ValueError(f"{type(model).__name__}.n_sources must return an integer, got {model.sources!r}")
     return Numbers(
         std=np.float32(std),
         sources=np.float32(sources),
