@@ -11,19 +11,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.status import Status as Status
 
 
+@struct.sealed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
     """A static and hashable description of an environment: all that an algorithm may know before the first round."""
@@ -49,9 +52,9 @@ class Spec:
 class Round(NamedTuple):
     """One round as the agents see it: which arms they may play, and who came."""
 
-    contexts: Array  # (M, K, d) feature vectors
-    mask: Array | None = None  # (M, K) bool: which arms exist; None if all do
-    user: Array | None = None  # (M,) int32: who came, if `Spec.n_users` > 0
+    contexts: Float[Array, "M K d"]  # feature vectors
+    mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
+    user: Int[Array, " M"] | None = None  # who came, if `Spec.n_users` > 0
 
 
 class Feedback(NamedTuple):
@@ -60,27 +63,27 @@ class Feedback(NamedTuple):
     The regret of a run is the sum of all gaps, over agents and over the rounds so far.
     """
 
-    reward: Array  # (M,) rewards that were observed
-    gap: Array  # (M,) largest mean reward offered, less that of the arm played
+    reward: Float[Array, " M"]  # rewards that were observed
+    gap: Float[Array, " M"]  # largest mean reward offered, less that of the arm played
 
 
 class Report(NamedTuple):
     """What a synchronisation cost in communication, and the status bits of the learner after it."""
 
-    rounds: Array | int = 0  # rounds of communication
-    floats: Array | int = 0  # numbers sent by and to all agents: one sum, or (2,) for uplink and downlink
-    float_bits: Array | int = 32  # bits of each of these numbers, shaped like `floats`
-    status: Array | int = 0  # `Status` bits of the seed
-    counts: Mapping[str, Array | int] = {}  # further counters by name, for `Result.counts`
+    rounds: Int[Array, ""] | int = 0  # rounds of communication
+    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers sent by and to all agents: one sum, or up and down
+    float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32  # bits of each of these numbers, shaped like `floats`
+    status: Int[Array, ""] | int = 0  # `Status` bits of the seed
+    counts: Mapping[str, Num[Array, ""] | int] = {}  # further counters by name, for `Result.counts`
 
 
 class Metrics(NamedTuple):
     """What one step of a process adds to the record of a run."""
 
-    gap: Array  # (P,) sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
+    gap: Float[Array, " P"]  # sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
     report: Report
-    rounds: Array | None = None  # (P,) how many rounds each stretch has; None if `gap` is of single rounds
-    gauges: Mapping[str, Array] = {}  # values after the step by name, for `Result.gauges`
+    rounds: Int[Array, " P"] | None = None  # how many rounds each stretch has; None if `gap` is of single rounds
+    gauges: Mapping[str, Num[Array, ""]] = {}  # values after the step by name, for `Result.gauges`
 
 
 class Environment(Protocol):
@@ -91,28 +94,30 @@ class Environment(Protocol):
         """Returns the static description of the environment."""
         ...
 
-    def init(self, key: Array) -> Any:
+    def init(self, key: Key[Array, ""]) -> Any:
         """Draws the world of one seed, i.e. all that stays the same for a run (theta*, fixed contexts, ...)."""
         ...
 
-    def observe(self, key: Array, world: Any, t: Array) -> tuple[Round, Any]:
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
         """Returns what is offered in round t = 0, 1, ..., and the world, which may have moved on."""
         ...
 
-    def pull(self, key: Array, world: Any, offered: Round, arms: Array) -> Feedback:
-        """Returns the rewards and gaps (M,) of the arms played, (M,) int32."""
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Returns the rewards and gaps of the arms played, int32."""
         ...
 
 
 class Arms(Environment, Protocol):
     """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
 
-    def means(self, world: Any) -> Array:
-        """Returns the mean reward of every arm, (K,)."""
+    def means(self, world: Any) -> Float[Array, " K"]:
+        """Returns the mean reward of every arm."""
         ...
 
-    def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
-        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves of shape (size / 2,)."""
+    def answers(
+        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
         ...
 
 
@@ -122,8 +127,8 @@ class Users(Environment, Protocol):
     `observe` must return the world unchanged, because many rounds are drawn at once.
     """
 
-    def clusters(self, world: Any) -> Array:
-        """Returns the true cluster of every user, (n,) int32 in 0 ... n_clusters - 1, which algorithms never see."""
+    def clusters(self, world: Any) -> Int[Array, " n"]:
+        """Returns the true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
         ...
 
     @property
@@ -192,7 +197,7 @@ class Algorithm:
         """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
         return certify(self.bind(spec, horizon))
 
-    def init(self, key: Array, spec: Spec) -> Any:
+    def init(self, key: Key[Array, ""], spec: Spec) -> Any:
         """Returns the state before round 0."""
         raise NotImplementedError(f"{type(self).__name__}.init")
 
@@ -201,18 +206,20 @@ class Algorithm:
         del offered
         return state
 
-    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        """Returns the arms to play in round t, (M,) int32."""
+    def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
+        """Returns the arms to play in round t, int32."""
         raise NotImplementedError(f"{type(self).__name__}.act")
 
-    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
-        """Returns the new local state and a record of the round, from arms (M,) int32 and rewards (M,) float32.
+    def learn(
+        self, t: Int[Array, ""], local: Any, offered: Round, arms: Int[Array, " M"], rewards: Float[Array, " M"]
+    ) -> tuple[Any, Any]:
+        """Returns the new local state and a record of the round, from int32 arms and float32 rewards.
 
         `sync` is given the records of a batch, stacked along a new leading axis B.
         """
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
-    def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Report]:
+    def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
         """Ends batch k with its records (B, ...): returns the state that the next batch downloads, and the cost."""
         del key, k, state, records
         return local, Report()
@@ -242,7 +249,8 @@ def certify(bound: Algorithm) -> Certificate:
     It is read from the leaves and static fields of the pytree, which are all that a compiled program is given.
     """
     if struct.is_sealed(bound):
-        return jax.tree.map(np.asarray, bound).guarantee()
+        wrong = struct.counterfeit(bound)
+        return no_privacy(f"nothing is proved: {wrong}") if wrong else jax.tree.map(np.asarray, bound).guarantee()
     return no_privacy(
         f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is "
         "given released statistics only, to have it certified"
@@ -284,10 +292,10 @@ def _replaced(value: Any, path: tuple[str, ...], new: Any) -> Any:
 class Released(NamedTuple):
     """What a policy is given at a synchronisation; anybody may see it, so using it is post-processing."""
 
-    gram: Array  # (d, d) sum of x x' over all users of all agents so far, plus noise
-    bias: Array  # (d,) sum of x y over the same users, plus noise
-    count: Array  # float32: how many users are in these sums
-    std: Array  # float32: standard deviation of the noise on the diagonal of `gram`; that on `bias` has no larger one
+    gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise
+    bias: Float[Array, " d"]  # sum of x y over the same users, plus noise
+    count: Float[Array, ""]  # how many users are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`; that on `bias` has no larger one
 
     @property
     def dim(self) -> int:
@@ -295,17 +303,12 @@ class Released(NamedTuple):
         return self.bias.shape[-1]
 
 
-def nothing_released(dim: int) -> Released:
-    """Returns the sums over no users, without noise, of d = `dim` features."""
-    return Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
-
-
 class Law(NamedTuple):
     """The law of the noise in what a policy will be given; it is known on the host before the first round."""
 
     n_agents: int  # M
     dim: int  # d
-    stds: np.ndarray  # (S,) `Released.std` of every release to come
+    stds: Float[np.ndarray, " S"]  # `Released.std` of every release to come
     mechanism: Any = None  # the bound mechanism, all of whose numbers are public
 
 
@@ -316,6 +319,10 @@ class Policy:
     as private as the mechanism, whatever it does. `fb.algos.Federated` runs it under any schedule, release and trust
     model; `fb.algos.Thompson` is an example.
     """
+
+    pure: ClassVar[bool] = True
+    """Whether `start`, `update` and `index` are pure functions of JAX arrays, which is enforced. If False they may call
+    the host, for instance to print, and nothing is claimed."""
 
     keeps_matrix: bool = False
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
@@ -328,17 +335,20 @@ class Policy:
 
     def start(self, dim: int) -> Any:
         """Returns what to believe before the first synchronisation; by default what `update` makes of no data."""
-        return self.update(jnp.int32(0), nothing_released(dim))
+        nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
+        return self.update(jnp.int32(0), nothing)
 
-    def update(self, k: Array, released: Released) -> Any:
+    def update(self, k: Int[Array, ""], released: Released) -> Any:
         """Returns what to believe after synchronisation k, a pytree whose shapes never change.
 
         If any of its numbers is not finite, the agents keep their last belief and the seed gets a status bit.
         """
         raise NotImplementedError(f"{type(self).__name__}.update")
 
-    def index(self, key: Array, t: Array, belief: Any, contexts: Array) -> Array:
-        """Returns the worth of every arm to the user who came, (K,), from features (K, d); the first best is played."""
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], belief: Any, contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        """Returns the worth of every arm to the user who came, from the arms' features; the first best is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
@@ -346,10 +356,14 @@ class Policy:
         del offered, fixed_contexts
         return belief
 
-    def indices(self, key: Array, t: Array, prepared: Any, offered: Round) -> Array:
-        """Returns `index` for all agents, (K, M); raises a TypeError if `index` does not return (K,)."""
+    def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
+        """Returns `index` for all agents; raises a TypeError if `index` does not return (K,)."""
         keys = jax.random.split(key, len(offered.contexts))
-        values = jax.vmap(lambda key, x: self.index(key, t, prepared, x))(keys, offered.contexts)
+
+        def index(key: Array, contexts: Array) -> Array:
+            return call(self, "index", key, t, prepared, contexts)
+
+        values = jax.vmap(index)(keys, offered.contexts)
         if jnp.shape(values) != offered.contexts.shape[:2]:
             name, k = type(self).__name__, offered.contexts.shape[1]
             raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")
@@ -359,17 +373,17 @@ class Policy:
         """Does what `prepare` does, for agents that `learn` inside the batch, each from its own users."""
         raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
 
-    def learn(self, prepared: Any, offered: Round, x: Array, y: Array) -> Any:
-        """Returns what agents know after their users' features x (d, M) and rewards y (M,), if `learns_in_batch`."""
+    def learn(self, prepared: Any, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Any:
+        """Returns what agents know after their users' features x and rewards y, if `learns_in_batch`."""
         raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
 
 
 class Plan(NamedTuple):
     """Whom a multi-armed algorithm asks in a batch."""
 
-    active: Array  # (K,) bool: which arms are pulled
-    users: Array  # int32: how many users pull each of these arms
-    asked: Array  # bool: whether rewards are collected and the batch concluded; if not, users are only served
+    active: Bool[Array, " K"]  # which arms are pulled
+    users: Int[Array, ""]  # how many users pull each of these arms
+    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
 
 
 class ArmAlgorithm(Algorithm):
@@ -382,18 +396,24 @@ class ArmAlgorithm(Algorithm):
     n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
     round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
 
-    def plan(self, state: Any, k: Array) -> Plan:
+    def plan(self, state: Any, k: Int[Array, ""]) -> Plan:
         """Returns whom to ask in batch k."""
         raise NotImplementedError(f"{type(self).__name__}.plan")
 
-    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+    def collect(
+        self,
+        key: Key[Array, ""],
+        k: Int[Array, ""],
+        rewards: tuple[Float[Array, " N/2"], Float[Array, " N/2"]],
+        inside: tuple[Bool[Array, " N/2"], Bool[Array, " N/2"]],
+    ) -> Wide:
         """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm.
 
-        Rewards come in two halves (N / 2,), and so do the flags `inside`, which say who belongs to the batch.
+        Rewards come in two halves, and so do the flags `inside`, which say who belongs to the batch.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 
-    def conclude(self, key: Array, k: Array, state: Any, sums: Wide) -> tuple[Any, Report]:
+    def conclude(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide) -> tuple[Any, Report]:
         """Ends batch k with the sums (K,) of what was collected from every arm; returns the new state and the cost."""
         raise NotImplementedError(f"{type(self).__name__}.conclude")
 
@@ -401,8 +421,8 @@ class ArmAlgorithm(Algorithm):
 class Partition(NamedTuple):
     """Which users an algorithm takes to be alike: those with equal labels in 0 ... n - 1."""
 
-    local: Array  # (n,) int32: labels found at each server, which are not compared between servers
-    shared: Array  # (n,) int32: labels found over all servers
+    local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
+    shared: Int[Array, " n"]  # labels found over all servers
 
 
 class ClusteringAlgorithm(Algorithm):
@@ -413,17 +433,32 @@ class ClusteringAlgorithm(Algorithm):
     false. Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
     """
 
-    def begin(self, key: Array, t: Array, state: Any) -> tuple[Any, Report]:
+    def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
         """Returns the state before anybody comes in round t, and what reaching it cost."""
         del key, t
         return state, Report()
 
-    def index(self, key: Array, t: Array, state: Any, user: Array, contexts: Array) -> Array:
-        """Returns the worth of every arm to this user, (K,), from its features (K, d); the first largest is played."""
+    def index(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        state: Any,
+        user: Int[Array, ""],
+        contexts: Float[Array, "K d"],
+    ) -> Float[Array, " K"]:
+        """Returns the worth of every arm to this user, from the arms' features; the first largest is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
-    def serve(self, key: Array, t: Array, state: Any, user: Array, x: Array, y: Array) -> tuple[Any, Report]:
-        """Learns from the reward y of the features x (d,); returns the new state and the cost."""
+    def serve(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        state: Any,
+        user: Int[Array, ""],
+        x: Float[Array, " d"],
+        y: Float[Array, ""],
+    ) -> tuple[Any, Report]:
+        """Learns from the reward y of the features x; returns the new state and the cost."""
         raise NotImplementedError(f"{type(self).__name__}.serve")
 
     def partition(self, state: Any) -> Partition:

@@ -1,6 +1,9 @@
 """Shared fixtures: cheap and cached compilation, and a small script."""
 
+import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -15,6 +18,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
+gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live: a sixth of the time was spent here
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"  # half of the time of compiling
+
+
 def pytest_configure(config):
     """Default tests compile hundreds of programs and run each for a moment: XLA need not optimise them.
 
@@ -23,9 +30,12 @@ def pytest_configure(config):
     if "not slow" not in config.option.markexpr or os.environ.get("FEDBANDIT_TEST_OPTIMISED"):
         return
     jax.config.update("jax_disable_most_optimizations", True)
-    if jax.__version__.startswith("0.10."):  # XLA ends where it does not know a flag
-        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-        os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if QUICK in flags:  # a worker inherits what the first process has found out
+        return
+    probe = [sys.executable, "-c", "import jax; jax.numpy.zeros(1)"]  # XLA ends where it does not know a flag
+    if not subprocess.run(probe, env={**os.environ, "XLA_FLAGS": QUICK}, capture_output=True).returncode:
+        os.environ["XLA_FLAGS"] = f"{QUICK} {flags}"
 
 
 @pytest.fixture(autouse=True, scope="module")

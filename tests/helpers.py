@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 
 def silent(bound):
@@ -10,3 +11,12 @@ def silent(bound):
     trust = bound.mechanism.trust
     mute = replace(bound.mechanism, trust=replace(trust, std=np.zeros_like(trust.std)))
     return replace(bound, mechanism=mute, stds=np.zeros_like(bound.stds))
+
+
+def deep(parameters, *, keep):
+    """Parameters of a test: the default tests run those at the positions `keep`, and the slow ones the rest."""
+    made = []
+    for i, one in enumerate(parameters):
+        values = one if isinstance(one, tuple) and not hasattr(one, "_fields") else (one,)
+        made.append(pytest.param(*values, marks=[pytest.mark.slow] * (i not in keep)))
+    return made

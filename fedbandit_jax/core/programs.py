@@ -1,4 +1,9 @@
-"""What a traced function can do besides computing its results from its arguments."""
+"""Pure functions: what a traced function does besides computing its results, and how to run it so that it cannot.
+
+JAX traces Python, and Python can do much while it is traced: call the host, look at the other elements of a batch, or
+use values of the traces around it. A function is pure if, traced by itself on abstract values, it is a program of
+JAX's own operations (those of `jax.extend.core.primitives`) without effects.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +11,69 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.extend.core import primitives
 
-MIXING = {"custom_vmap_call"}  # lets one element of a batch depend on the others
+from fedbandit_jax.core import struct
+
+BETWEEN = ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragged_all_to_all", "axis_index")
+PURE = {value for value in vars(primitives).values() if isinstance(value, core.Primitive) and value.name not in BETWEEN}
 
 
-def side_channels(function: Callable[..., Any], *arguments: Any) -> tuple[bool, bool]:
-    """Traces a function, and returns whether it can exchange data with the host, and whether it can mix a batch.
+def call(owner: Any, method: str, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
+    """Calls a method of a policy or schedule, `owner`: one's own is `isolated` unless its class says `pure = False`.
 
-    Data are exchanged by callbacks, prints, infeeds, foreign functions, and by reading or writing a mutable array. A
-    batch is mixed by a batching rule of the function's own, which `jax.vmap` calls.
+    Args:
+        owner: a pytree.
+        method: name of the method.
+        arguments: pytrees of arrays.
+        static: arguments after these that are no arrays.
+    """
+
+    def run(owner: Any, *arguments: Any) -> Any:
+        return getattr(type(owner), method)(owner, *arguments, *static)
+
+    if struct.is_sealed(owner) or type(owner).pure is not True:
+        return run(owner, *arguments)
+    return isolated(run, owner, *arguments, name=f"{type(owner).__name__}.{method}")
+
+
+def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
+    """Calls a function as the program that it is by itself, for arguments of these shapes, if it is pure.
 
     Args:
         function: a function of pytrees of arrays.
-        arguments: arrays, or `jax.ShapeDtypeStruct` in place of them.
+        arguments: what to call it with.
+        name: what to call it in an error.
 
-    >>> side_channels(lambda x: 2 * x, 1.0), side_channels(lambda x: jax.debug.print("{}", x), 1.0)
-    ((False, False), (True, False))
+    Raises:
+        TypeError: if it is not pure; the message says what it does.
+
+    >>> isolated(lambda x: 2 * x, jnp.float32(1.5), name="double").item()
+    3.0
+    >>> isolated(lambda x: jax.debug.print("{}", x), 1.0, name="Mine.index")
+    Traceback (most recent call last):
+    TypeError: Mine.index must be a pure function of its arguments (or its class say `pure = False`), got debug_print
     """
-    program = jax.make_jaxpr(function)(*arguments)
-    names = set(_primitives(program.jaxpr))
-    outside = any("callback" in name or "print" in name or "feed" in name or "ffi" in name for name in names)
-    return outside or bool(program.effects), bool(MIXING & names)
+    leaves, structure = jax.tree.flatten(arguments)
+    shapes = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves]
+    trace = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True)
+    program, results = trace(*shapes)
+    found = {primitive.name for primitive in _primitives(program.jaxpr) if primitive not in PURE}
+    found |= {"a value from outside" for const in program.consts if isinstance(const, jax.core.Tracer)}
+    if found or program.effects:
+        raise TypeError(
+            f"{name} must be a pure function of its arguments (or its class say `pure = False`), got "
+            f"{', '.join(sorted(found or map(str, program.effects)))}"
+        )
+    return jax.tree.unflatten(jax.tree.structure(results), core.jaxpr_as_fun(program)(*map(jnp.asarray, leaves)))
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Yields the names of the operations in a program, those of inner programs included."""
+def _primitives(jaxpr: Any) -> Iterator[Any]:
+    """Yields the operations in a program, those of inner programs included."""
     for equation in jaxpr.eqns:
-        yield equation.primitive.name
+        yield equation.primitive
         for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             inner = getattr(part, "jaxpr", part)
             if hasattr(inner, "eqns"):

@@ -40,7 +40,7 @@ def check_key(name: str, key: Any) -> Array:
         raise TypeError(f"{name} must be a typed key such as jax.random.key(0), got {got}")
     if key.shape != ():
         raise ValueError(f"{name} must be one key, got an array of keys of shape {key.shape}")
-    if str(jax.random.key_impl(key)) != "threefry2x32":
+    if key.dtype != jax.random.key(0, impl="threefry2x32").dtype:
         raise ValueError(
             f"{name} must use the threefry2x32 generator (draws of others depend on batching), "
             f"got {jax.random.key_impl(key)}"

@@ -15,7 +15,9 @@ A test looks for products that do not ask for it.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core.backend import on_cpu
 
@@ -26,23 +28,24 @@ NOWHERE = 2**30  # an arm index that no environment has
 class Posterior(NamedTuple):
     """The ridge estimate of one linear model per agent."""
 
-    inverse: Array  # (d, d, A), or (A, d, d) if d > UNROLL_DIM: V^-1
-    theta: Array  # (d, A): the estimate V^-1 b
+    inverse: Float[Array, "d d A"] | Float[Array, "A d d"]  # V^-1, in the second layout if d > UNROLL_DIM
+    theta: Float[Array, "d A"]  # the estimate V^-1 b
 
 
-def solve(gram: Array, bias: Array) -> tuple[Posterior, Array]:
-    """Computes the posterior from V, (A, d, d), and b, (A, d).
+def solve(gram: Float[Array, "A d d"], bias: Float[Array, "A d"]) -> tuple[Posterior, Bool[Array, " A"]]:
+    """Computes the posterior from V, `gram`, and b, `bias`.
 
     Returns:
-        The posterior, and for each agent whether it exists, (A,) bool: V is positive definite and all numbers are
-        finite.
+        The posterior, and for each agent whether it exists: V is positive definite and all numbers are finite.
     """
     posterior, _, ok = solve_det(gram, bias)
     return posterior, ok
 
 
-def solve_det(gram: Array, bias: Array) -> tuple[Posterior, Array, Array]:
-    """Computes the three results (posterior, log det V (A,), whether they exist (A,)); see `solve` for V and b."""
+def solve_det(
+    gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
+) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
+    """Computes the three results (posterior, log det V, whether they exist); see `solve` for V and b."""
     factor = jnp.linalg.cholesky(gram)
     eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
     half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
@@ -63,8 +66,8 @@ def _features_first(contexts: Array) -> Array:
     return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
 
 
-def from_features_first(features: Array) -> Array:
-    """Transposes features that were drawn with the agents last, (d, K, M), to the public layout (M, K, d)."""
+def from_features_first(features: Float[Array, "d K M"]) -> Float[Array, "M K d"]:
+    """Transposes features that were drawn with the agents last to the public layout."""
     return jnp.moveaxis(features, (0, 1, 2), (2, 1, 0))
 
 
@@ -78,16 +81,18 @@ def _dot(a: Array, b: Array) -> Array:
     return total
 
 
-def inner(contexts: Array, theta: Array) -> Array:
-    """Computes <x, theta> of every arm, (K, M), from contexts (M, K, d) and theta (d, A)."""
+def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[Array, "K M"]:
+    """Computes <x, theta> of every arm."""
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
     return _dot(_features_first(contexts), theta[:, None, :])
 
 
-def width_sq(contexts: Array, inverse: Array) -> Array:
-    """Computes x' V^-1 x of every arm, (K, M), from contexts (M, K, d) and an inverse laid out as in `Posterior`."""
+def width_sq(
+    contexts: Float[Array, "M K d"], inverse: Float[Array, "d d A"] | Float[Array, "A d d"]
+) -> Float[Array, "K M"]:
+    """Computes x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
@@ -102,15 +107,15 @@ def width_sq(contexts: Array, inverse: Array) -> Array:
     return total
 
 
-def take(contexts: Array, arms: Array) -> Array:
-    """Returns the feature vectors of the chosen arms, (d, M), from contexts (M, K, d) and arms (M,)."""
+def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array, "d M"]:
+    """Returns the feature vectors of the chosen arms."""
     if contexts.shape[-1] > UNROLL_DIM:
         return jnp.take_along_axis(contexts, arms[:, None, None], axis=1)[:, 0].T
     return jnp.take_along_axis(_features_first(contexts), arms[None, None, :], axis=1)[:, 0]
 
 
-def first_argmax(scores: Array) -> Array:
-    """Returns the index of the largest score over the leading axis, the lowest index on ties: (K, M) -> (M,) int32.
+def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
+    """Returns the index of the largest score over the leading axis, the lowest index on ties.
 
     Where any score is NaN there is no largest, and the index is `NOWHERE`, an arm that no environment has.
 
@@ -129,14 +134,14 @@ def first_argmax(scores: Array) -> Array:
 class Gain(NamedTuple):
     """What one new row (x, y) per agent changes in its posterior."""
 
-    image: Array  # (d, M): V^-1 x
-    leverage: Array  # (M,): x' V^-1 x; log det V grows by log(1 + leverage)
-    scale: Array  # (M,): 1 / (1 + leverage)
-    residual: Array  # (M,): scale (y - <x, theta>)
+    image: Float[Array, "d M"]  # V^-1 x
+    leverage: Float[Array, " M"]  # x' V^-1 x; log det V grows by log(1 + leverage)
+    scale: Float[Array, " M"]  # 1 / (1 + leverage)
+    residual: Float[Array, " M"]  # scale (y - <x, theta>)
 
 
-def gain(posterior: Posterior, x: Array, y: Array) -> Gain:
-    """Computes the Sherman-Morrison terms of one new feature vector x (d, M) and reward y (M,) per agent.
+def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Gain:
+    """Computes the Sherman-Morrison terms of one new feature vector x and reward y per agent.
 
     `residual` is a reduction instead of `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
     use and compute it again for each of K arms.
@@ -157,18 +162,18 @@ def update(posterior: Posterior, gain: Gain) -> Posterior:
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
-def with_spectrum(values: Array, vectors: Array) -> Array:
-    """Returns the symmetric matrices (..., d, d) of eigenvalues (..., d) and eigenvectors, columns of (..., d, d)."""
+def with_spectrum(values: Float[Array, "*n d"], vectors: Float[Array, "*n d d"]) -> Float[Array, "*n d d"]:
+    """Returns the symmetric matrices of these eigenvalues, and eigenvectors that are the columns of `vectors`."""
     return jnp.matmul(vectors * values[..., None, :], jnp.swapaxes(vectors, -1, -2), precision="highest")
 
 
-def where(ok: Array, new: Posterior, old: Posterior) -> Posterior:
-    """Selects `new` for the agents for which `ok` (A,) holds, and `old` for the others."""
+def where(ok: Bool[Array, " A"], new: Posterior, old: Posterior) -> Posterior:
+    """Selects `new` for the agents for which `ok` holds, and `old` for the others."""
     agents = ok[:, None, None] if _wide(new.theta) else ok
     return Posterior(jnp.where(agents, new.inverse, old.inverse), jnp.where(ok, new.theta, old.theta))
 
 
-def agents(posterior: Posterior, which: slice | Array) -> Posterior:
+def agents(posterior: Posterior, which: slice | Int[Array | np.ndarray, " M"]) -> Posterior:
     """Returns the posterior of some of the agents only."""
     inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
     return Posterior(inverse, posterior.theta[:, which])

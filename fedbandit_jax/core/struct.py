@@ -1,9 +1,11 @@
 """Frozen dataclasses that are JAX pytrees: numbers are leaves, `static()` fields are compile-time constants."""
 
 import dataclasses
+import sys
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 
 T = TypeVar("T", bound=type)
 Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
@@ -40,7 +42,7 @@ def pytree(cls: T) -> T:
     # `jax.tree_util.register_dataclass` will not do: with it (jax 0.10.2) two classes with the same fields have equal
     # tree structures, and `jit` runs the program of the one for the other. A test checks that ours differ.
     def flatten(x):
-        return tuple(getattr(x, name) for name in data), tuple(getattr(x, name) for name in meta)
+        return tuple(getattr(x, name) for name in data), tuple(_Static(getattr(x, name)) for name in meta)
 
     def flatten_with_keys(x):
         leaves, aux = flatten(x)
@@ -48,12 +50,48 @@ def pytree(cls: T) -> T:
 
     def unflatten(aux, leaves):
         x = object.__new__(cls)
-        for name, value in (*zip(meta, aux), *zip(data, leaves)):
+        for name, fixed in zip(meta, aux):
+            object.__setattr__(x, name, fixed.value)
+        for name, value in zip(data, leaves):
             object.__setattr__(x, name, value)
         return x
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+class _Static:
+    """A static field. It equals another only if the types are the same, and every attribute of the values is.
+
+    JAX runs one compiled program for all objects whose static fields are equal, so a dataclass must not leave out some
+    of its fields (`compare=False`), nor a string of a class of its own pass for another string.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and _alike(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Returns whether two static values are the same, or equal with equal attributes and elements."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or a != b:
+        return False
+    if isinstance(a, tuple) and not all(map(_alike, a, b)):
+        return False
+    mine, others = getattr(a, "__dict__", {}), getattr(b, "__dict__", {})
+    return mine.keys() == others.keys() and all(_alike(mine[name], others[name]) for name in mine)
 
 
 _SEALED: set[type] = set()
@@ -71,6 +109,8 @@ def sealed(cls: T) -> T:
     >>> is_sealed(Loop()), is_sealed(Changed())
     (True, False)
     """
+    if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        raise TypeError(f"sealed must be left to the package's own classes, whose code is proved, got {cls.__name__}")
     _SEALED.add(cls)
     return cls
 
@@ -78,3 +118,69 @@ def sealed(cls: T) -> T:
 def is_sealed(value: Any) -> bool:
     """Returns whether this is an object of a sealed class itself, as opposed to one of a subclass."""
     return type(value) in _SEALED
+
+
+PLAIN = (bool, int, float, str, bytes, type(None))
+NUMBERS = (bool, int, float, np.ndarray, jax.Array, np.generic)
+
+
+def counterfeit(value: Any, path: str = "") -> str:
+    """Returns where a sealed object holds what its class does not say, or an empty string.
+
+    Leaves must be numbers that keep their value on a device; static fields must be plain values, or sealed themselves.
+    Neither the object nor its parts may carry attributes that are no fields, such as a method of their own. Parts that
+    are not sealed, for instance a policy, are not looked into: whoever reads a proof from them asks for the seal.
+    """
+    for field in dataclasses.fields(value):
+        name, part = f"{path}.{field.name}".lstrip("."), getattr(value, field.name)
+        known = _static_fault(part, name) if field.metadata.get("static") else _fault(part, name)
+        if known:
+            return known
+    extra = set(vars(value)) - {field.name for field in dataclasses.fields(value)}
+    return f"{path or type(value).__name__} has {', '.join(sorted(extra))} of its own" if extra else ""
+
+
+def _fault(part: Any, name: str) -> str:
+    """Returns what is wrong with a field of a sealed object that is not static."""
+    if is_sealed(part):
+        return counterfeit(part, name)
+    if part is None or isinstance(part, tuple):
+        ours = part is None or type(part) is tuple or is_sealed(part) or _in_package(type(part))
+        wrong = (_fault(each, f"{name}[{i}]") for i, each in enumerate(part or ()))
+        return next(filter(None, wrong), "") if ours else f"{name} is of a class of its own, {type(part).__name__}"
+    if dataclasses.is_dataclass(part):
+        return ""  # of a class that is not sealed, see above
+    if not (type(part) in NUMBERS or isinstance(part, (np.generic, jax.Array))):
+        return f"{name} is no number, but of {type(part).__name__}"
+    host = np.asarray(part)
+    if host.dtype.kind in "iu" and ((host < -(2**31)) | (host >= 2**31)).any():
+        return f"{name} is an integer that has no place in 32 bits"
+    if host.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            device = host.astype(np.float32)
+        if ((np.isinf(device) != np.isinf(host)) | ((np.abs(device) < np.finfo(np.float32).tiny) & (host != 0))).any():
+            return f"{name} is a number that float32 does not hold"
+    return ""
+
+
+def _static_fault(part: Any, name: str) -> str:
+    """Returns what is wrong with a static field of a sealed object."""
+    if type(part) in PLAIN:
+        return ""
+    if is_sealed(part) and dataclasses.is_dataclass(part):
+        fields = dataclasses.fields(part)
+        extra = set(vars(part)) - {field.name for field in fields}
+        if extra:
+            return f"{name} has {', '.join(sorted(extra))} of its own"
+        wrong = (_static_fault(getattr(part, field.name), f"{name}.{field.name}") for field in fields)
+        return next(filter(None, wrong), "")
+    if isinstance(part, tuple) and (type(part) is tuple or _in_package(type(part))):
+        wrong = (_static_fault(each, f"{name}[{i}]") for i, each in enumerate(part))
+        return next(filter(None, wrong), "")
+    return f"{name} is of a class of its own, {type(part).__name__}"
+
+
+def _in_package(cls: type) -> bool:
+    """Returns whether a class is one of this package, found under its own name."""
+    module = sys.modules.get(cls.__module__)
+    return cls.__module__.partition(".")[0] == __name__.partition(".")[0] and getattr(module, cls.__name__, None) is cls

@@ -80,10 +80,10 @@ class RoundRecord(Record):
         """Returns the number of rounds played by all runs together."""
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
-    def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundRecord:
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> RoundRecord:
         """Adds steps with gaps (steps, S, C, B), of which a step of n < B rounds uses the first n."""
-        gap = np.asarray(metrics.gap)
-        keep = (np.arange(gap.shape[-1]) < np.array(lengths)[:, None]).ravel()  # (steps * B,): is it played?
+        gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
+        keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,): is it played?
         steps, seeds, configs, width = gap.shape
         per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         played, old = int(self.arrays.get("rounds", 0)), self.arrays
@@ -92,7 +92,7 @@ class RoundRecord(Record):
         names, counts = _counted(metrics.report)
         before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
         counts = np.concatenate([before, before + np.cumsum(counts, axis=2)], 2)
-        ends = played + np.cumsum(lengths)
+        ends = played + np.cumsum(sizes)
         at = self.at[(self.at > played) & (self.at <= ends[-1])]
         finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round
         gauges = {}
@@ -130,7 +130,7 @@ class StretchRecord(Record):
         """Returns the number of rounds played by all runs together."""
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
-    def add(self, metrics: Metrics, lengths: Sequence[None]) -> StretchRecord:
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchRecord:
         """Adds steps with gaps and rounds (steps, S, C, P); `lengths` is not used."""
         del lengths
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)

@@ -261,7 +261,7 @@ class BoundMechanism(Exact):
             rounds = "one round" if self.visits == 1 else f"any {int(self.visits)} rounds at one silo"
             return f"what a user did in {rounds}; users return in this environment, and more rounds are not covered"
         if self.visits == 1:
-            return "one user, who comes once; users do not return"
+            return "one user, who comes once: every arrival counts as a new user, as the environment declares"
         return f"one user, who comes up to {int(self.visits)} times, always to the same silo"
 
     def _pure(self, timing: Timing) -> float:

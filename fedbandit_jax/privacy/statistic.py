@@ -14,6 +14,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
@@ -40,17 +41,20 @@ class LinearStatistic:
         """Whether one user can move a sum by no more than the sensitivity, because rewards are in [0, 1]."""
         return self.clips or self.unit_rewards
 
-    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
+    def admit(
+        self, x: Float[Array, "d M"], y: Float[Array, " M"]
+    ) -> tuple[Float[Array, "d M"], Float[Array, " M"], Bool[Array, " M"]]:
         """Scales features to norm <= 1, clips rewards to [0, 1], and reports which users broke a promise.
 
         Args:
-            x: features (d, M), one column per silo's user.
-            y: rewards (M,), which are left as they are if they are neither promised nor clipped to be in [0, 1].
+            x: features, one column per silo's user.
+            y: rewards, which are left as they are if they are neither promised nor clipped to be in [0, 1].
 
         Returns:
-            The features (d, M), zero where they were not finite, the rewards (M,), and a bool (M,) that is true where
-            the environment's promise (features of norm <= 1, rewards in [0, 1] if promised) was broken.
+            The features, zero where they were not finite, the rewards, and whether the environment's promise (features
+            of norm <= 1, rewards in [0, 1] if promised) was broken.
         """
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # sums of shorter floats move by more than one user
         square = (x * x).sum(0)
         finite = jnp.isfinite(square)
         x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
@@ -67,8 +71,8 @@ def packed_size(dim: int) -> int:
     return dim * (dim + 3) // 2
 
 
-def matrix_weights(size: int) -> np.ndarray:
-    """Returns the (D,) standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
+def matrix_weights(size: int) -> Float[np.ndarray, " {size}"]:
+    """Returns the standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
 
     They are sqrt 2 on the d (d + 1) / 2 entries of the covariance, and 1 on the d entries of the bias.
     """
@@ -83,25 +87,27 @@ def _layout(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     scale = np.where(row == column, 1, math.sqrt(2)).astype(np.float32)
     place = np.zeros((dim, dim), int)
     place[row, column] = place[column, row] = np.arange(len(row))
+    for table in (row, column, scale, place):
+        table.flags.writeable = False
     return row, column, scale, place
 
 
-def pack(statistics: Array) -> Array:
-    """Packs statistics [W | U] of shape (..., d, d + 1) into vectors (..., D)."""
+def pack(statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:
+    """Packs statistics [W | U] into vectors."""
     dim = statistics.shape[-2]
     row, column, scale, _ = _layout(dim)
     return jnp.concatenate([statistics[..., row, column] * scale, statistics[..., dim]], axis=-1)
 
 
-def unpack(vector: Array, dim: int) -> Array:
-    """Unpacks vectors (..., D) into statistics [W | U] of shape (..., d, d + 1); the inverse of `pack`."""
+def unpack(vector: Float[Array, "*n D"], dim: int) -> Float[Array, "*n {dim} {dim}+1"]:
+    """Unpacks vectors into statistics [W | U] with d = `dim`; the inverse of `pack`."""
     _, _, scale, place = _layout(dim)
     matrix = (vector[..., : len(scale)] / scale)[..., place]
     return jnp.concatenate([matrix, vector[..., len(scale) :, None]], axis=-1)
 
 
-def pack_users(x: Array, y: Array) -> Array:
-    """Returns every user's packed [x x' | x y], (..., D, M), from features x (..., d, M) and rewards y (..., M)."""
+def pack_users(x: Float[Array, "*n d M"], y: Float[Array, "*n M"]) -> Float[Array, "*n D M"]:
+    """Returns every user's packed [x x' | x y] from features x and rewards y."""
     row, column, scale, _ = _layout(x.shape[-2])
     outer = x[..., row, :] * x[..., column, :] * scale[:, None]
     return jnp.concatenate([outer, x * y[..., None, :]], axis=-2)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.budget import MAX_NORM
@@ -31,8 +32,15 @@ class BoundLogDet(BoundSchedule):
 
     threshold: struct.Number  # D
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
-        """Returns which agents have g_i >= D / Dt, (M,) bool; `gained` is g_i, shifted if the trigger is "dp20"."""
+    def requests(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        memory: Any,
+        gained: Any,
+        since: Int[Array, ""] | Int[Array, " M"],
+    ) -> Bool[Array, " M"]:
+        """Returns which agents have g_i >= D / Dt; `gained` is g_i, shifted if the trigger is "dp20"."""
         del key, t, memory
         return gained >= self.threshold / since
 
@@ -78,8 +86,8 @@ class LogDet(Schedule):
 class Sparse(NamedTuple):
     """What the private tests of one epoch remember: one AboveThreshold for every agent."""
 
-    cap: Array  # () the most that one user adds in this epoch, ln(1 + 1 / lambda_min(V))
-    shift: Array  # (M,) int32: noise on the threshold, in units of cap / UNITS
+    cap: Float[Array, ""]  # the most that one user adds in this epoch, ln(1 + 1 / lambda_min(V))
+    shift: Int[Array, " M"]  # noise on the threshold, in units of cap / UNITS
 
 
 @struct.sealed
@@ -94,21 +102,28 @@ class BoundPrivateLogDet(BoundSchedule):
     epsilon: struct.Number  # epsilon of one AboveThreshold, () or (M,)
     n_agents: int = struct.static()  # M
 
-    def start(self, key: Array, floor: Array) -> Sparse:
+    def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Sparse:
         """Draws fresh noise for the threshold of every silo, and bounds what one user can add in this epoch."""
         threshold, _ = self._scales()
         return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, threshold, (self.n_agents,)))
 
-    def count(self, memory: Sparse, leverage: Array) -> Array:
-        """Returns what users of leverage x' V^-1 x (M,) add, int32 in [0, UNITS], rounded up.
+    def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
+        """Returns what users of leverage x' V^-1 x add, int32 in [0, UNITS], rounded up.
 
         The range is enforced, because the sensitivity UNITS of the test must hold whatever users and float32 do.
         """
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
-    def requests(self, key: Array, t: Array, memory: Sparse, gained: Any, since: Array) -> Array:
-        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold, (M,) bool; all are integers."""
+    def requests(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        memory: Sparse,
+        gained: Any,
+        since: Int[Array, ""] | Int[Array, " M"],
+    ) -> Bool[Array, " M"]:
+        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold; all are integers."""
         del t
         _, answers = self._scales()
         threshold = jnp.ceil(jnp.minimum(UNITS * self.threshold / since / memory.cap, 2.0**29)).astype(jnp.int32)
@@ -181,7 +196,7 @@ class PrivateLogDet(Schedule):
         """Returns `max_syncs`, or T if there are fewer rounds or no such limit."""
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
-    def pure(self, epsilon: Any) -> Any:
+    def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
         """Returns share * epsilon, the epsilon that the tests of one silo spend on one user."""
         return self.share * epsilon
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int, Key
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
@@ -22,8 +23,15 @@ class BoundEvery(BoundSchedule):
 
     batch: struct.Number  # B
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
-        """Returns whether a batch ends with round t, bool for all agents."""
+    def requests(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        memory: Any,
+        gained: Any,
+        since: Int[Array, ""] | Int[Array, " M"],
+    ) -> Bool[Array, ""]:
+        """Returns whether a batch ends with round t, one answer for all agents."""
         del key, memory, gained, since
         return (t + 1) % self.batch == 0
 
@@ -66,10 +74,17 @@ class BoundGeometric(BoundSchedule):
 
     sentence = "fixed in advance, not private"
 
-    rounds: Any  # (S,) int32: numbers of rounds played after which to synchronise
+    rounds: Int[Array | np.ndarray, " S"]  # numbers of rounds played after which to synchronise
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
-        """Returns whether round t is the last before a synchronisation, bool for all agents."""
+    def requests(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        memory: Any,
+        gained: Any,
+        since: Int[Array, ""] | Int[Array, " M"],
+    ) -> Bool[Array, ""]:
+        """Returns whether round t is the last before a synchronisation, one answer for all agents."""
         del key, memory, gained, since
         return (jnp.asarray(self.rounds) == t + 1).any()
 
@@ -102,8 +117,8 @@ class Geometric(Schedule):
         validate.within("growth", self.growth, 1.001, 1e6)
         validate.integer("first", self.first, at_least=1)
 
-    def rounds(self, horizon: int) -> np.ndarray:
-        """Returns the numbers of rounds after which silos synchronise, (S,) int32, rising and at most T."""
+    def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
+        """Returns the numbers of rounds after which silos synchronise, rising and at most T."""
         rounds, t = [], self.first
         while t <= horizon:
             rounds.append(t)

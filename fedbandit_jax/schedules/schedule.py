@@ -7,11 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import side_channels
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.privacy.channel import Timing
 
 READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
@@ -31,7 +33,7 @@ class Setting(NamedTuple):
     horizon: int  # T
     rho_min: float  # regulariser of one agent before the first release: V starts at M rho_min I
     rho_max: float  # upper bound on the eigenvalues of one agent's regulariser with privacy noise
-    epsilon: Any = None  # epsilon of one visit: of the common budget, or (M,) of the silos'; None without privacy
+    epsilon: float | Float[np.ndarray, " M"] | None = None  # of one visit, all silos' or each's; None without privacy
 
 
 @struct.pytree
@@ -42,13 +44,17 @@ class BoundSchedule:
     those of the package `fb.schedules`: V, g_i, D and Dt.
     """
 
+    pure: ClassVar[bool] = True
+    """Whether `start` and `requests` are pure functions of JAX arrays, which is enforced. If False they may call the
+    host, for instance to print, and nothing is claimed."""
+
     reads: ClassVar[str] = "nothing"
     """Which statistic of every agent's users in this epoch `requests` is handed: "nothing"; "log_det", the raw g_i; or
     "users", the sum of what `count` returned for them."""
     sentence: ClassVar[str] = "of the user's own"
     """The words by which a certificate describes the schedule."""
 
-    def start(self, key: Array, floor: Array) -> Any:
+    def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Any:
         """Returns what the schedule remembers during an epoch, a pytree; by default nothing.
 
         Args:
@@ -58,22 +64,29 @@ class BoundSchedule:
         del key, floor
         return ()
 
-    def count(self, memory: Any, leverage: Array) -> Array:
-        """Returns what each agent's user of a round adds to its sum, (M,) int32, from leverages x' V^-1 x (M,).
+    def count(self, memory: Any, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
+        """Returns what each agent's user of a round adds to its sum, int32, from the leverages x' V^-1 x.
 
         It is called only if `reads` is "users".
         """
         raise NotImplementedError(f"{type(self).__name__}.count")
 
-    def requests(self, key: Array, t: Array, memory: Any, gained: Any, since: Array) -> Array:
-        """Returns who asks for a synchronisation after round t = 0, 1, ...: bool, either one for all agents or (M,).
+    def requests(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        memory: Any,
+        gained: Num[Array, " M"] | None,
+        since: Int[Array, ""] | Int[Array, " M"],
+    ) -> Bool[Array, ""] | Bool[Array, " M"]:
+        """Returns who asks for a synchronisation after round t = 0, 1, ...: either one bool for all agents, or each's.
 
         Args:
             key: for fresh noise in every round.
             t: the round that was just played.
             memory: what `start` returned.
-            gained: what the schedule `reads` of every agent, (M,); None if it reads nothing.
-            since: Dt >= 1, rounds since the last synchronisation, int32: (), or (M,) on a network.
+            gained: what the schedule `reads` of every agent; None if it reads nothing.
+            since: Dt >= 1, rounds since the last synchronisation; on a network, of every agent.
         """
         raise NotImplementedError(f"{type(self).__name__}.requests")
 
@@ -105,8 +118,8 @@ class Schedule:
         """Returns S, the most synchronisations in T rounds: noise is calibrated for S releases; no more are made."""
         raise NotImplementedError(f"{type(self).__name__}.n_syncs")
 
-    def pure(self, epsilon: Any) -> Any:
-        """Returns the part of the budget's epsilon that the schedule spends, () or (M,) as `epsilon` is."""
+    def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
+        """Returns the part of the budget's epsilon that the schedule spends: of all silos, or of each."""
         return 0.0 * epsilon
 
     def shift(self, setting: Setting) -> float:
@@ -126,17 +139,10 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
     """
     if struct.is_sealed(bound):
         return ()
-    if type(bound).reads != "nothing":
-        return (LEAKS,)
-    key, number, floor = jax.random.key(0), jnp.int32(1), jnp.float32(0)
-    memory = jax.eval_shape(bound.start, key, floor)
-
-    def requests(key: Any, t: Any, memory: Any, since: Any) -> Any:
-        return bound.requests(key, t, memory, None, since)
-
-    starts, _ = side_channels(bound.start, key, floor)
-    asks, _ = side_channels(requests, key, number, memory, number)
-    return (LEAKS,) if starts or asks else ()
+    written = {name: value for owner in reversed(type(bound).__mro__) for name, value in vars(owner).items()}
+    reads, pure, own = written["reads"], written["pure"], vars(bound).keys() & {"reads", "pure", "requests", "start"}
+    plain = written["__getattribute__"] is object.__getattribute__ and "__getattr__" not in written and not own
+    return () if plain and pure is True and type(reads) is str and reads == "nothing" else (LEAKS,)
 
 
 def timing(bound: BoundSchedule) -> Timing:
@@ -156,13 +162,14 @@ def check(bound: Any, n_agents: int) -> None:
     if not isinstance(bound, BoundSchedule):
         raise TypeError(f"a schedule's bind must return an fb.schedules.BoundSchedule, got {bound!r}")
     name, reads = type(bound).__name__, type(bound).reads
-    if reads not in READS:
+    if type(reads) is not str or reads not in READS:
         raise ValueError(f"{name}.reads must be one of {', '.join(map(repr, READS))}, got {reads!r}")
     if struct.is_sealed(bound):
         return
     gained = {"nothing": None, "log_det": jnp.zeros(n_agents), "users": jnp.zeros(n_agents, jnp.int32)}[reads]
     key, number = jax.random.key(0), jnp.int32(1)
     memory = jax.eval_shape(bound.start, key, jnp.float32(0))
-    asked = jax.eval_shape(bound.requests, key, number, memory, gained, number)
+    given = key, number, memory, gained, number
+    asked = jax.eval_shape(lambda *given: call(bound, "requests", *given), *given)
     if asked is None or asked.dtype.kind != "b" or asked.shape not in ((), (n_agents,)):
         raise TypeError(f"{name}.requests must return a bool, or one for each of {n_agents} agents, got {asked}")

@@ -21,7 +21,7 @@ def test_seeds_are_grouped_without_remainder():
     "options",
     [
         dict(trust="secagg", release="blt", confidence="known_noise", regularizer="project"),
-        dict(trust="shuffle_vector_sum"),
+        pytest.param(dict(trust="shuffle_vector_sum"), marks=pytest.mark.slow),
         pytest.param(dict(release="honaker", confidence="known_noise", regularizer="project"), marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(options.values()),

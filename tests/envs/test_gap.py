@@ -1,6 +1,9 @@
+import itertools
+
 import jax
 import numpy as np
 import pytest
+from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -16,8 +19,7 @@ def offered(env, key):
     return contexts, theta, contexts @ theta
 
 
-@pytest.mark.parametrize("dim", [2, 3, 10, 50])
-@pytest.mark.parametrize("gap", [0.01, 0.1, 0.3])
+@pytest.mark.parametrize(("dim", "gap"), deep(itertools.product([2, 3, 10, 50], [0.01, 0.1, 0.3]), keep={0, 7, 11}))
 def test_geometry(key, dim, gap):
     contexts, theta, means = offered(fb.envs.gap(500, 4, dim, gap=gap), key)
     assert contexts.shape == (500, 4, dim)

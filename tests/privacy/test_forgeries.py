@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from jax.custom_batching import custom_vmap
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import Status, certify
@@ -200,12 +199,12 @@ def silos_that_are_not_there(bound):
     return changed(bound, "mechanism", n_agents=40)
 
 
-@forgery("tree", "other users being fixed")
+@forgery("tree", "learns inside the batch")
 def learns_in_batch_switched_on(bound):
     return changed(bound, "", learns_in_batch=True)
 
 
-@forgery("geometric", "other users being fixed")
+@forgery("geometric", "learns inside the batch")
 def learns_in_batch_under_a_schedule(bound):
     return changed(bound, "", learns_in_batch=True)
 
@@ -221,7 +220,7 @@ def clips_switched_off(bound):
     return changed(bound, "mechanism", statistic=dataclasses.replace(mechanism.statistic, clips=False))
 
 
-@forgery("tree", "another statistic")
+@forgery("tree", "statistic is of a class of its own")
 def statistic_that_does_not_clip(bound):
     class Loose(LinearStatistic):
         def admit(self, x, y):
@@ -329,7 +328,7 @@ def trust_put_in_after_binding(bound):
     return changed(bound, "mechanism", trust=Untouched(std=np.float32(100)))
 
 
-@forgery("tree", "put in after binding")
+@forgery("tree", "release is of a class of its own")
 def release_that_overrides_step(bound):
     class Silent(Tree):
         def step(self, state, k, z):
@@ -343,7 +342,7 @@ def release_with_more_levels(bound):
     return changed(bound, "mechanism", release=Tree(80))
 
 
-@forgery("tree", "gives epsilon = 53")
+@forgery("tree", "std is no number, but of Liar")
 def noise_of_the_class_lies_about_its_minimum(bound):
     class Liar(np.ndarray):
         def min(self, *args, **kwargs):
@@ -352,7 +351,7 @@ def noise_of_the_class_lies_about_its_minimum(bound):
     return changed(bound, "mechanism.trust", std=(bound.mechanism.trust.std / 10).view(Liar))
 
 
-@forgery("tree", "gives epsilon = 53")
+@forgery("tree", "mechanism has guarantee of its own")
 def guarantee_set_on_the_object(bound):
     forged = noise_divided_by_ten(bound)
     for value in (forged, forged.mechanism):
@@ -547,56 +546,75 @@ def policy_that_prepares_for_the_first_users(bound):
     return changed(bound, "", policy=own())
 
 
-@forgery("tree", "rule of its own under vmap")
-def policy_with_a_rule_for_vmap(bound):
-    @custom_vmap
-    def score(contexts):
-        return contexts.sum(-1)
-
-    @score.def_vmap
-    def _(size, batched, contexts):
-        return jnp.broadcast_to(contexts.sum((0, -1)), contexts.shape[:2]), True
-
-    own = subclass(fb.algos.Thompson, index=lambda self, key, t, belief, contexts: jax.jit(score)(contexts))
-    return changed(bound, "", policy=own())
+@forgery("tree", "learns inside the batch, from the raw rewards of the users of all silos")
+def policy_that_pools_the_batch(bound):
+    own = subclass(fb.algos.UCB, learn=lambda self, prepared, offered, x, y: prepared)
+    return changed(bound, "", policy=own(), learns_in_batch=True)
 
 
-@forgery("tree", "calls the host")
-def policy_that_calls_the_host(bound):
-    def index(self, key, t, belief, contexts):
-        shape = jax.ShapeDtypeStruct((3,), jnp.float32)
-        return jax.pure_callback(lambda x: x.sum(-1), shape, contexts, vmap_method="sequential")
-
-    return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
+@forgery("tree", "learns inside the batch, from the raw rewards of the users of all silos")
+def policy_of_ones_own_that_learns(bound):
+    return changed(bound, "", policy=subclass(fb.algos.Thompson)(), learns_in_batch=True)
 
 
-@forgery("tree", "calls the host")
-def policy_that_tells_the_host(bound):
-    def index(self, key, t, belief, contexts):
-        jax.debug.callback(lambda x: None, contexts)
-        return contexts.sum(-1)
+@forgery("tree", "scores the users of all agents")
+def policy_with_a_field_for_a_method(bound):
+    class Field(fb.algos.Thompson):
+        indices: object = fb.static()
 
-    return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
-
-
-@forgery("tree", "calls the host")
-def policy_that_believes_the_host(bound):
-    def update(self, k, released):
-        heard = jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((2,), jnp.float32), released.bias)
-        return fb.linalg.GaussianBelief(heard, jnp.eye(2))
-
-    return changed(bound, "", policy=subclass(fb.algos.Thompson, update=update)())
+    return changed(bound, "", policy=fb.pytree(Field)(indices=Together.indices))
 
 
-@forgery("tree", "arrays that change between calls")
-def policy_that_remembers(bound):
-    memory = jax.new_ref(jnp.zeros((3, 2)))
+@forgery("tree", "changes how its attributes are read")
+def policy_with_two_faces(bound):
+    return changed(bound, "", policy=subclass(fb.algos.Thompson, __getattr__=lambda self, name: None)())
 
-    def index(self, key, t, belief, contexts):
-        memory[...] = contexts
-        return contexts.sum(-1)
 
-    return changed(bound, "", policy=subclass(fb.algos.Thompson, index=index)())
+@forgery("tree", "its class says that it may call the host")
+def policy_that_says_that_it_is_not_pure(bound):
+    return changed(bound, "", policy=subclass(fb.algos.Thompson, pure=False)())
+
+
+@forgery("tree", "std is an integer that has no place in 32 bits")
+def integers_that_a_device_cuts(bound):
+    return changed(bound, "mechanism.trust", std=np.full(4, 2**32, np.int64))
+
+
+@forgery("tree", "std is a number that float32 does not hold")
+def numbers_that_a_device_flushes(bound):
+    return changed(bound, "mechanism.trust", std=np.full(4, 1e-42))
+
+
+@forgery("tree", "std is no number, but of Half")
+def number_that_is_half_of_what_it_says(bound):
+    class Half(np.ndarray):
+        pass
+
+    return changed(bound, "mechanism.trust", std=np.ones(4).view(Half))
+
+
+@forgery("tree", "mechanism.release has step of its own")
+def release_with_a_method_of_its_own(bound):
+    release = dataclasses.replace(bound.mechanism.release)
+    object.__setattr__(release, "step", lambda state, k, z: (0 * z, state))
+    return changed(bound, "mechanism", release=release)
+
+
+@forgery("tree", "adjacency is of a class of its own")
+def adjacency_that_is_two_things(bound):
+    return changed(bound, "mechanism", adjacency=type("Both", (str,), {})("replace"))
+
+
+@forgery("own release", "gives epsilon = inf")
+def fresh_noise_that_float32_rounds_away(bound):
+    n = bound.mechanism.release.n_syncs
+    factor = 1e-5 * np.tril(np.ones((n, n)), -1) + 1e-37 * np.eye(n)
+    return changed(bound, "mechanism.release", factor=factor.astype(np.float32).tobytes())
+
+
+@forgery("vector sum", "numbers of steps and of noise bits must be at least 1")
+def steps_below_zero(bound):
+    return changed(bound, "mechanism.trust", g=-np.asarray(bound.mechanism.trust.g))
 
 
 class Forged(fb.algos.Federated):
@@ -841,7 +859,7 @@ def test_returning_users_are_said_to_return():
     assert (found.claim, found.unit.split(";")[0]) == ("certified", "what a user did in one round")
     assert "users return in this environment" in found.unit
     assert "any 3 rounds" in federated(visits=3).certificate(spec, HORIZON).unit
-    assert "do not return" in federated().certificate(SPEC, HORIZON).unit
+    assert "counts as a new user" in federated().certificate(SPEC, HORIZON).unit
 
 
 def test_gossip_cannot_be_certified():
@@ -1031,6 +1049,8 @@ def test_what_reaches_a_policy(key):
     seen = []
 
     class Records(fb.algos.Thompson):
+        pure = False
+
         def update(self, k, released):
             jax.debug.callback(lambda *given: seen.append(("update", given)), *released)
             return super().update(k, released)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 from scipy import special, stats
 
 from fedbandit_jax.core import wide
@@ -165,7 +166,7 @@ def draw_polya():
     return jax.jit(lambda key, r, scale: noise.polya(key, r, scale, (2**18,)))
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(16, marks=pytest.mark.slow), 256])
+@pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
 def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
     """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
     scale = 4.0

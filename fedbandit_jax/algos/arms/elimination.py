@@ -159,7 +159,7 @@ class SuccessiveElimination(Recipe):
             protocol=protocol,
             epsilon=math.inf if self.epsilon is None else float(self.epsilon),
             delta=float(self.delta),
-            users_return=spec.n_users > 0,
+            spec=spec,
             round_robin=self.mechanism == "laplace",
         )
 

@@ -35,7 +35,7 @@ class BoundElimination(ArmAlgorithm):
     protocol: SumProtocol  # draws the noise and proves what it gives
     epsilon: struct.Number  # the epsilon asked for, infinite without privacy
     delta: struct.Number  # the delta at which the certificate is stated
-    users_return: bool = struct.static()  # whether the environment says that users come more than once
+    spec: Spec = struct.static()  # of the environment that it is bound to
     round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
 
     @property
@@ -95,7 +95,7 @@ class BoundElimination(ArmAlgorithm):
         if not struct.is_sealed(self.protocol):
             return no_privacy(f"{type(self.protocol).__name__} is a protocol of its own, of which nothing is proved")
         found = self.protocol.guarantee(float(self.epsilon), float(self.delta))
-        if self.users_return and found.epsilon is not None:
+        if self.spec.n_users and found.epsilon is not None:
             unit = "what one user did in one round: users return, for more see visits"
             found = dataclasses.replace(found, unit=unit)
         return found.through(self.raw)

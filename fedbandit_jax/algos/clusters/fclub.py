@@ -93,7 +93,7 @@ class FCLUB(ClusteringRecipe):
 
     budget: Budget | None = dataclasses.field(default=None, kw_only=False)
     upload: float = 1.01
-    download: float = 1.01
+    download: float = 1.01  # pyright: ignore[reportIncompatibleMethodOverride]
     trigger: str = "determinant"
     shift: str = "every"
     alpha_1: float = 1.5
@@ -156,6 +156,7 @@ class FCLUB(ClusteringRecipe):
         return BoundFCLUB(
             **{name: np.float32(number) for name, number in numbers.items()},
             max_uploads=np.int32(horizon if self.max_uploads is None else self.max_uploads),
+            spec=spec,
             counts=self.trigger == "count",
             shifts=noise is not None and self.shift == "every",
             noise=noise,

@@ -59,6 +59,7 @@ class BoundFCLUB(Phases):
     download: struct.Number  # D or ln D, likewise
     vector: struct.Number  # bound on ||h||, the noise of one local cluster on sum x y
     max_uploads: struct.Number  # largest number of uploads of a tree
+    spec: Spec = struct.static()  # of the environment that it is bound to
     counts: bool = struct.static()  # whether uploads and downloads compare counts of rounds, not determinants
 
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
@@ -133,6 +134,8 @@ class BoundFCLUB(Phases):
         if not struct.is_sealed(self.noise):
             return no_privacy(f"nothing is known of the noise that {type(self.noise).__name__} draws")
         servers = self.seats.n_servers
+        if (self.seats.n_users, servers) != (self.spec.n_users, self.spec.n_servers):
+            return no_privacy(f"the trees are those of {self.seats}, and the environment's users are {self.spec}")
         trees = self.seats.n_users if RAW_CLUSTERS in self.raw else servers
         return Replanted.guarantee(self.noise, servers, trees).through(self.raw)
 

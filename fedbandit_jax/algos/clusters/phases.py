@@ -32,7 +32,7 @@ class Held(NamedTuple):
     """The statistics of local or of global clusters, and the estimates from them."""
 
     sums: Array  # (N, d, d + 1), sums [x x' | x y] of data and noise
-    count: Array  # (N,) float32, rounds in these sums
+    count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
     shift: Array  # (N,) float32, how many times rho I has been added
     inverse: Array  # (N, d, d), inverse of the regularised matrix lambda I + shift rho I + sum x x' + noise
     theta: Array  # (N, d), estimate
@@ -43,7 +43,7 @@ class Buffer(NamedTuple):
     """What a local cluster has not uploaded yet."""
 
     sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
-    count: Array  # (N,) float32, rounds in these sums
+    count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
     trace: Array  # (N,), tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l
 
 
@@ -59,7 +59,7 @@ class FCLUBState(NamedTuple):
     """The state of all servers between two rounds."""
 
     sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
-    count: Array  # (N,) float32, rounds of every user
+    count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     linked: Array  # (L, P, P) bool, symmetric: which users of a server are linked
     clusters: Grouping  # local and global clusters
     local: Held  # what every local cluster recommends by

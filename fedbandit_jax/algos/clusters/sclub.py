@@ -27,7 +27,7 @@ class Sets(NamedTuple):
     label: Array  # (P,) int32, the cluster of every user
     inverse: Array  # (P, d, d), inverse regularised matrix of every cluster
     theta: Array  # (P, d), estimate of every cluster
-    count: Array  # (P,) float32, rounds of every cluster's members
+    count: Array  # (P,) float32, rounds of every cluster's members  # pyright: ignore[reportIncompatibleMethodOverride]
     noted_theta: Array  # (P, d), estimate of every user's cluster, noted when a phase begins, she leaves or it merges
     noted_count: Array  # (P,) float32, the rounds that `noted_theta` is from
     checked: Array  # (P,) bool, whether a user has come in this phase

@@ -6,6 +6,7 @@ all batches that were synchronised.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -16,11 +17,12 @@ from jax import Array
 
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.linear.scheduled import (
-    LEARNS_IN_BATCH,
     REFRESH,
     ScheduledLoop,
     adopt,
+    believe,
     best_arms,
+    check_policy,
     first,
     policy_doors,
     proven,
@@ -69,7 +71,7 @@ class BatchLoop(Algorithm):
     @property
     def raw(self) -> tuple[Raw, ...]:
         """Returns the doors to raw data: learning inside a batch, and a policy that scores several users at once."""
-        return (*((LEARNS_IN_BATCH,) if self.learns_in_batch else ()), *policy_doors(self.policy, self.spec))
+        return policy_doors(self.policy, self.learns_in_batch)
 
     def guarantee(self) -> Certificate:
         """Returns what the mechanism proves, weakened by the doors in `raw`."""
@@ -115,7 +117,7 @@ class BatchLoop(Algorithm):
         statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.x, records.y)
         count = jnp.float32(m * self.batch) * (k + 1)
         std = jnp.asarray(self.stds)[k] if self.n_syncs else jnp.float32(0)
-        fresh = self.policy.update(k, Released(statistics[:, :-1], statistics[:, -1], count, std))
+        fresh = believe(self.policy, k, Released(statistics[:, :-1], statistics[:, -1], count, std))
         belief, ok = adopt(fresh, state.belief)
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
         status = state.status | jnp.where(ok, 0, Status.NO_ESTIMATE)
@@ -217,7 +219,8 @@ class Federated(Recipe):
                 pure=schedule.pure(shares),
             )
             stds = mechanism.stds()
-        policy = self.policy.bind(Law(m, spec.dim, stds, jax.tree.map(np.array, mechanism)))
+        policy = self.policy.bind(Law(m, spec.dim, stds, copy.deepcopy(jax.tree.map(np.array, mechanism))))
+        check_policy(policy, spec)
         common: dict[str, Any] = dict(
             policy=policy,
             mechanism=mechanism,

@@ -16,9 +16,9 @@ from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.programs import side_channels
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status, nothing_released
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact, Timing
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
@@ -34,38 +34,48 @@ LEARNS_IN_BATCH = Raw(
 
 SCORES_TOGETHER = Raw(
     claim="none",
-    why="the policy scores the users of all agents at once (it defines `indices` or `prepare`, or its `index` has a "
-    "rule of its own under vmap), so that what one user is recommended may depend on what others are offered",
+    why="the policy scores the users of all agents at once (it has `indices` or `prepare` of its own), so that what "
+    "one user is recommended may depend on what others are offered",
     seen="recommendations to other users of the same round",
 )
-CALLS_THE_HOST = Raw(
+IMPURE = Raw(
     claim="none",
-    why="the policy calls the host (a callback or a print in `start`, `update` or `index`), or uses arrays that change "
-    "between calls, so that what it does may depend on anything",
+    why="the policy is not pure: its class says that it may call the host, or it changes how its attributes are read, "
+    "so that what it does may depend on anything",
     seen="whatever the policy sends to the host, or has from there",
+)
+LEARNS_TOGETHER = Raw(
+    claim="none",
+    why="a policy of the user's own learns inside the batch, from the raw rewards of the users of all silos",
+    seen="actions inside a batch, which use raw statistics of all silos",
 )
 
 
-def policy_doors(policy: Policy, spec: Spec) -> tuple[Raw, ...]:
+def policy_doors(policy: Policy, learns_in_batch: bool) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a policy goes through.
 
-    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone, as pure
-    functions.
+    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone; these are run
+    as the pure functions that they are by themselves, see `fedbandit_jax.core.programs`.
     """
-    own = type(policy)
     if struct.is_sealed(policy):
-        return ()
-    together = own.indices is not Policy.indices or own.prepare is not Policy.prepare
-    belief = jax.eval_shape(lambda: policy.start(spec.dim))
-    contexts = jax.ShapeDtypeStruct((spec.n_arms, spec.dim), jnp.float32)
-    arguments = jax.random.key(0), jnp.int32(0), belief, contexts
-    found = [
-        side_channels(lambda: policy.start(spec.dim)),
-        side_channels(policy.update, jnp.int32(0), nothing_released(spec.dim)),
-        (False, True) if together else side_channels(policy.index, *arguments),
-    ]
-    hosts, mixes = zip(*found)
-    return (*[CALLS_THE_HOST] * any(hosts), *[SCORES_TOGETHER] * any(mixes))
+        return (LEARNS_IN_BATCH,) if learns_in_batch else ()
+    written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
+    scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
+    reads = written["__getattribute__"] is not object.__getattribute__ or "__getattr__" in written
+    doors = [SCORES_TOGETHER] * scores + [IMPURE] * (reads or written["pure"] is not True or "pure" in vars(policy))
+    return (*doors, *[LEARNS_TOGETHER] * learns_in_batch)
+
+
+def check_policy(policy: Policy, spec: Spec) -> None:
+    """Traces a policy of one's own, compiling nothing, and raises a TypeError if a method is not pure (see `call`)."""
+    if struct.is_sealed(policy) or type(policy).indices is not Policy.indices:
+        return
+    belief, _ = jax.eval_shape(lambda: first(policy, spec.dim))
+    zeros, nothing = jnp.zeros((spec.dim, spec.dim + 1)), jnp.float32(0)
+    jax.eval_shape(believe, policy, jnp.int32(0), Released(zeros[:, 1:], zeros[:, 0], nothing, nothing))
+    contexts = jnp.zeros((spec.n_arms, spec.dim))
+    given = jax.random.key(0), jnp.int32(0), belief, contexts
+    jax.eval_shape(lambda *given: call(policy, "index", *given), *given)
 
 
 def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
@@ -106,9 +116,14 @@ def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
 
 def first(policy: Policy, dim: int) -> tuple[Any, Array]:
     """Returns what a policy believes before the first release, zeros if that is not finite, and status bits."""
-    belief = jax.tree.map(jnp.asarray, policy.start(dim))
+    belief = jax.tree.map(jnp.asarray, call(policy, "start", static=(dim,)))
     belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
     return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
+
+
+def believe(policy: Policy, k: Array, released: Released) -> Any:
+    """Returns what a policy makes of a release, and of nothing else."""
+    return call(policy, "update", k, released)
 
 
 class Tracked(NamedTuple):
@@ -184,8 +199,7 @@ class ScheduledLoop(Algorithm):
     @property
     def raw(self) -> tuple[Raw, ...]:
         """Returns the doors to raw data: those of the schedule and the policy, and learning within an epoch."""
-        learns = (LEARNS_IN_BATCH,) if self.learns_in_batch else ()
-        return (*doors(self.schedule), *learns, *policy_doors(self.policy, self.spec))
+        return (*doors(self.schedule), *policy_doors(self.policy, self.learns_in_batch))
 
     def guarantee(self) -> Certificate:
         """Returns what the mechanism proves, composed with the epsilon of the schedule and weakened by the doors."""
@@ -267,7 +281,8 @@ class ScheduledLoop(Algorithm):
             read = local.shifted if local.shifted is not None else local.own
             assert read is not None
             gained = read.gained
-        asked = self.schedule.requests(random.stream(key, "requests"), k, local.memory, gained, local.since)
+        given = random.stream(key, "requests"), k, local.memory, gained, local.since
+        asked = call(self.schedule, "requests", *given)
         local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
         due = local.asked.any()
         up, bits = self.mechanism.uplink(local.synced + 1, d)
@@ -298,7 +313,7 @@ class ScheduledLoop(Algorithm):
         )
         std = jnp.asarray(self.stds)[state.synced] if self.n_syncs else jnp.float32(0)
         released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
-        belief, ok = adopt(self.policy.update(state.synced, released), state.belief)
+        belief, ok = adopt(believe(self.policy, state.synced, released), state.belief)
         return self._epoch(
             key,
             state._replace(
@@ -330,7 +345,7 @@ class ScheduledLoop(Algorithm):
             own=own,
             shifted=shifted,
             counted=jnp.zeros_like(state.counted),
-            memory=self.schedule.start(random.stream(key, "epoch"), floor),
+            memory=call(self.schedule, "start", random.stream(key, "epoch"), floor),
             since=jnp.int32(0),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int, Key
 
 from fedbandit_jax import linalg
 from fedbandit_jax.core import struct
@@ -36,13 +37,15 @@ class Thompson(Policy):
     regularization: float = 1.0
     scale: float = 0.5
 
-    def update(self, k: Array, released: Released) -> linalg.GaussianBelief:
+    def update(self, k: Int[Array, ""], released: Released) -> linalg.GaussianBelief:
         """Returns the posterior, computed from noisy sums."""
         del k
         precision = linalg.project(released.gram) + self.regularization * jnp.eye(released.dim)
         return linalg.GaussianBelief.solve(precision, released.bias)
 
-    def index(self, key: Array, t: Array, belief: linalg.GaussianBelief, contexts: Array) -> Array:
-        """Returns the mean reward of every arm (K,) under one parameter drawn from the posterior."""
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], belief: linalg.GaussianBelief, contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        """Returns the mean reward of every arm under one parameter drawn from the posterior."""
         del t
         return jnp.matmul(contexts, belief.sample(key, self.scale), precision="highest")

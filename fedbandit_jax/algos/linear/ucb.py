@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.algos.linear import confidence
 from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
@@ -19,16 +20,16 @@ from fedbandit_jax.interfaces import Law, Policy, Released, Round
 class Scores(NamedTuple):
     """Estimates for every arm, which are kept up to date from round to round if the contexts are fixed."""
 
-    mean: Array  # (K, M) <x, theta>
-    width_sq: Array  # (K, M) x' V^-1 x
+    mean: Float[Array, "K M"]  # <x, theta>
+    width_sq: Float[Array, "K M"]  # x' V^-1 x
 
 
 class Estimate(NamedTuple):
     """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
 
-    posterior: Posterior  # theta and V^-1, with A = 1: shared by all agents
-    gram: Array  # (d, d) V
-    log_det: Array  # (1,) log det V
+    posterior: Posterior  # theta and V^-1: A = 1, shared by all agents, or A = M where each has rows of its own
+    gram: Float[Array, "d d"] | Float[Array, ""]  # V, the shared one; 0 in `LinUCB`, where nobody reads it
+    log_det: Float[Array, " A"] | Float[Array, ""]  # log det V, likewise
     width: Width | LogDetWidth  # beta
 
 
@@ -40,8 +41,8 @@ class Prepared(NamedTuple):
     width: Width | LogDetWidth  # beta
 
 
-def score(posterior: Posterior, contexts: Array) -> Scores:
-    """Returns the estimates for contexts (M, K, d) under a posterior of A = 1 or A = M models."""
+def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
+    """Returns the estimates for contexts under a posterior of A = 1 or A = M models."""
     return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
 
 
@@ -63,7 +64,7 @@ class BoundUCB(Policy):
         """Returns the belief V = lambda I, theta = 0."""
         return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
 
-    def update(self, k: Array, released: Released) -> Estimate:
+    def update(self, k: Int[Array, ""], released: Released) -> Estimate:
         """Returns the ridge estimate from released sums and its width, by one Cholesky solve for all agents."""
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
@@ -84,13 +85,15 @@ class BoundUCB(Policy):
         posterior = ridge.tile(belief.posterior, len(offered.contexts))
         return _prepared(posterior, belief.log_det, belief.width, offered, fixed_contexts)
 
-    def indices(self, key: Array, t: Array, prepared: Prepared, offered: Round) -> Array:
-        """Returns the upper confidence bounds of all arms, (K, M)."""
+    def indices(
+        self, key: Key[Array, ""], t: Int[Array, ""], prepared: Prepared, offered: Round
+    ) -> Float[Array, "K M"]:
+        """Returns the upper confidence bounds of all arms."""
         del key
         scores = prepared.table or score(prepared.posterior, offered.contexts)
         return scores.mean + prepared.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
 
-    def learn(self, prepared: Prepared, offered: Round, x: Array, y: Array) -> Prepared:
+    def learn(self, prepared: Prepared, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Prepared:
         """Updates every agent by one Sherman-Morrison step; a table of scores follows in O(K d) per agent."""
         gain = ridge.gain(prepared.posterior, x, y)
         table = prepared.table

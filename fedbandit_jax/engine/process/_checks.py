@@ -73,6 +73,7 @@ def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Ar
     Returns:
         Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
     """
+    contexts, rewards = contexts.astype(jnp.float32), rewards.astype(jnp.float32)
     square = (contexts * contexts).sum(-1)
     long, finite = square > (spec.max_norm + SLACK) ** 2, jnp.isfinite(square)
     scale = jnp.where(long & finite, spec.max_norm / jnp.sqrt(square), 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases.release import Release
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
 MAX_PARTS = 8192  # most parts of all messages together, S P
+RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
+FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
 
 
 @struct.sealed
@@ -44,36 +48,48 @@ class Explicit(Release):
         """Returns P, the number of parts of one message."""
         return self.parts
 
-    def live(self, k: Array) -> Array:
-        """Returns which parts are sent at synchronisation k, (P,) bool: those whose row of C is not 0."""
+    def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
+        """Returns which parts are sent at synchronisation k: those whose row of C is not 0."""
         return jnp.asarray((self._c != 0).any(2))[k - 1]
 
-    def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the batch sums before the first batch, all zero, (S, *shape)."""
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
+        """Returns the batch sums before the first batch, all zero."""
         return jnp.zeros((self.n_syncs, *shape))
 
-    def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
-        """Returns message k, (P, *shape), by rows (k, 1), ..., (k, P) of C, and the batch sums so far."""
+    def encode(
+        self, state: Float[Array, " S *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " P *shape"], Float[Array, " S *shape"]]:
+        """Returns message k, by rows (k, 1), ..., (k, P) of C, and the batch sums so far."""
         state = state.at[k - 1].set(gamma)
         return _weigh(jnp.asarray(self._c)[k - 1], state), state
 
-    def init(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Returns the messages, (S P, *shape), and the draws of `step`, (S, *shape), before the first; all are zero."""
+    def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]]:
+        """Returns the S P messages, and the draws of `step`, before the first; all are zero."""
         return jnp.zeros((self.n_syncs * self.parts, *shape)), jnp.zeros((self.n_syncs, *shape))
 
-    def decode(self, state: tuple[Array, Array], k: Array, message: Array) -> tuple[Array, tuple[Array, Array]]:
+    def decode(
+        self,
+        state: tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]],
+        k: Int[Array, ""],
+        message: Float[Array, " P *shape"],
+    ) -> tuple[Float[Array, "*shape"], tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]]]:
         """Returns prefix sum k by row k of R, and the messages so far."""
         messages, draws = state
         messages = jax.lax.dynamic_update_slice_in_dim(messages, message, (k - 1) * self.parts, 0)
         return _weigh(jnp.asarray(self._r)[k - 1][None], messages)[0], (messages, draws)
 
-    def step(self, state: tuple[Array, Array], k: Array, z: Array) -> tuple[Array, tuple[Array, Array]]:
+    def step(
+        self,
+        state: tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]],
+        k: Int[Array, ""],
+        z: Float[Array, "*shape"],
+    ) -> tuple[Float[Array, "*shape"], tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]]]:
         """Returns the noise of prefix k by row k of L, which draws all prefixes in the joint law that R gives them."""
         messages, draws = state
         draws = draws.at[k - 1].set(z)
         return _weigh(jnp.asarray(self._factor)[k - 1][None], draws)[0], (messages, draws)
 
-    def encoder(self) -> np.ndarray:
+    def encoder(self) -> Float[np.ndarray, "messages S"]:
         """Returns C as float64, with one row for every part that is sent."""
         rows = self._c.reshape(-1, self.n_syncs).astype(float)
         return rows[(rows != 0).any(1)]
@@ -83,27 +99,32 @@ class Explicit(Release):
 
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
         """
-        return self._sensitivity_sq
+        return self._sensitivity_sq()
 
-    def prefix_variance(self) -> np.ndarray:
-        """Returns the noise variance of every prefix for noise of variance 1, (S,): the squared row norms of L."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Returns the noise variance of every prefix for noise of variance 1: the squared row norms of L."""
         return (self._factor.astype(float) ** 2).sum(1)
 
-    @functools.cached_property
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - of a value that is hashed by its matrices
     def _sensitivity_sq(self) -> float:
-        sums = np.tril(np.ones((self.n_syncs, self.n_syncs)))
-        alone = scipy.linalg.solve_triangular(self._factor.astype(float), sums, lower=True)
-        return max(super().sensitivity_sq(), float((alone**2).sum(0).max()))
+        """Infinite if float32 would lose some of the noise."""
+        factor, sums = self._factor.astype(float), np.tril(np.ones((self.n_syncs, self.n_syncs)))
+        fresh, largest = np.abs(np.diag(factor)).min(), np.abs(factor).max()
+        if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
+            return math.inf
+        alone = scipy.linalg.solve_triangular(factor, sums, lower=True)
+        squares = np.array([super().sensitivity_sq(), (alone**2).sum(0).max()])
+        return float(squares.max()) if (squares >= RANGE**-2).all() and (squares <= RANGE**2).all() else math.inf
 
-    @functools.cached_property
+    @property
     def _c(self) -> np.ndarray:
         return np.frombuffer(self.c, np.float32).reshape(self.n_syncs, self.parts, self.n_syncs)
 
-    @functools.cached_property
+    @property
     def _r(self) -> np.ndarray:
         return np.frombuffer(self.r, np.float32).reshape(self.n_syncs, -1)
 
-    @functools.cached_property
+    @property
     def _factor(self) -> np.ndarray:
         return np.frombuffer(self.factor, np.float32).reshape(self.n_syncs, self.n_syncs)
 
@@ -161,6 +182,11 @@ def explicit(release: Release) -> Explicit:
     factor = np.linalg.cholesky(covariance)
     c32, r32 = c.astype(np.float32), r.astype(np.float32)
     made = Explicit(n, name, parts, c32.tobytes(), r32.tobytes(), factor.astype(np.float32).tobytes())
+    if not math.isfinite(made.sensitivity_sq()):
+        raise ValueError(
+            f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
+            f"{RANGE:.0g} of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise, got less"
+        )
     for method in ("sensitivity_sq", "largest_variance"):
         declared, true = getattr(release, method)(), getattr(made, method)()
         if getattr(type(release), method) is not getattr(Release, method) and abs(declared - true) > 1e-3 * true:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import validate
 
@@ -63,8 +64,8 @@ class Release(abc.ABC):
         """Returns P, the number of parts of one message; each part has noise of its own."""
         return 1
 
-    def live(self, k: Array) -> Array:
-        """Returns which parts are really sent at synchronisation k = 1, ..., S, (P,) bool."""
+    def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
+        """Returns which parts are really sent at synchronisation k = 1, ..., S."""
         return jnp.ones(self.n_parts, bool)
 
     @abc.abstractmethod
@@ -72,13 +73,15 @@ class Release(abc.ABC):
         """Returns the state of a silo before its first message about arrays of this shape."""
 
     @abc.abstractmethod
-    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
-        """Returns message k = 1, 2, ..., S without noise, (P, *shape), and the next state.
+    def encode(
+        self, state: Any, k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " P *shape"], Any]:
+        """Returns message k = 1, 2, ..., S without noise and the next state.
 
         Args:
             state: what `encode_init` or the previous call returned.
-            k: number of the synchronisation, () int32, counted from 1.
-            gamma: sum over batch k, (*shape).
+            k: number of the synchronisation, counted from 1.
+            gamma: sum over batch k.
         """
 
     @abc.abstractmethod
@@ -86,14 +89,16 @@ class Release(abc.ABC):
         """Returns the state of `decode`, and that of `step`, before the first message about arrays of this shape."""
 
     @abc.abstractmethod
-    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
-        """Returns prefix sum k, (*shape), from message k, (P, *shape), and the next state.
+    def decode(
+        self, state: Any, k: Int[Array, ""], message: Float[Array, " P *shape"]
+    ) -> tuple[Float[Array, "*shape"], Any]:
+        """Returns prefix sum k from message k, and the next state.
 
         Parts of the message that are not live must not count.
         """
 
-    def step(self, state: Any, k: Array, z: Array) -> tuple[Array, Any]:
-        """Returns the noise of prefix k, (*shape), from one fresh draw z, (*shape), and the next state.
+    def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
+        """Returns the noise of prefix k from one fresh draw z, and the next state.
 
         The state before the first call is that of `init`. The joint law of all prefixes must be that of `decode` on
         messages of iid noise with the variance of z. With one part that is `decode` itself; with several, a subclass
@@ -106,8 +111,8 @@ class Release(abc.ABC):
             raise NotImplementedError(f"{type(self).__name__} sends {self.n_parts} parts at once and must define step")
         return self.decode(state, k, z[None])
 
-    def encoder(self) -> np.ndarray:
-        """Returns C as a float64 matrix, (messages, S), with one row for every part that is sent."""
+    def encoder(self) -> Float[np.ndarray, "messages S"]:
+        """Returns C as a float64 matrix, with one row for every part that is sent."""
         rows = self._materialise(self.encode_init, self.encode)
         return rows[np.asarray(jax.vmap(self.live)(jnp.arange(1, self.n_syncs + 1)))]
 
@@ -130,8 +135,8 @@ class Release(abc.ABC):
         """
         return float(np.abs(self.encoder()).sum(1).max())
 
-    def prefix_variance(self) -> np.ndarray:
-        """Computes the noise variance of every prefix for noise of variance 1, (S,): the squared row norms of R."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Computes the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
         return (self._materialise(self.init, self.step) ** 2).sum(1)
 
     def largest_variance(self) -> float:

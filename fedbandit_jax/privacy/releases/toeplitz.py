@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax import Array
+from jaxtyping import Float, Int
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases import blt
@@ -29,20 +30,24 @@ class InputPerturbation(Release):
         """Returns an empty state, because the silo has nothing to remember."""
         return ()
 
-    def encode(self, state: tuple[()], k: Array, gamma: Array) -> tuple[Array, tuple[()]]:
-        """Returns the batch sum itself as the message, (1, *shape)."""
+    def encode(
+        self, state: tuple[()], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], tuple[()]]:
+        """Returns the batch sum itself as the message."""
         return gamma[None], state
 
-    def init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the empty sum, (*shape)."""
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+        """Returns the empty sum."""
         return jnp.zeros(shape)
 
-    def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
+    def decode(
+        self, state: Float[Array, "*shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
         """Returns the sum of all messages so far, twice: it is also the next state."""
         return state + message[0], state + message[0]
 
-    def encoder(self) -> np.ndarray:
-        """Returns C, which is the identity matrix, (S, S)."""
+    def encoder(self) -> Float[np.ndarray, "S S"]:
+        """Returns C, which is the identity matrix."""
         return np.eye(self.n_syncs)
 
     def sensitivity_sq(self) -> float:
@@ -57,8 +62,8 @@ class InputPerturbation(Release):
         """Returns 1, because a message is one batch sum."""
         return 1.0
 
-    def prefix_variance(self) -> np.ndarray:
-        """Returns the noise variance of every prefix, (S,): that of prefix k is k."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Returns the noise variance of every prefix: that of prefix k is k."""
         return np.arange(1.0, self.n_syncs + 1)
 
     def largest_variance(self) -> float:
@@ -78,15 +83,15 @@ class _Toeplitz(Release):
         validate.within("n_syncs", self.n_syncs, 1, MAX_SYNCS)
 
     @abc.abstractmethod
-    def column(self) -> np.ndarray:
-        """Returns c, the first column of C, (S,)."""
+    def column(self) -> Float[np.ndarray, " S"]:
+        """Returns c, the first column of C."""
 
     @abc.abstractmethod
-    def response(self) -> np.ndarray:
-        """Returns r, the first column of R, (S,): the weight of the first message's noise in every prefix."""
+    def response(self) -> Float[np.ndarray, " S"]:
+        """Returns r, the first column of R: the weight of the first message's noise in every prefix."""
 
-    def encoder(self) -> np.ndarray:
-        """Returns C, (S, S), with C_kj = c_{k-j}."""
+    def encoder(self) -> Float[np.ndarray, "S S"]:
+        """Returns C, with C_kj = c_{k-j}."""
         return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
 
     def sensitivity_sq(self) -> float:
@@ -101,8 +106,8 @@ class _Toeplitz(Release):
         """Computes the largest absolute row sum of C, sum_j |c_j|."""
         return float(np.abs(self.column()).sum())
 
-    def prefix_variance(self) -> np.ndarray:
-        """Computes the noise variance of every prefix, (S,): that of prefix k is sum_{j < k} r_j^2."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Computes the noise variance of every prefix: that of prefix k is sum_{j < k} r_j^2."""
         return np.cumsum(self.response() ** 2)
 
 
@@ -116,29 +121,33 @@ class SqrtToeplitz(_Toeplitz):
     Reference: Fichtenberger, Henzinger & Upadhyay (2023); Henzinger, Upadhyay & Upadhyay (2023).
     """
 
-    def column(self) -> np.ndarray:
+    def column(self) -> Float[np.ndarray, " S"]:
         """Computes c by the recurrence c_j = c_{j-1} (2j - 1) / 2j from c_0 = 1."""
         j = np.arange(1, self.n_syncs)
         return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
 
-    def response(self) -> np.ndarray:
+    def response(self) -> Float[np.ndarray, " S"]:
         """Returns c, because R = C."""
         return self.column()
 
-    def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the batch sums before the first batch, all zero, (S, *shape)."""
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
+        """Returns the batch sums before the first batch, all zero."""
         return jnp.zeros((self.n_syncs, *shape))
 
-    def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
+    def encode(
+        self, state: Float[Array, " S *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " S *shape"]]:
         """Returns message k, row k of C gamma = sum_{j <= k} c_{k-j} gamma_j, and the batch sums gamma so far."""
         message, state = self._row(state, k, gamma)
         return message[None], state
 
-    def init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the messages before the first one, all zero, (S, *shape)."""
+    def init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
+        """Returns the messages before the first one, all zero."""
         return jnp.zeros((self.n_syncs, *shape))
 
-    def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
+    def decode(
+        self, state: Float[Array, " S *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " S *shape"]]:
         """Returns prefix sum k, row k of R = C times the messages, and the messages so far."""
         return self._row(state, k, message[0])
 
@@ -179,38 +188,45 @@ class Blt(_Toeplitz):
         validate.integer("n_buffers", self.n_buffers, at_least=1)
 
     @property
-    def theta(self) -> np.ndarray:
-        """Returns the decays of the buffers, in (0, 1), (n_buffers,)."""
+    def theta(self) -> Float[np.ndarray, " n_buffers"]:
+        """Returns the decays of the buffers, in (0, 1)."""
         return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[0])
 
     @property
-    def omega(self) -> np.ndarray:
-        """Returns the weights of the buffers, > 0, (n_buffers,)."""
+    def omega(self) -> Float[np.ndarray, " n_buffers"]:
+        """Returns the weights of the buffers, > 0."""
         return np.array(blt.coefficients(self.n_syncs, self.n_buffers)[1])
 
-    def column(self) -> np.ndarray:
+    def column(self) -> Float[np.ndarray, " S"]:
         """Returns c: 1, then sum_i omega_i theta_i^(j-1) for j = 1, ..., S - 1."""
         return blt.column(self.theta, self.omega, self.n_syncs)
 
-    def response(self) -> np.ndarray:
+    def response(self) -> Float[np.ndarray, " S"]:
         """Returns r, the cumulative sum of the first column of C^-1."""
         decays, weights = blt.inverse(self.theta, self.omega)
         return np.cumsum(blt.column(decays, -weights, self.n_syncs))
 
-    def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the silo's buffers before the first batch, all zero, (n_buffers, *shape)."""
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " n_buffers *shape"]:
+        """Returns the silo's buffers before the first batch, all zero."""
         return jnp.zeros((self.n_buffers, *shape))
 
-    def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
+    def encode(
+        self, state: Float[Array, " n_buffers *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " n_buffers *shape"]]:
         """Returns message k, gamma + sum_i omega_i E_i, and the silo's next buffers."""
         message = gamma + self._tail(state)
         return message[None], self._push(state, gamma)
 
-    def init(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Returns the server's buffers, (n_buffers, *shape), and the empty prefix sum, (*shape)."""
+    def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]:
+        """Returns the server's buffers and the empty prefix sum."""
         return jnp.zeros((self.n_buffers, *shape)), jnp.zeros(shape)
 
-    def decode(self, state: tuple[Array, Array], k: Array, message: Array) -> tuple[Array, tuple[Array, Array]]:
+    def decode(
+        self,
+        state: tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]],
+        k: Int[Array, ""],
+        message: Float[Array, " 1 *shape"],
+    ) -> tuple[Float[Array, "*shape"], tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]]:
         """Returns prefix sum k, the last one plus m - sum_i omega_i F_i, and the server's next state."""
         buffers, prefix = state
         gamma = message[0] - self._tail(buffers)

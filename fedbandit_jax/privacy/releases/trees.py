@@ -12,6 +12,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases.release import Release
@@ -40,20 +41,24 @@ class Tree(Release):
         """
         return int(self.n_syncs).bit_length()
 
-    def encode_init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the live nodes before the first batch, all zero, (kappa, *shape)."""
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
+        """Returns the live nodes before the first batch, all zero."""
         return jnp.zeros((self.n_levels, *shape))
 
-    def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
+    def encode(
+        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " kappa *shape"]]:
         """Returns the new node alpha_l = gamma + sum_{j < l} alpha_j, l = ctz(k), and the live nodes alpha."""
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
         return node[None], self._place(state, k, node)
 
-    def init(self, shape: tuple[int, ...]) -> Array:
-        """Returns the noisy live nodes before the first message, all zero, (kappa, *shape)."""
+    def init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
+        """Returns the noisy live nodes before the first message, all zero."""
         return jnp.zeros((self.n_levels, *shape))
 
-    def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
+    def decode(
+        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
         """Returns prefix sum k, the sum of the new node and the live ones above it, and the live nodes."""
         nodes = self._place(state, k, message[0])
         return nodes.sum(0), nodes
@@ -70,16 +75,16 @@ class Tree(Release):
         """Returns the number of batches in the largest node, 2^(kappa - 1)."""
         return 2.0 ** (self.n_levels - 1)
 
-    def prefix_variance(self) -> np.ndarray:
-        """Returns the noise variance of every prefix, (S,): that of prefix k is popcount(k)."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Returns the noise variance of every prefix: that of prefix k is popcount(k)."""
         return np.bitwise_count(np.arange(1, self.n_syncs + 1)).astype(float)
 
     def largest_variance(self) -> float:
         """Returns the largest popcount(k), attained at the largest k = 2^m - 1 <= S."""
         return float((self.n_syncs + 1).bit_length() - 1)
 
-    def encoder(self) -> np.ndarray:
-        """Returns C, (S, S), whose row k covers batches k - 2^ctz(k) + 1, ..., k."""
+    def encoder(self) -> Float[np.ndarray, "S S"]:
+        """Returns C, whose row k covers batches k - 2^ctz(k) + 1, ..., k."""
         k = np.arange(1, self.n_syncs + 1)[:, None]
         j = k.T
         return ((j <= k) & (j > k - (k & -k))).astype(float)
@@ -129,17 +134,21 @@ class Honaker(Tree):
         """Returns kappa, because a message has a part for every level."""
         return self.n_levels
 
-    def live(self, k: Array) -> Array:
-        """Returns which parts are sent, (kappa,) bool: levels 0, ..., ctz(k)."""
+    def live(self, k: Int[Array, ""]) -> Bool[Array, " kappa"]:
+        """Returns which parts are sent: levels 0, ..., ctz(k)."""
         return jnp.arange(self.n_levels) <= _level(k)
 
-    def encode(self, state: Array, k: Array, gamma: Array) -> tuple[Array, Array]:
-        """Returns the nodes that end with batch k, (kappa, *shape), 0 at levels where none does, and the live nodes."""
+    def encode(
+        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " kappa *shape"], Float[Array, " kappa *shape"]]:
+        """Returns the nodes that end with batch k, 0 at levels where none does, and the live nodes."""
         below = jnp.cumsum(jnp.concatenate([gamma[None], state[:-1]]), axis=0)
         nodes = jnp.where(self._levels(gamma) <= _level(k), below, 0)
         return nodes, self._place(state, k, nodes[_level(k)])
 
-    def decode(self, state: Array, k: Array, message: Array) -> tuple[Array, Array]:
+    def decode(
+        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " kappa *shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
         """Returns prefix sum k and the live estimates, from the estimate of node ctz(k) and the live ones above it.
 
         The nodes below are used in this estimate and never again.
@@ -148,7 +157,9 @@ class Honaker(Tree):
         own = jnp.where(level <= _level(k), (1 << level) * message, 0).sum(0)
         return self._estimate(state, k, own)
 
-    def step(self, state: Array, k: Array, z: Array) -> tuple[Array, Array]:
+    def step(
+        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], z: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
         """Returns the noise of prefix k from one fresh draw z, and the live noises.
 
         The l + 1 fresh noises of message k, l = ctz(k), enter one estimate only, so that one draw of variance sum_{j <=
@@ -157,8 +168,8 @@ class Honaker(Tree):
         last = jnp.asarray(k & -k, z.dtype)  # 2^l, the number of batches in the node
         return self._estimate(state, k, jnp.sqrt((4 * last**2 - 1) / 3) * z)
 
-    def prefix_variance(self) -> np.ndarray:
-        """Returns the noise variance of every prefix, (S,), which is the sum of v_l over the one-bits l of k."""
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        """Returns the noise variance of every prefix, which is the sum of v_l over the one-bits l of k."""
         k = np.arange(1, self.n_syncs + 1)
         variance = np.zeros(self.n_syncs)
         for level in range(self.n_levels):
@@ -170,8 +181,8 @@ class Honaker(Tree):
         ones = (self.n_syncs + 1).bit_length() - 1
         return float((1 / (2 - 2.0 ** -np.arange(ones))).sum())
 
-    def encoder(self) -> np.ndarray:
-        """Returns C, (messages, S), whose row (k, l) covers batches k - 2^l + 1, ..., k, for every l <= ctz(k)."""
+    def encoder(self) -> Float[np.ndarray, "messages S"]:
+        """Returns C, whose row (k, l) covers batches k - 2^l + 1, ..., k, for every l <= ctz(k)."""
         j = np.arange(1, self.n_syncs + 1)
         ends = [(k, 1 << level) for k in range(1, self.n_syncs + 1) for level in range(self.n_levels)]
         return np.array([(j <= k) & (j > k - size) for k, size in ends if k % size == 0], float)

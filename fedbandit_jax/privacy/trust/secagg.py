@@ -130,5 +130,5 @@ class SecAgg(Trust):
 
 
 def _entries(ask: Ask) -> int:
-    """Counts the numbers in all messages that one user is in."""
-    return packed_size(ask.dim) * ask.release.touched()
+    """Counts the numbers in all messages that one user is in, who comes up to r times."""
+    return ask.visits * packed_size(ask.dim) * ask.release.touched()

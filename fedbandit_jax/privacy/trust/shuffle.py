@@ -220,7 +220,7 @@ class VectorSum(Trust):
         epsilon = quantised.binomial_epsilon(
             sensitivity=sensitivity,
             n_trials=int(trials),
-            n_entries=len(g) * packed_size(ask.dim),
+            n_entries=ask.visits * len(g) * packed_size(ask.dim),
             delta=ask.budget.delta,
         )
         return Proof(sigma, epsilon, accountant, None, others)
@@ -228,6 +228,8 @@ class VectorSum(Trust):
     def misfit(self, ask: Ask) -> str:
         """Returns an error text if sizes have changed, bits are too few, or a normal limit is used where none holds."""
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
+        if not ((g >= 1).all() and (b >= 1).all()):
+            return "its numbers of steps and of noise bits must be at least 1"
         if self.width < (2 * g + b).max() * (1 - 1e-6):  # g and b are float32
             return f"its messages have {self.width} bits, which do not hold all of its noise"
         if not self.exact and (self._users() * b / 4 < NORMAL_LIMIT * (1 - 1e-6)).any():

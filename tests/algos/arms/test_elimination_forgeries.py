@@ -345,3 +345,17 @@ def test_without_a_promise_rewards_are_clipped_silently():
     for value, status in ((1.5, fb.Status.OK), (math.nan, fb.Status.OUTSIDE_SPEC)):
         result = run(algorithm("SE"), env=Odd(value=value, spec=spec), throw=False)
         assert (result.status == status).all()
+
+
+def test_bound_for_users_who_do_not_return():
+    returning = dataclasses.replace(ARMS.spec, n_users=40)
+    bound = algorithm("CDP-SE").bind(ARMS.spec, 100)
+
+    @fb.pytree
+    class Returning(type(ARMS)):
+        """Arms whose users come again."""
+
+    env = Returning(**{**{f.name: getattr(ARMS, f.name) for f in dataclasses.fields(ARMS)}, "spec": returning})
+    with pytest.raises(ValueError, match="was bound to another environment"):
+        fb.simulate(env, bound, horizon=100, key=jax.random.key(0), n_seeds=1)
+    assert "users return" in certify(algorithm("CDP-SE").bind(returning, 100)).unit

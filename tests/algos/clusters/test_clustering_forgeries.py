@@ -235,3 +235,13 @@ def test_an_upload_that_failed_is_not_tried_again(key):
             assert (uploads[t][stopped[t - 1]] == uploads[t - 1][stopped[t - 1]]).all()
     played = play(bound, key, draws(0, 8, horizon=T), SPEC)
     assert played.status[-1] & fb.Status.NO_ESTIMATE
+
+
+def test_bound_for_other_servers():
+    """A server's noise protects users of the servers that it was bound for, and no others."""
+    one, four = (fb.envs.clustered(n_users=8, n_servers=n, n_clusters=2, dim=3) for n in (1, 4))
+    bound = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count").bind(one.spec, 20)
+    with pytest.raises(ValueError, match="was bound to another environment"):
+        fb.simulate(four, bound, horizon=20, key=jax.random.key(0), n_seeds=1)
+    assert certify(bound).claim == "certified"
+    assert certify(bound.replace(spec=four.spec)).claim == "none"

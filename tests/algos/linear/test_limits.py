@@ -6,7 +6,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from helpers import silent
+from helpers import deep, silent
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -49,15 +49,17 @@ def test_zero_noise_is_the_non_private_run_exactly(key, learns, contexts):
     assert not np.array_equal(regrets(env, private, 100, key), regrets(env, plain, 100, key))
 
 
-@pytest.mark.parametrize("schedule", [S.Every(10), S.Geometric(1.5, first=10)])
+MECHANISMS = [
+    ("tree", "silo_local"),
+    ("blt", "central"),
+    ("prefix_tree", "silo_local_matrix"),
+    ("honaker", "silo_local"),
+]
+SCHEDULES = S.Every(10), S.Geometric(1.5, first=10)
+
+
 @pytest.mark.parametrize(
-    ("release", "trust"),
-    [
-        ("tree", "silo_local"),
-        ("blt", "central"),
-        pytest.param("prefix_tree", "silo_local_matrix", marks=pytest.mark.slow),
-        pytest.param("honaker", "silo_local", marks=pytest.mark.slow),
-    ],
+    ("release", "trust", "schedule"), deep([(*m, s) for m in MECHANISMS for s in SCHEDULES], keep={0, 3})
 )
 def test_thompson_with_zero_noise_is_not_private_exactly(key, release, trust, schedule):
     """Any policy, any schedule: with std = 0 the run is the one without a mechanism, and proves nothing."""
@@ -73,7 +75,7 @@ def test_thompson_with_zero_noise_is_not_private_exactly(key, release, trust, sc
     assert certify(mute).epsilon_exact == np.inf
 
 
-@pytest.mark.parametrize("policy", [fb.algos.UCB(), fb.algos.Thompson()])
+@pytest.mark.parametrize("policy", deep([fb.algos.UCB(), fb.algos.Thompson()], keep={1}))
 def test_one_silo_is_the_central_model_exactly(key, policy):
     """Nobody else is there to be trusted or not: the same noise, the same draws, the same epsilon."""
     env = fb.envs.sphere(1, 8, 5, rewards="bernoulli")
@@ -113,6 +115,7 @@ def test_one_agent_one_long_batch_equals_any_batch(key):
     np.testing.assert_allclose(curves[0], curves[2], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_fixed_contexts_table_equals_scoring_afresh(key):
     """The incremental table of scores is an optimisation, not another algorithm."""
     env = fb.envs.sphere(5, 9, 6, contexts="fixed")
@@ -143,6 +146,7 @@ def final(result, label):
     return result[label].regret[:, -1]
 
 
+@pytest.mark.slow
 def test_orderings_of_the_paper(key):
     """99.9 % over paired seeds: no privacy < privacy, secagg < vector sum < silo-local < local; regret falls with
     epsilon and with delta; cooperation helps; and tight beats theorem for every seed."""
@@ -195,7 +199,7 @@ def test_orderings_of_figure_3(key, version):
             assert difference.mean() > 2.064 * difference.std(ddof=1) / 5, (better, worse)  # t 0.975, 24 degrees
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "shuffle_vector_sum"])
+@pytest.mark.parametrize("trust", deep(["silo_local", "shuffle_vector_sum"], keep={0}))
 def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
     env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")

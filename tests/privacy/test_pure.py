@@ -1,0 +1,195 @@
+"""Policies of one's own run as the pure functions that they are by themselves, or prove nothing."""
+
+import dataclasses
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.custom_batching import custom_vmap
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import struct
+
+ENV = fb.envs.sphere(n_agents=3, n_arms=4, dim=2, rewards="bernoulli")
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+MEMORY = {}
+
+
+class Bias(fb.Policy):
+    """Plays the arm that points to the noisy bias."""
+
+    def update(self, k, released):
+        return released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+def run(policy, **options):
+    algo = fb.algos.Federated(policy=policy, schedule=2, privacy=BUDGET)
+    return fb.simulate(ENV, algo, horizon=6, key=jax.random.key(0), n_seeds=2, **options)
+
+
+def listens(self, k, released):
+    return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((2,), jnp.float32), released.bias)
+
+
+def tells(self, key, t, belief, contexts):
+    jax.debug.callback(MEMORY.update, {"contexts": contexts})
+    return contexts @ belief
+
+
+def prints(self, key, t, belief, contexts):
+    jax.lax.cond(t > 2, lambda: jax.debug.print("{}", contexts), lambda: None)
+    return contexts @ belief
+
+
+@custom_vmap
+def mixed(contexts):
+    return contexts.sum(-1)
+
+
+@mixed.def_vmap
+def _(size, batched, contexts):
+    return jnp.broadcast_to(contexts.sum((0, -1)), contexts.shape[:2]), True
+
+
+def mixes(self, key, t, belief, contexts):
+    return jax.jit(mixed)(contexts)
+
+
+def peeks(self, k, released):
+    """Looks for the raw rewards in the frames that called it."""
+    frame = sys._getframe()
+    while frame is not None:
+        if "records" in frame.f_locals:
+            return frame.f_locals["records"].y.sum() * jnp.ones(2)
+        frame = frame.f_back
+    return released.bias
+
+
+IMPURE = [
+    ({"update": listens}, r"Own\.(start|update) .* got pure_callback"),
+    ({"index": tells}, "Own.index .* got debug_callback"),
+    ({"index": prints}, "Own.index .* got debug_print"),
+    ({"index": mixes}, "Own.index .* got custom_vmap_call"),
+    ({"update": peeks}, r"Own\.(start|update) .* got a value from outside"),
+]
+
+
+@pytest.mark.parametrize(("methods", "words"), IMPURE)
+def test_impure_policies_do_not_run(methods, words):
+    own = fb.pytree(type("Own", (Bias,), methods))
+    with pytest.raises(TypeError, match=words):
+        run(own())
+
+
+def test_arrays_that_change_are_not_pure():
+    memory = jax.new_ref(jnp.zeros((4, 2)))
+
+    def remembers(self, key, t, belief, contexts):
+        memory[...] = contexts
+        return contexts @ belief
+
+    with pytest.raises(TypeError, match="must be a pure function"):
+        run(fb.pytree(type("Own", (Bias,), {"index": remembers}))())
+
+
+def test_who_says_that_it_is_not_pure_runs_and_proves_nothing():
+    MEMORY.clear()
+    result = run(fb.pytree(type("Own", (Bias,), {"index": tells, "pure": False}))())
+    assert result.certificate.claim == "none"
+    assert MEMORY["contexts"].shape == (4, 2)
+
+
+def test_what_sees_a_batch_does_not_see_it():
+    """What looks for the tracer of a batch finds that of its own trace."""
+    seen = set()
+
+    def looks(self, key, t, belief, contexts):
+        seen.add(type(contexts).__name__)
+        return contexts @ belief
+
+    assert run(fb.pytree(type("Own", (Bias,), {"index": looks}))()).certificate.claim == "certified"
+    assert seen
+    assert not any("Batch" in name for name in seen)
+
+
+def test_policies_that_differ_in_what_equality_leaves_out():
+    """Each runs its own program, although their static fields are equal."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        sign: float = dataclasses.field(compare=False)
+
+    @fb.pytree
+    class Signed(Bias):
+        settings: Settings = fb.static()
+
+        def index(self, key, t, belief, contexts):
+            return self.settings.sign * contexts[:, 0]
+
+    assert Settings(1.0) == Settings(-1.0)
+    both = {str(sign): fb.algos.Federated(policy=Signed(settings=Settings(sign)), schedule=2) for sign in (1.0, -1.0)}
+    together = fb.sweep(ENV, both, horizon=20, key=jax.random.key(0), n_seeds=2)
+    alone = fb.sweep(ENV, {"-1.0": both["-1.0"]}, horizon=20, key=jax.random.key(0), n_seeds=2)
+    np.testing.assert_array_equal(together["-1.0"].regret, alone["-1.0"].regret)
+    assert not np.array_equal(together["1.0"].regret, together["-1.0"].regret)
+
+
+def test_the_seal_is_the_package_s():
+    with pytest.raises(TypeError, match="package's own classes"):
+        struct.sealed(Bias)
+
+
+def test_short_floats_do_not_swallow_users():
+    """In bfloat16 the 257th user of a sum would count nothing, and later ones would count double or more."""
+    statistic = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET).bind(ENV.spec, 50).mechanism.statistic
+    x, y, _ = statistic.admit(jnp.full((2, 3), 0.7, jnp.bfloat16), jnp.ones(3, jnp.bfloat16))
+    assert x.dtype == y.dtype == jnp.float32
+    assert jnp.linalg.norm(x, axis=0).max() <= 1 + 1e-6
+
+
+class Tiny(fb.privacy.Release):
+    """Messages in units that float32 flushes to zero."""
+
+    def encode_init(self, shape):
+        return ()
+
+    def encode(self, state, k, gamma):
+        return 8.6e37 * gamma[None], state
+
+    def init(self, shape):
+        return jnp.zeros(shape)
+
+    def decode(self, state, k, message):
+        total = state + message[0] / 8.6e37
+        return total, total
+
+
+class Common(fb.privacy.Release):
+    """A first message of little weight, whose noise is in all prefixes and drowns the others' in float32."""
+
+    def encode_init(self, shape):
+        return jnp.zeros(shape)
+
+    def encode(self, later, k, gamma):
+        later = jnp.where(k == 1, later, later + gamma)
+        return jnp.where(k == 1, gamma / 2**26, later)[None], later
+
+    def init(self, shape):
+        return jnp.zeros(shape)
+
+    def decode(self, first, k, message):
+        first = jnp.where(k == 1, message[0] * 2**26, first)
+        return jnp.where(k == 1, first, first + message[0]), first
+
+
+@pytest.mark.parametrize("release", [Tiny, Common])
+def test_releases_whose_noise_float32_loses(release):
+    mechanism = fb.privacy.Mechanism(BUDGET, release=release)
+    algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=2, privacy=mechanism)
+    with pytest.raises(ValueError, match=f"{release.__name__} must have noise that float32 holds"):
+        algo.certificate(ENV.spec, 20)

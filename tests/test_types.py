@@ -1,0 +1,170 @@
+"""Are the shapes and dtypes in annotations true? In a process of its own, beartype asks at every call of small runs."""
+
+import functools
+import inspect
+import subprocess
+import sys
+import types
+import typing
+
+import beartype
+import jax
+import jax.numpy as jnp
+import numpy as np
+from beartype.door import is_bearable
+from beartype.vale import Is
+from jaxtyping import TypeCheckError, install_import_hook, jaxtyped
+
+MODULES = ["interfaces", "linalg", "algos.linear.thompson", "algos.linear.ucb", "core.ridge", "privacy.statistic"]
+MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.table"]
+MODULES = [f"fedbandit_jax.{name}" for name in MODULES]
+REGROUP = ("agents", "tile", "prepare_raw")  # return posteriors of another number A of agents than they are given
+CONF = beartype.BeartypeConf(is_pep484_tower=True)  # an int is a float
+
+
+def checked(function):
+    """beartype, which is made to look into NamedTuples; jaxtyping hands it every function of `MODULES`."""
+    if function.__name__ not in REGROUP:
+        function.__annotations__ = {name: deep(hint) for name, hint in function.__annotations__.items()}
+    return beartype.beartype(function, conf=CONF)
+
+
+def deep(hint):
+    """The annotation, with every NamedTuple also asked whether its fields are what they are annotated with."""
+    if is_named_tuple(hint):
+        return typing.Annotated[hint, Is[fits]]
+    parts = tuple(deep(part) for part in typing.get_args(hint))
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(lambda a, b: typing.Union[a, b], parts)  # noqa: UP007
+    return tuple[parts] if origin is tuple and parts else hint
+
+
+def is_named_tuple(kind):
+    return inspect.isclass(kind) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def fits(value):
+    """Inside a call, an axis has the same size in all arguments and in all their fields."""
+    return all(is_bearable(part, hint, conf=CONF) for part, hint in zip(value, fields(type(value))))
+
+
+@functools.cache
+def fields(kind):
+    return [deep(hint) for hint in typing.get_type_hints(kind).values()]
+
+
+def test_annotations_are_true():
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+
+
+def main():
+    install_import_hook(MODULES, "test_types.checked")
+    import fedbandit_jax as fb
+
+    for env, algo in programs(fb):
+        trace(env, algo)
+    annotations_have_a_meaning()
+    jax.eval_shape(lambda key: wrong_shapes_are_refused(fb, key), jax.random.key(0))
+
+
+def trace(env, algo, horizon=4):
+    """Traces the beginning and the first step of a run, in which all numbers of environment and algorithm may vary."""
+    from fedbandit_jax.engine.process import process
+
+    def first_step(run, key):
+        world, state = run.init(key)
+        metrics = run.step(key, world, state, jnp.int32(0))[2]
+        with jaxtyped("context"):
+            assert fits(metrics), metrics
+
+    jax.eval_shape(first_step, process(env, algo.bind(env.spec, horizon), horizon), jax.random.key(0))
+
+
+def programs(fb):
+    """Every environment, and algorithms of every family."""
+    eye, budget, s = np.eye(3, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
+    table = fb.data.Table(eye, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), "toy")
+    sphere, script = fb.envs.sphere(3, 4, 5), fb.envs.script(np.full((2, 3, 4, 5), 0.1), np.full((2, 3, 4), 0.5))
+    fixed = fb.envs.sphere(3, 4, 5, contexts="fixed", rewards="bernoulli")
+    gap, replay = fb.envs.gap(3, 4, 5), fb.envs.replay(**table.replay_arguments(), n_agents=2)
+    clustered = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian")
+    community = fb.envs.community(eye, 0.5 * eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)
+
+    def linear(policy, release="tree", trust="silo_local", schedule: typing.Any = 2):
+        mechanism = fb.privacy.Mechanism(budget, release=release, trust=trust)
+        return fb.algos.Federated(policy=policy, schedule=schedule, privacy=mechanism)
+
+    ucb, thompson = fb.algos.UCB(confidence="known_noise", regularizer="project"), fb.algos.Thompson()
+    yield sphere, linear(ucb)
+    yield fixed, linear(ucb, "blt", "secagg")
+    yield gap, linear(thompson)
+    yield replay, linear(thompson, "blt", "secagg")
+    yield script, linear(thompson, "honaker", "central")
+    yield fixed, fb.algos.fed_lin_ucb(schedule=2)
+    yield fb.envs.sphere(3, 4, 18), fb.algos.fed_lin_ucb(schedule=2)  # other layouts, see `ridge.UNROLL_DIM`
+    yield sphere, fb.algos.LinUCB()
+    yield sphere, linear(thompson, schedule=s.Geometric(1.5))
+    yield sphere, fb.algos.fed_ucb(budget, schedule=s.PrivateLogDet(5.0), learns_in_batch=False)
+    yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
+    yield sphere, fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=budget)
+    private = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg")
+    yield fb.envs.arms(3), private
+    yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SuccessiveElimination()
+    yield fb.envs.arms(3, rewards="beta"), fb.algos.SuccessiveElimination()
+    yield clustered, fb.algos.FCLUB(budget=budget)
+    yield community, fb.algos.CLUB()
+
+
+def annotations_have_a_meaning():
+    """Where jaxtyping cannot evaluate an annotation it asks nothing, so that a slip of the pen would go unnoticed."""
+    for name in [name for name in sys.modules if any(f"{name}.".startswith(f"{one}.") for one in MODULES)]:
+        inside = [value for value in vars(sys.modules[name]).values() if getattr(value, "__module__", "") == name]
+        for value in inside:
+            for one in (value, *(vars(value).values() if inspect.isclass(value) else ())):
+                one = getattr(one, "fget", None) or getattr(one, "__func__", one)
+                if inspect.isclass(one) or inspect.isfunction(one):
+                    typing.get_type_hints(one)
+
+
+def wrong_shapes_are_refused(fb, key):
+    env = fb.envs.sphere(2, 3, 4)
+    world = env.init(key)
+    offered, world = env.observe(key, world, 0)
+    arms = jnp.zeros(2, jnp.int32)
+    env.pull(key, world, offered, arms)
+    solve = fb.linalg.GaussianBelief.solve
+    solve(jnp.eye(3), jnp.ones(3))
+
+    class Flat(type(env)):
+        def observe(self, key, world, t):
+            offered, world = super().observe(key, world, t)
+            return offered._replace(contexts=offered.contexts[:, 0]), world  # (M, d)
+
+    @fb.pytree
+    class Annotated(Flat):
+        @jaxtyped(typechecker=checked)
+        def observe(self, key, world, t) -> tuple[fb.Round, typing.Any]:
+            return super().observe(key, world, t)
+
+    flat = fb.pytree(Flat)(rewards=env.rewards, spec=env.spec)
+    for refused in (
+        lambda: solve(jnp.eye(3), jnp.ones(2)),
+        lambda: solve(jnp.eye(3), jnp.ones(3, int)),
+        lambda: solve(jnp.ones((3, 2)), jnp.ones(3)),
+        lambda: Annotated(rewards=env.rewards, spec=env.spec).observe(key, world, 0),
+        lambda: trace(flat, fb.algos.fed_lin_ucb(schedule=2)),
+        lambda: env.pull(key, world, offered, jnp.zeros(3, jnp.int32)),
+        lambda: env.pull(key, world, offered._replace(contexts=jnp.zeros((2, 3, 4), int)), arms),
+        lambda: fb.data.Table(np.eye(3), np.array([3]), np.ones(2), "theta is too short"),
+    ):
+        try:
+            refused()
+        except TypeCheckError:
+            continue
+        raise AssertionError(f"not refused: {inspect.getsource(refused)}")
+
+
+if __name__ == "__main__":
+    main()
