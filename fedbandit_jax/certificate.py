@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 # what an epsilon means that was asked for in one of these notions
-FORMULAS = {"Renyi DP": "divergence of about alpha epsilon^2 / 2", "zCDP": "rho of about epsilon^2 / 2"}
+FORMULAS = {
+    "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
+    "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
+}
 PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states in full
 Claim = Literal["certified", "as_printed", "none"]
 CLAIMS = ("none", "as_printed", "certified")  # from the weakest to the strongest
@@ -35,38 +38,44 @@ class Certificate:
     """The statement about privacy that is saved with every result. `print(certificate)` shows it on one screen.
 
     Attributes:
-        claim: "certified" if the stated (epsilon, delta) holds for the code that ran, under the stated adjacency;
-            "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not; "none" if nothing
-            is claimed (`epsilon_exact` still says what the noise alone would give, if anything).
+        claim: "certified" if the budget asked for holds, in its `notion`, for the protocol that ran, under the stated
+            adjacency; "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not; "none"
+            if nothing is claimed. `epsilon_exact` is then finite if the only fault is too little noise, and infinite if
+            rewards are unbounded, raw data are read, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
         adjacency: what may differ between neighbouring data sets.
         unit: the privacy unit, i.e. whose data may differ.
         notion: the notion of privacy in which epsilon was asked for: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a
-            divergence of slightly more than alpha epsilon^2 / 2) or "zCDP" (rho slightly more than epsilon^2 / 2).
+            divergence with alpha epsilon^2 / 2 as the leading term; `renyi` has the proved bound) or "zCDP" (rho with
+            epsilon^2 / 2 as the leading term; `zcdp` has the proved bound). The last two are not (epsilon, delta)-DP at
+            that epsilon, but at `epsilon_exact`.
         epsilon: the epsilon asked for, or None where no budget was asked for.
         delta: the delta asked for. It is 0 for pure DP; for other notions without a delta it is the one at which
             `epsilon_exact` is stated.
-        epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if no sensitivity bound
-            holds.
+        epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if none is, as where
+            rewards are unbounded or a door to raw data voids the claim.
         accountant: the proof of `epsilon_exact`.
-        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards.
+        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
+            that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
         noise_whose: whose noise `noise_std` is, and on which entries.
         server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, over all
             synchronisations.
         release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.
-        releases_per_user: squared sensitivity of all these messages to one user, relative to one release.
+        releases_per_user: kappa, the squared sensitivity of all these messages to one visit, relative to one message.
+            A user who comes r times moves them at most as far as r^2 kappa would.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
             own; `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
         schedule: what decides when silos synchronise, and the epsilon that it spends.
         renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
         zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi, the cost of a sum of discrete Gaussians not
-            being a discrete Gaussian itself.
-        visits: (number of visits, delta, epsilon proved for them, epsilon by advanced composition) for several numbers.
+            being a discrete Gaussian itself; `fb.privacy.zcdp_epsilon(rho, delta)` converts it, without xi.
+        visits: (n, delta, epsilon proved, epsilon by advanced composition) for several n, of a user who is in n
+            different sums; visits that fall into one sum are group privacy and are not covered.
         bits_per_user: the fewest and the most bits that a user sends.
         wrap_probability: bound on the probability that the noise of one sum wraps around the ring of integers modulo m.
-        not_covered: what an adversary may see beyond the guarantee, and what the guarantee assumes.
+        not_covered: what an adversary sees anyway, and what would break the guarantee.
     """
 
     claim: Claim
@@ -138,8 +147,8 @@ class Certificate:
                 ("privacy unit", self.unit),
                 ("noise", f"std {_number(self.noise_std)} {self.noise_whose}, "
                           f"at most {_number(self.server_noise_std)} in the server's sums"),
-                ("releases", f"{of}; a user's part in them counts as {_number(self.releases_per_user)} "
-                             "(squared sensitivity)"),
+                ("releases", f"{of}; one visit counts as {_number(self.releases_per_user)} (squared "
+                             "sensitivity kappa), r visits as at most r^2 times that"),
             ]  # fmt: skip
         if self.schedule is not None:
             rows.append(("schedule", self.schedule))
@@ -150,7 +159,8 @@ class Certificate:
         if self.visits:
             each = (f"{n}: epsilon = {_number(proved)} (advanced composition {_number(advanced)})"
                     for n, _, proved, advanced in self.visits)  # fmt: skip
-            rows.append(("visits", f"at delta = {self.visits[0][1]:g}, each in a batch of its own: {'; '.join(each)}"))
+            apart = f"at delta = {self.visits[0][1]:g}, each in another sum (visits that share one are not covered)"
+            rows.append(("visits", f"{apart}: {'; '.join(each)}"))
         if self.bits_per_user:
             rows.append(("a user sends", f"{_number(self.bits_per_user[0])} to {_number(self.bits_per_user[1])} bits"))
         if self.wrap_probability is not None:

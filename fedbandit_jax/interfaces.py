@@ -1,9 +1,9 @@
 """The interfaces that all layers share: what an environment, an algorithm, a policy and a round are.
 
-Axis letters, everywhere: M agents, K arms, d features, T rounds, B rounds in a batch, S synchronisations, L tree
-levels. In the multi-armed family a round is one user, and N is the number of users who are handled together; n is the
-number of users who return. Rounds t and batches or synchronisations k are int32 scalars that count from 0, and keys are
-`jax.random.key`s.
+Axis letters of this module (other modules say where theirs differ): M agents, K arms, d features, T rounds, B rounds in
+a batch, S synchronisations, L tree levels. In the multi-armed family a round is one user, and N is the number of users
+who are handled together; n is the number of users who return. Rounds t and batches or synchronisations k are int32
+scalars that count from 0, and keys are `jax.random.key`s.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Report(NamedTuple):
     """What a synchronisation cost in communication, and the status bits of the learner after it."""
 
     rounds: Int[Array, ""] | int = 0  # rounds of communication
-    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers sent by and to all agents: one sum, or up and down
+    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or the two apart
     float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32  # bits of each of these numbers, shaped like `floats`
     status: Int[Array, ""] | int = 0  # `Status` bits of the seed
     counts: Mapping[str, Num[Array, ""] | int] = {}  # further counters by name, for `Result.counts`
@@ -169,7 +169,7 @@ class Algorithm:
         return False
 
     def replace(self, **changes: Any) -> Any:
-        """Returns the same algorithm with other, validated parameters, wherever among its parts they are.
+        """Returns the same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
 
         Raises:
             TypeError: if no part has a parameter of that name, or several parts have one.
@@ -404,8 +404,8 @@ class ArmAlgorithm(Algorithm):
         self,
         key: Key[Array, ""],
         k: Int[Array, ""],
-        rewards: tuple[Float[Array, " N/2"], Float[Array, " N/2"]],
-        inside: tuple[Bool[Array, " N/2"], Bool[Array, " N/2"]],
+        rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
+        inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
     ) -> Wide:
         """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from jaxtyping import Int
 
 from fedbandit_jax.core import validate
 
@@ -26,9 +27,9 @@ SLOW_UP_TO = 200  # most agents for which the slow strategies are tried, too
 class Network:
     """A graph as the loop needs it: distances, a cover by cliques, and what messages cost; made by `network`."""
 
-    distances: np.ndarray  # (M, M) int, hops between agents; M where there is no path
+    distances: Int[np.ndarray, "M M"]  # hops between agents; M where there is no path
     gamma: int  # hops after which a message is dropped
-    clique: np.ndarray  # (M,) int, index of each agent's clique
+    clique: Int[np.ndarray, " M"]  # index of each agent's clique
     n_cliques: int  # C, the number of cliques
 
     @property
@@ -37,8 +38,8 @@ class Network:
         return len(self.clique)
 
     @property
-    def sizes(self) -> np.ndarray:
-        """Returns the number of agents in each clique, (C,) int."""
+    def sizes(self) -> Int[np.ndarray, " C"]:
+        """Returns the number of agents in each clique."""
         return np.bincount(self.clique)
 
     @property
@@ -47,8 +48,8 @@ class Network:
         return int(self.distances[self.distances < self.n_agents].max())
 
     @property
-    def hops(self) -> np.ndarray:
-        """Returns the number of transmissions over edges that one broadcast of each agent takes, (M,) int.
+    def hops(self) -> Int[np.ndarray, " M"]:
+        """Returns the number of transmissions over edges that one broadcast of each agent takes.
 
         A broadcast floods the graph and is dropped after gamma hops: every agent less than gamma hops away forwards it
         to all of its neighbours, once. For agent i this is the sum of deg(j) over all agents j with distance d(i, j) <

@@ -1,4 +1,4 @@
-"""Shared fixtures: cheap and cached compilation, and a small script."""
+"""pytest settings that all tests share: a cache of compiled programs, quick compilation, and a small script."""
 
 import gc
 import os

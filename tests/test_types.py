@@ -15,6 +15,8 @@ from beartype.door import is_bearable
 from beartype.vale import Is
 from jaxtyping import TypeCheckError, install_import_hook, jaxtyped
 
+import fedbandit_jax as fb  # its modules are imported when they are used, by then under the hook
+
 MODULES = ["interfaces", "linalg", "algos.linear.thompson", "algos.linear.ucb", "core.ridge", "privacy.statistic"]
 MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.table"]
 MODULES = [f"fedbandit_jax.{name}" for name in MODULES]
@@ -61,12 +63,11 @@ def test_annotations_are_true():
 
 def main():
     install_import_hook(MODULES, "test_types.checked")
-    import fedbandit_jax as fb
-
-    for env, algo in programs(fb):
+    for env, algo in programs():
         trace(env, algo)
+    jax.eval_shape(by_hand, jax.random.key(0), jnp.int32(1), jnp.ones((2, 3)))
     annotations_have_a_meaning()
-    jax.eval_shape(lambda key: wrong_shapes_are_refused(fb, key), jax.random.key(0))
+    jax.eval_shape(wrong_shapes_are_refused, jax.random.key(0))
 
 
 def trace(env, algo, horizon=4):
@@ -82,7 +83,7 @@ def trace(env, algo, horizon=4):
     jax.eval_shape(first_step, process(env, algo.bind(env.spec, horizon), horizon), jax.random.key(0))
 
 
-def programs(fb):
+def programs():
     """Every environment, and algorithms of every family."""
     eye, budget, s = np.eye(3, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
     table = fb.data.Table(eye, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), "toy")
@@ -105,6 +106,7 @@ def programs(fb):
     yield fixed, fb.algos.fed_lin_ucb(schedule=2)
     yield fb.envs.sphere(3, 4, 18), fb.algos.fed_lin_ucb(schedule=2)  # other layouts, see `ridge.UNROLL_DIM`
     yield sphere, fb.algos.LinUCB()
+    yield fb.envs.arms(3), fb.algos.LinUCB()
     yield sphere, linear(thompson, schedule=s.Geometric(1.5))
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.PrivateLogDet(5.0), learns_in_batch=False)
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
@@ -115,6 +117,25 @@ def programs(fb):
     yield fb.envs.arms(3, rewards="beta"), fb.algos.SuccessiveElimination()
     yield clustered, fb.algos.FCLUB(budget=budget)
     yield community, fb.algos.CLUB()
+
+
+def by_hand(key, k, x):
+    """What `programs` do not call: releases of every kind as they act on arrays, and some single functions."""
+    from fedbandit_jax.privacy.releases import RELEASES
+    from fedbandit_jax.privacy.releases.explicit import Explicit
+    from fedbandit_jax.privacy.statistic import pack_users
+
+    one, sums = np.eye(2, dtype=np.float32), np.tril(np.ones((2, 2), np.float32))
+    own = Explicit(n_syncs=2, of="Mine", parts=1, c=one.tobytes(), r=sums.tobytes(), factor=sums.tobytes())
+    for release in (*(kind(2) for kind in RELEASES.values()), own):
+        message, _ = release.encode(release.encode_init(x.shape), k, x)
+        for prefix, _ in (release.decode(release.init(x.shape), k, message), release.step(release.init(x.shape), k, x)):
+            assert prefix.shape == x.shape
+        assert release.live(k).shape == message.shape[:1]
+        assert release.encoder().shape[1:] == release.prefix_variance().shape == (2,)
+    fb.linalg.GaussianBelief.solve(jnp.eye(3), jnp.ones(3)).std(x)
+    pack_users(x, x[0])
+    fb.schedules.Every(2).bind(fb.schedules.Setting(3, 2, 10, 1.0, 1.0)).requests(key, k, (), None, k)
 
 
 def annotations_have_a_meaning():
@@ -128,7 +149,7 @@ def annotations_have_a_meaning():
                     typing.get_type_hints(one)
 
 
-def wrong_shapes_are_refused(fb, key):
+def wrong_shapes_are_refused(key):
     env = fb.envs.sphere(2, 3, 4)
     world = env.init(key)
     offered, world = env.observe(key, world, 0)
@@ -143,7 +164,7 @@ def wrong_shapes_are_refused(fb, key):
             return offered._replace(contexts=offered.contexts[:, 0]), world  # (M, d)
 
     @fb.pytree
-    class Annotated(Flat):
+    class Declared(Flat):
         @jaxtyped(typechecker=checked)
         def observe(self, key, world, t) -> tuple[fb.Round, typing.Any]:
             return super().observe(key, world, t)
@@ -153,7 +174,7 @@ def wrong_shapes_are_refused(fb, key):
         lambda: solve(jnp.eye(3), jnp.ones(2)),
         lambda: solve(jnp.eye(3), jnp.ones(3, int)),
         lambda: solve(jnp.ones((3, 2)), jnp.ones(3)),
-        lambda: Annotated(rewards=env.rewards, spec=env.spec).observe(key, world, 0),
+        lambda: Declared(rewards=env.rewards, spec=env.spec).observe(key, world, 0),
         lambda: trace(flat, fb.algos.fed_lin_ucb(schedule=2)),
         lambda: env.pull(key, world, offered, jnp.zeros(3, jnp.int32)),
         lambda: env.pull(key, world, offered._replace(contexts=jnp.zeros((2, 3, 4), int)), arms),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
 from fedbandit_jax.algos.clusters.loop import BoundFCLUB
@@ -37,7 +38,7 @@ class ScriptedVisits(Script):
     users: Any  # (T,) who comes in each round, in 0 ... n - 1
     n_clusters: int = struct.static(default=1)
 
-    def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
+    def observe(self, key: Array, world: Array, t: ArrayLike) -> tuple[Round, Array]:
         """Returns what round t of the script offers, and the user who comes."""
         offered, t = super().observe(key, world, t)
         return offered._replace(user=jnp.asarray(self.users, jnp.int32)[t, None]), t

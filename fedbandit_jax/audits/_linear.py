@@ -95,7 +95,9 @@ def certified(bound: Algorithm) -> None:
 def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
     """Builds a case of a certified linear algorithm with a fixed batch, over `N_SYNCS` batches.
 
-    Its users have one arm each, so that only the release is tried; `transcript` takes any script.
+    Its users have one arm each, so that only the release is tried; `transcript` takes any script. For trust models with
+    integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the sharper of the two bounds
+    is a heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.

@@ -1,7 +1,8 @@
 """A black-box audit: runs a mechanism on two neighbours many times and tries to tell them apart.
 
 One half of the runs chooses a linear statistic of the view and a threshold, the other half shows a lower bound of
-epsilon. A bound above the claim refutes it; one below it proves nothing.
+epsilon. A bound above the claim refutes it at the stated confidence, for each mechanism separately: with n mechanisms
+a false alarm has probability up to n (1 - confidence). A bound below the claim proves nothing.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def parse(args: Sequence[str]) -> Command:
         SystemExit: with code 2 if the words are wrong, and with code 0 after --help.
     """
     args = list(args)
-    if args[:1] == ["simulate"] and (args[1:] or ["--"])[0][0] == "-" and not {"-h", "--help"} & set(args[1:2]):
+    flags = "".join(args[1:2])[:1] in ("", "-") and args[1:2] not in ([""], ["-h"], ["--help"])
+    if args[:1] == ["simulate"] and flags:
         args.insert(1, "linear")
     command: Any = tyro.cli(_tree(COMMANDS, args[:2]), prog="fedbandit", description=ABOUT, args=args)
     return command.knowing(args)

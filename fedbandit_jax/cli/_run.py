@@ -137,9 +137,11 @@ class Simulation(Command):
         checkpoint = out / f".{name}.checkpoint"
         with _alone(out / f".{name}.lock"):
             import jax
+            import matplotlib
 
             import fedbandit_jax as fb
 
+            matplotlib.use("Agg")  # pictures go to files, no window opens
             result = fb.sweep(
                 comparison.world,
                 comparison.algos,

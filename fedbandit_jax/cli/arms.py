@@ -26,8 +26,8 @@ class ArmsSimulation(Simulation):
       CDP-SE          a trusted server                               epsilon-DP
       LDP-SE          every user alone, who trusts nobody            epsilon-DP of every message
       Dist-DP-SE      all users together, by secure aggregation      epsilon-DP
-      Dist-RDP-SE     the same, Skellam noise                        Renyi divergence of about alpha epsilon^2 / 2
-      Dist-CDP-SE     the same, discrete Gaussian noise              zCDP of about epsilon^2 / 2
+      Dist-RDP-SE     the same, Skellam noise                        Renyi DP, alpha epsilon^2 / 2 in leading order
+      Dist-CDP-SE     the same, discrete Gaussian noise              zCDP, rho = epsilon^2 / 2 in leading order
       Shuffle-DP-SE   all users together, through a trusted shuffler that mixes very many bits    epsilon-DP
 
     So the same epsilon is a different promise in different algorithms. The columns epsilon and delta of the printed

@@ -24,9 +24,12 @@ class CalibrateCommand(Command):
 
     The noise is for federated linear bandits. A user has features x of norm at most 1 and a reward y in [0, 1], and
     silos release noisy sums of (x y, x x') over their users S = T / B times. The methods are:
-      tight      the exact calibration of this package
-      theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5
-      released   as in the code that the authors published
+      tight      the least noise that is proved here; exact for one visit and Gaussian noise, an upper bound on
+                 epsilon otherwise
+      theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5; with
+                 silo_local_matrix as in Dubey & Pentland (2020)
+      released   as in the code that the authors of the former published, for silo_local and shuffling
+    The last two exist for the releases tree and prefix_tree only, and not for secagg, central and local.
 
     The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
     server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
@@ -41,13 +44,15 @@ class CalibrateCommand(Command):
         epsilon: epsilons of the budgets, each > 0; not with --sigma.
         delta: delta of all budgets, in (0, 1).
         adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
-            contribution is removed (add_remove).
+            contribution is replaced by zero (add_remove).
         horizon: T, the number of rounds.
         batch: B, the number of rounds between synchronisations.
         agents: M, the number of silos.
         dim: d, the number of features; only for trust models whose noise depends on it.
-        release: how noisy sums over time are formed (the continual-release mechanism).
-        trust: who adds the noise and who is trusted (see docs/privacy.md).
+        release: how noisy sums over time are formed (the continual-release mechanism). prefix_tree goes only with
+            silo_local and silo_local_matrix.
+        trust: who adds the noise and who is trusted (see docs/privacy.md). local needs --release input_perturbation,
+            shuffling needs tree.
         visits: how often one user may come to her silo; all of her visits are protected together.
         sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
     """
@@ -107,5 +112,7 @@ class CalibrateCommand(Command):
                 numbers = (c.sigma, c.sigma**2, c.model.sum_std() * worst**0.5, c.epsilon_exact)
                 shown = (f"{number:.5g}" for number in numbers)
                 print(ROW.format(f"{budget.epsilon:g}", method, *shown, "yes" if c.sound else "NO"))
-        print(f"sigma: std of every entry of the noise {model.whose}; server std: the largest in the server's sums.")
+        entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
+        print(f"sigma: std of the noise {model.whose}, on {entries}")
+        print("server std: the largest in the server's sums")
         return 0

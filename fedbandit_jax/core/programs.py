@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend import core
 from jax.extend.core import primitives
 
@@ -61,7 +62,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
     trace = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True)
     program, results = trace(*shapes)
     found = {primitive.name for primitive in _primitives(program.jaxpr) if primitive not in PURE}
-    found |= {"a value from outside" for const in program.consts if isinstance(const, jax.core.Tracer)}
+    found |= {"a value from outside" for const in program.consts if isinstance(const, Tracer)}
     if found or program.effects:
         raise TypeError(
             f"{name} must be a pure function of its arguments (or its class say `pure = False`), got "

@@ -23,8 +23,8 @@ def static(**kwargs: Any) -> Any:
 def pytree(cls: T) -> T:
     """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.
 
-    Changing a leaf re-uses the compiled program; changing a static field compiles again. Validate in a factory, not in
-    `__post_init__`, because JAX rebuilds instances around tracers without calling it.
+    Changing a leaf re-uses the compiled program; changing a static field compiles again. Do not validate in
+    `__post_init__`: `dataclasses.replace` calls it, perhaps with tracers. Instances are equal only to themselves.
 
     >>> import jax
     >>> @pytree
@@ -153,7 +153,7 @@ def _fault(part: Any, name: str) -> str:
     if not (type(part) in NUMBERS or isinstance(part, (np.generic, jax.Array))):
         return f"{name} is no number, but of {type(part).__name__}"
     host = np.asarray(part)
-    if host.dtype.kind in "iu" and ((host < -(2**31)) | (host >= 2**31)).any():
+    if host.dtype.kind in "iu" and (host != host.astype(f"{host.dtype.kind}4")).any():
         return f"{name} is an integer that has no place in 32 bits"
     if host.dtype.kind == "f":
         with np.errstate(all="ignore"):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,9 +22,9 @@ class Table:
         2
     """
 
-    features: np.ndarray  # (N, d) float32, feature vectors of arms
-    query_sizes: np.ndarray  # (Q,) integers, number of rows of each query; they sum to N
-    theta: np.ndarray  # (d,) float32: the mean reward of a row x is <x, theta>
+    features: Float[np.ndarray, "N d"]  # feature vectors of arms, float32
+    query_sizes: Int[np.ndarray, " Q"]  # number of rows of each query; they sum to N
+    theta: Float[np.ndarray, " d"]  # float32: the mean reward of a row x is <x, theta>
     title: str  # what the data are, for tables and figures
 
     def replay_arguments(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ All checks of arguments happen before anything is compiled.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -169,8 +170,11 @@ def _run(
             raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
     processes = {label: _process(env, label, one.algo, horizon) for label, one in configurations.items()}
+    spec = env.spec
+    if not dataclasses.is_dataclass(env):
+        raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(env).__name__}")
     config = {
-        "environment": {**describe(env), "spec": describe(env.spec)},  # `spec` may be an attribute of the class
+        "environment": {**describe(env), "spec": describe(spec)},  # `spec` may be an attribute of the class
         "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
         "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
         "horizon": horizon,

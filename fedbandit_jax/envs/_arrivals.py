@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, Key, Real
 
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.envs._rewards import RewardLaw
@@ -17,8 +18,8 @@ from fedbandit_jax.interfaces import Feedback, Round
 MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 
 
-def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
-    """Draws the user who comes, (1,) int32, given the cumulative probabilities of all users (n,)."""
+def arrive(key: Key[Array, ""], cumulative: Float[Array | np.ndarray, " n"]) -> Int[Array, " 1"]:
+    """Draws the user who comes, given the cumulative probabilities of all users."""
     u = random.uniform(key, (1,))
     return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
 
@@ -26,8 +27,8 @@ def arrive(key: Array, cumulative: Array | np.ndarray) -> Array:
 class UserWorld(NamedTuple):
     """The users of one seed."""
 
-    thetas: Array  # (n, d), preference vector of every user
-    cluster: Array  # (n,) int32 in 0 ... m - 1, true cluster of every user
+    thetas: Float[Array, "n d"]  # preference vector of every user
+    cluster: Int[Array, " n"]  # true cluster of every user, in 0 ... m - 1
 
 
 class KnownUsers:
@@ -35,19 +36,19 @@ class KnownUsers:
 
     rewards: RewardLaw
 
-    def pull(self, key: Array, world: UserWorld, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
         assert offered.user is not None
         means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
         return self.rewards.feedback(key, means.max(), means[arms])
 
-    def clusters(self, world: UserWorld) -> Array:
-        """Returns the true cluster of every user, (n,) int32."""
+    def clusters(self, world: UserWorld) -> Int[Array, " n"]:
+        """Returns the true cluster of every user."""
         return world.cluster
 
 
-def cumulative(arrivals: str | Sequence[float] | np.ndarray, n_users: int) -> np.ndarray:
-    """Checks `arrivals`, "uniform" or n weights > 0, and returns the cumulative probabilities of users, (n,)."""
+def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
+    """Checks `arrivals`, "uniform" or n weights > 0, and returns the cumulative probabilities of users."""
     if isinstance(arrivals, str):
         validate.one_of("arrivals", arrivals, ("uniform",))
         arrivals = np.ones(n_users)

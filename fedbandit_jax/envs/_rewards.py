@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Key
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback
@@ -21,10 +22,12 @@ class RewardLaw:
         """Whether all rewards are in [0, 1]."""
         return self.law != "gaussian"
 
-    def feedback(self, key: Array, best: Array, mean: Array) -> Feedback:
-        """Draws rewards for the means of the arms played, (M,), and returns them with the gaps `best` - `mean`.
+    def feedback(
+        self, key: Key[Array, ""], best: Float[Array, ""] | Float[Array, " M"], mean: Float[Array, " M"]
+    ) -> Feedback:
+        """Draws rewards for the means of the arms played, and returns them with the gaps `best` - `mean`.
 
-        `best`, () or (M,), is the largest mean offered. Gaps are those of means before any clipping.
+        `best` is the largest mean offered. Gaps are those of means before any clipping.
         """
         if self.law == "bernoulli":
             reward = (random.uniform(key, mean.shape) < mean).astype(mean.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.stats import norm
+from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
@@ -21,32 +23,34 @@ LAWS = ("gaussian", "bernoulli", "beta")
 class RandomArms:
     """K arms whose rewards in [0, 1] have a mean each; made by `arms`.
 
-    The world of a seed is the parameter of every arm, (K,): its mean reward, for Gaussian rewards before clipping.
+    The world of a seed is the parameter of every arm: its mean reward, for Gaussian rewards before clipping.
     """
 
     low: Any  # least parameter of a random instance
     high: Any  # largest parameter of a random instance
-    fixed: Any  # (K,) given parameters, or None for a random instance
+    fixed: Float[Array | np.ndarray, " K"] | None  # given parameters, or None for a random instance
     spread: Any  # noise_std of Gaussian rewards, concentration of Beta rewards, otherwise unused
     rewards: str = struct.static()  # one of `LAWS`
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> Array:
-        """Returns the given parameters of the arms, or draws uniform ones in [low, high], (K,)."""
+    def init(self, key: Key[Array, ""]) -> Float[Array, " K"]:
+        """Returns the given parameters of the arms, or draws uniform ones in [low, high]."""
         if self.fixed is not None:
             return jnp.asarray(self.fixed, jnp.float32)
         return self.low + (self.high - self.low) * random.uniform(key, (self.spec.n_arms,))
 
-    def means(self, world: Array) -> Array:
-        """Returns the mean reward of every arm (K,); for Gaussian rewards, that of the variable after clipping."""
+    def means(self, world: Float[Array, " K"]) -> Float[Array, " K"]:
+        """Returns the mean reward of every arm; for Gaussian rewards, that of the variable after clipping."""
         if self.rewards != "gaussian":
             return world
         low, high = -world / self.spread, (1 - world) / self.spread
         inside = world * (norm.cdf(high) - norm.cdf(low)) - self.spread * (norm.pdf(high) - norm.pdf(low))
         return inside + norm.sf(high)
 
-    def answers(self, key: Array, world: Array, arm: Array, size: int) -> tuple[Array, Array]:
-        """Draws the rewards of `size` (static, even) users who pull `arm`, in two halves (size / 2,)."""
+    def answers(
+        self, key: Key[Array, ""], world: Float[Array, " K"], arm: Int[ArrayLike, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """Draws the rewards of `size` (static, even) users who pull `arm`, in two halves."""
         if self.rewards == "beta":
             mean, draws = world[arm], (jax.random.split(key))
             a, b = mean * self.spread, (1 - mean) * self.spread
@@ -56,12 +60,14 @@ class RandomArms:
             return tuple((random.unit(word) < world[arm]).astype(jnp.float32) for word in words)  # pyright: ignore[reportReturnType]
         return tuple(jnp.clip(world[arm] + self.spread * z, 0, 1) for z in random.normal_pair(*words))  # pyright: ignore[reportReturnType]
 
-    def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
+    def observe(
+        self, key: Key[Array, ""], world: Float[Array, " K"], t: Int[ArrayLike, ""]
+    ) -> tuple[Round, Float[Array, " K"]]:
         """Offers the K arms to one user; arm a has the unit vector e_a, for algorithms that need features."""
         del key, t
         return Round(jnp.eye(self.spec.n_arms)[None]), world
 
-    def pull(self, key: Array, world: Array, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: Float[Array, " K"], offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the reward of the one user of a round, and returns it with the gap of the arm played."""
         del offered
         reward = self.answers(key, world, arms[0], 2)[0]
@@ -73,7 +79,7 @@ def arms(
     n_arms: int | None = None,
     *,
     instance: str = "easy",
-    means: Any = None,
+    means: Real[Array | np.ndarray, " K"] | Sequence[float] | None = None,
     rewards: str = "gaussian",
     noise_std: float = 0.1,
     concentration: float = 10.0,
@@ -83,7 +89,7 @@ def arms(
     Args:
         n_arms: K >= 2; by default 10, or the number of `means`.
         instance: law of the means of a random instance: "easy", uniform in [0.25, 0.75], or "hard", in [0.45, 0.55].
-        means: means of the arms (K,), in [0, 1], in place of a random instance; for Gaussian rewards before clipping.
+        means: means of the arms, in [0, 1], in place of a random instance; for Gaussian rewards before clipping.
         rewards: law of a reward: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret is scored on the mean after
             clipping); "bernoulli", 1 with probability the mean; or "beta", Beta(c mean, c (1 - mean)), which takes much
             longer to draw.

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
@@ -23,13 +24,13 @@ TRIES = 100  # how often a seed draws preference vectors to find some that are `
 class Clustered(KnownUsers):
     """Users in m clusters with random preference vectors, who are offered random items; made by `clustered`."""
 
-    arrivals: Array | np.ndarray  # (n,), cumulative probabilities of users to come
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
     gap: struct.Number  # least Euclidean distance wanted between preference vectors
     rewards: RewardLaw  # law of a reward, given its mean
     n_clusters: int = struct.static()  # m
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> UserWorld:
+    def init(self, key: Key[Array, ""]) -> UserWorld:
         """Draws m preference vectors, and deals the n users out to them at random."""
         n, m, d = self.spec.n_users, self.n_clusters, self.spec.dim
 
@@ -45,7 +46,7 @@ class Clustered(KnownUsers):
         cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
         return UserWorld(centres[best][cluster], cluster)
 
-    def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
+    def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
         """Draws the user of a round and K fresh items, which are offered to that user."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
@@ -82,7 +83,7 @@ def clustered(
     *,
     n_arms: int = 10,
     dim: int = 10,
-    arrivals: str | Sequence[float] | np.ndarray = "uniform",
+    arrivals: str | Sequence[float] | Real[np.ndarray, " n"] = "uniform",
     gap: float = 0.5,
     rewards: str = "bernoulli",
     noise_std: float = 0.5,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
@@ -19,20 +20,20 @@ from fedbandit_jax.interfaces import Round, Spec
 class UserTable(KnownUsers):
     """Given users in clusters, who are offered given items; made by `community`."""
 
-    items: Array | np.ndarray  # (N, d), feature vectors of N items
-    thetas: Array | np.ndarray  # (n, d), preference vectors of n users
-    cluster: Array | np.ndarray  # (n,) int32, true cluster of every user
-    arrivals: Array | np.ndarray  # (n,), cumulative probabilities of users to come
+    items: Float[Array | np.ndarray, "N d"]  # feature vectors
+    thetas: Float[Array | np.ndarray, "n d"]  # preference vectors of users
+    cluster: Int[Array | np.ndarray, " n"]  # true cluster of every user
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
     rewards: RewardLaw  # law of a reward, given its mean
     n_clusters: int = struct.static()  # m
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> UserWorld:
+    def init(self, key: Key[Array, ""]) -> UserWorld:
         """Deals the users out to the servers in a random order."""
         order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
         return UserWorld(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
 
-    def observe(self, key: Array, world: UserWorld, t: Array) -> tuple[Round, UserWorld]:
+    def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
         """Draws the user of a round and the K items offered, uniformly with replacement."""
         del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
@@ -41,13 +42,13 @@ class UserTable(KnownUsers):
 
 
 def community(
-    items: np.ndarray,
-    thetas: np.ndarray,
-    clusters: np.ndarray,
+    items: Real[np.ndarray, "N d"],
+    thetas: Real[np.ndarray, "n d"],
+    clusters: Int[np.ndarray, " n"],
     *,
     n_servers: int,
     n_arms: int = 10,
-    arrivals: str | Sequence[float] | np.ndarray = "uniform",
+    arrivals: str | Sequence[float] | Real[np.ndarray, " n"] = "uniform",
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
 ) -> UserTable:
@@ -57,9 +58,9 @@ def community(
     the users out to servers anew.
 
     Args:
-        items: feature vectors of items, (N, d); private algorithms require Euclidean norms <= 1.
-        thetas: preference vectors of users, (n, d).
-        clusters: true clusters of users, (n,) integers that take every value in 0 ... m - 1; only the clusters that an
+        items: feature vectors of items; private algorithms require Euclidean norms <= 1.
+        thetas: preference vectors of users.
+        clusters: true clusters of users, integers that take every value in 0 ... m - 1; only the clusters that an
             algorithm finds are compared with them.
         n_servers: L <= n.
         n_arms: K, items offered each round.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import ArrayLike, Float, Int, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
@@ -18,7 +19,7 @@ LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + g
 class GapWorld(NamedTuple):
     """The instance of one seed."""
 
-    theta: Array  # (d,), theta*
+    theta: Float[Array, " d"]  # theta*
 
 
 @struct.pytree
@@ -29,13 +30,13 @@ class Gap:
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> GapWorld:
+    def init(self, key: Key[Array, ""]) -> GapWorld:
         """Draws theta*, with a uniform direction and a norm uniform in [0.7 + gap, 1]."""
         g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
-    def observe(self, key: Array, world: GapWorld, t: Array) -> tuple[Round, GapWorld]:
+    def observe(self, key: Key[Array, ""], world: GapWorld, t: Int[ArrayLike, ""]) -> tuple[Round, GapWorld]:
         """Draws K feature vectors for each of the M users of a round, the best at a random position."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
@@ -57,7 +58,7 @@ class Gap:
         tail = along * last - across * jnp.where(last < 0, -1, 1)
         return Round(ridge.from_features_first(jnp.concatenate([head, tail[None]]))), world
 
-    def pull(self, key: Array, world: GapWorld, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: GapWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None])
         return self.rewards.feedback(key, means.max(0), jnp.take_along_axis(means, arms[None], axis=0)[0])

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
@@ -17,26 +18,26 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 class ReplayWorld(NamedTuple):
     """The instance, the same for every seed: only who arrives and what they answer is random."""
 
-    theta: Array  # (d,), the parameter of the mean reward
+    theta: Float[Array, " d"]  # the parameter of the mean reward
 
 
 @struct.pytree
 class Replay:
     """A linear bandit over a table of feature vectors; made by `replay`."""
 
-    features: Array | np.ndarray  # (N + K, d), padded by K zero rows so that a slice of K rows always fits
-    starts: Array | np.ndarray  # (Q,) int32, first row of each query
-    counts: Array | np.ndarray  # (Q,) int32, number of rows of each query
-    theta: Array | np.ndarray  # (d,), the mean reward of a row x is <x, theta>
+    features: Float[Array | np.ndarray, "rows d"]  # N rows and K of zeros, so that a slice of K rows always fits
+    starts: Int[Array | np.ndarray, " Q"]  # first row of each query
+    counts: Int[Array | np.ndarray, " Q"]  # number of rows of each query
+    theta: Float[Array | np.ndarray, " d"]  # the mean reward of a row x is <x, theta>
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> ReplayWorld:
+    def init(self, key: Key[Array, ""]) -> ReplayWorld:
         """Returns the given parameter, the same for every seed."""
         del key
         return ReplayWorld(jnp.asarray(self.theta))
 
-    def observe(self, key: Array, world: ReplayWorld, t: Array) -> tuple[Round, ReplayWorld]:
+    def observe(self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]) -> tuple[Round, ReplayWorld]:
         """Offers every agent the rows of one of its own queries, drawn uniformly; arms beyond these rows are masked."""
         del t
         m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
@@ -49,7 +50,7 @@ class Replay:
         mask = jnp.arange(k) < jnp.asarray(self.counts)[query][:, None]
         return Round(rows, mask), world
 
-    def pull(self, key: Array, world: ReplayWorld, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: ReplayWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the rows chosen, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
@@ -58,9 +59,9 @@ class Replay:
 
 
 def replay(
-    features: np.ndarray,
-    query_sizes: np.ndarray,
-    theta: np.ndarray,
+    features: Real[np.ndarray, "N d"],
+    query_sizes: Int[np.ndarray, " Q"],
+    theta: Real[np.ndarray, " d"],
     *,
     n_agents: int,
     rewards: str = "gaussian",
@@ -73,9 +74,9 @@ def replay(
     chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query.
 
     Args:
-        features: finite feature vectors, (N, d); private algorithms require Euclidean norms <= 1.
-        query_sizes: numbers of rows of the queries, (Q,) positive integers that sum to N.
-        theta: parameter of the mean reward, (d,), for instance `fb.data.lasso` of real labels.
+        features: finite feature vectors; private algorithms require Euclidean norms <= 1.
+        query_sizes: numbers of rows of the queries, positive integers that sum to N.
+        theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
         n_agents: M <= Q silos.
         rewards: law of a reward: "gaussian", "bernoulli" (every mean must be in [0, 1]) or "clipped_gaussian", as in
             `sphere`.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import ArrayLike, Float, Int, Key, Real, Shaped
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
@@ -19,23 +21,25 @@ class Script:
     The world is the number of the round; later rounds repeat the last one of the script.
     """
 
-    contexts: Any  # (T, M, K, d), feature vectors offered
-    answers: Any  # (T, M, K), reward of every arm
-    means: Any  # (T, M, K), what regret is computed from
+    contexts: Float[Array | np.ndarray, "T M K d"]  # feature vectors offered
+    answers: Float[Array | np.ndarray, "T M K"]  # reward of every arm
+    means: Float[Array | np.ndarray, "T M K"]  # what regret is computed from
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> Array:
+    def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
         """Returns the number of the first round, 0."""
         del key
         return jnp.int32(0)
 
-    def observe(self, key: Array, world: Array, t: Array) -> tuple[Round, Array]:
+    def observe(
+        self, key: Key[Array, ""], world: Int[Array, ""], t: Int[ArrayLike, ""]
+    ) -> tuple[Round, Int[Array, ""]]:
         """Offers the contexts of round t of the script, or of its last one."""
         del key, world
         t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
         return Round(jnp.asarray(self.contexts)[t]), t
 
-    def pull(self, key: Array, world: Array, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Returns the given answers of the arms played, and their gaps."""
         del key, offered
 
@@ -46,13 +50,19 @@ class Script:
         return Feedback(played(jnp.asarray(self.answers)[world]), means.max(1) - played(means))
 
 
-def script(contexts: Any, answers: Any, means: Any = None, *, fixed_contexts: bool = False) -> Script:
+def script(
+    contexts: Real[Array | np.ndarray, "T M K d"] | Sequence[Any],
+    answers: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any],
+    means: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any] | None = None,
+    *,
+    fixed_contexts: bool = False,
+) -> Script:
     """Environment that offers given contexts and gives given answers, round by round; nothing in it is random.
 
     Args:
-        contexts: feature vectors offered, (T, M, K, d); rounds after the first T repeat the last one.
-        answers: the reward of every arm, (T, M, K).
-        means: the mean rewards that regret is computed from, (T, M, K); by default the answers.
+        contexts: feature vectors offered, an array or nested lists; rounds after the first T repeat the last one.
+        answers: the reward of every arm.
+        means: the mean rewards that regret is computed from; by default the answers.
         fixed_contexts: promise that all rounds offer the same contexts.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import ArrayLike, Float, Int, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
@@ -16,9 +17,9 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 class SphereWorld(NamedTuple):
     """The instance of one seed; contexts and their means are part of it only if contexts are fixed."""
 
-    theta: Array  # (d,), theta*
-    features: Array | None  # (d, K, M), fixed contexts, with agents last as the loop over rounds wants them
-    means: Array | None  # (K, M), mean rewards <x, theta*> of fixed contexts
+    theta: Float[Array, " d"]  # theta*
+    features: Float[Array, "d K M"] | None  # fixed contexts, with agents last as the loop over rounds wants them
+    means: Float[Array, "K M"] | None  # mean rewards <x, theta*> of fixed contexts
 
 
 @struct.pytree
@@ -28,7 +29,7 @@ class Sphere:
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
-    def init(self, key: Array) -> SphereWorld:
+    def init(self, key: Key[Array, ""]) -> SphereWorld:
         """Draws theta*, and the contexts if they are fixed."""
         d = self.spec.dim
         u = random.normal(random.stream(key, "theta"), (d - 1,))
@@ -38,13 +39,13 @@ class Sphere:
         features = self._features(random.stream(key, "contexts"))
         return SphereWorld(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
 
-    def observe(self, key: Array, world: SphereWorld, t: Array) -> tuple[Round, SphereWorld]:
+    def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
         """Offers K feature vectors to each of the M users of a round: fresh ones, or the fixed ones."""
         del t
         features = self._features(key) if world.features is None else world.features
         return Round(ridge.from_features_first(features)), world
 
-    def pull(self, key: Array, world: SphereWorld, offered: Round, arms: Array) -> Feedback:
+    def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with their gaps."""
         means = ridge.inner(offered.contexts, world.theta[:, None]) if world.means is None else world.means
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
@@ -81,7 +82,9 @@ def sphere(
         contexts: "fresh", K new vectors for every user (the paper's), or "fixed", drawn once per agent and seed.
         rewards: law of a reward: "gaussian", mean + N(0, noise_std^2), as in the paper; "bernoulli", 1 with probability
             the mean, which private algorithms need not clip to [0, 1]; "clipped_gaussian", the Gaussian clipped to [0,
-            1] (its mean is no longer linear, but regret is still computed from <x, theta*>).
+            1] (its mean is no longer linear, but regret is still computed from <x, theta*>). Private algorithms clip
+            the rewards of "gaussian", which biases them, so that no width is proved, and algorithms without privacy do
+            not: for a comparison of the two take "bernoulli".
         noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
 
     Raises:

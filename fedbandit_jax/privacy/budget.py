@@ -21,7 +21,7 @@ MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "add_remove": 1.5})
 MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32; the noise that is drawn is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
-    "add_remove": "one user's contribution replaced by zero",
+    "add_remove": "one user's contribution replaced by zero",  # the number of users is public
 }
 
 
@@ -36,8 +36,8 @@ class Budget:
         epsilon: a number in [1e-9, 1e6].
         delta: a number in (0, 1).
         adjacency: what neighbouring data sets differ in. "replace" changes one user's context and rewards arbitrarily;
-            "add_remove" replaces the user's contribution by zero, which moves the statistics two thirds as far and so
-            needs two thirds of the noise for the same epsilon.
+            "add_remove" replaces the user's contribution by zero (the number of users is public). For the same epsilon
+            that needs two thirds of Gaussian noise under the trust models "silo_local", "central" and "local".
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type.

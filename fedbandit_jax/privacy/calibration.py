@@ -48,11 +48,10 @@ class Calibration:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise on one entry of a message; `model.whose` says whose message that is.
+        """Standard deviation of the noise on every entry of x y and on the diagonal of x x'; off it, sigma / sqrt 2.
 
-        It is that of the bias and of the diagonal of the covariance, and 1 / sqrt 2 of it is that off the diagonal.
-        With noise on the joint matrix it is that of the bias and off the diagonal, and sqrt 2 of it is that on the
-        diagonal.
+        `model.whose` says whose noise that is. With noise on the joint matrix it is that on x y and off the diagonal of
+        x x', and sqrt 2 sigma is that on the diagonal.
         """
         return self.proof.sigma
 
@@ -68,7 +67,7 @@ class Calibration:
 
     @property
     def releases_per_user(self) -> float:
-        """kappa, the squared sensitivity of the release; for trees the number of nodes that one user is in."""
+        """kappa, the squared sensitivity to one visit, relative to one message; for trees, how many nodes hold it."""
         return self.ask.release.sensitivity_sq()
 
     @property
@@ -83,7 +82,11 @@ class Calibration:
 
     @property
     def event(self) -> events.Event:
-        """The privacy event of this release, for `fb.privacy.compose` with other mechanisms that see the same user."""
+        """The privacy event of this release, for `fb.privacy.compose` with others that see the same user.
+
+        They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
+        visits may share one noise, also at two silos: calibrate for visits=2 instead.
+        """
         if self.proof.mu is not None:
             return events.Gaussian(self.proof.mu)
         return events.ApproximateDP(self.epsilon_exact, self.budget.delta)
@@ -113,13 +116,17 @@ def calibrate(
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
             memory.
-        method: "tight" is exact: Gaussian noise has sigma^2 = r^2 kappa Delta_J^2 / mu*^2, where mu* is the largest mu
-            that the budget allows, delta(epsilon; mu*) = delta. "theorem" is as printed: sigma^2 = 8 kappa (ln(2/delta)
-            + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma F.2 for
-            "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
-            "shuffle_vector_sum". "released" is what the authors' code does, and unsound.
+        method: "tight" is the least noise that is proved here: Gaussian noise has sigma^2 = r^2 kappa Delta_J^2 /
+            mu*^2, where mu* is the largest mu that the budget allows, delta(epsilon; mu*) = delta. That is exact for
+            one visit and Gaussian noise, and an upper bound on epsilon otherwise. "theorem" is as printed: sigma^2 = 8
+            kappa (ln(2/delta) + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma
+            F.2 for "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
+            "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "released" is what the authors'
+            code does for "silo_local" and shuffling, and too small at most budgets. These two are for the releases
+            "tree" and "prefix_tree" only.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or a `GaussianTrust` class of your
-            own.
+            own. "local" needs the release "input_perturbation", shuffling "tree"; "prefix_tree" goes only with
+            "silo_local" and "silo_local_matrix".
         visits: r, how often one user may come to their silo; the sensitivity is r times as large (group privacy).
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
@@ -182,7 +189,7 @@ def epsilon_of(
     This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local".
 
     Args:
-        sigma: standard deviation of the noise on an entry of a message, as in `Calibration.sigma`.
+        sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.
         delta: the delta at which epsilon is stated, in (0, 1).
         n_syncs: S, the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`.

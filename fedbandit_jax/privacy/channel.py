@@ -2,8 +2,9 @@
 
 They share one interface. `Exact` adds no noise, and `Closed` never releases anything. `Aggregated` adds to the exact
 sums the noise of all messages together, drawn at once. `Rounded` does so on a grid: it encodes and rounds the sum over
-silos and adds integer noise. (`messages.Messages` randomises every message of every silo, with the same law.) These are
-bound for S synchronisations; what they release later is NaN.
+silos and adds integer noise. (`messages.Messages` randomises every message of every silo. For Gaussian trust models its
+law is exactly that of `Aggregated`; for integer noise it is that of `Rounded` up to what the trust model states, and
+what is proved is about the messages.) These are bound for S synchronisations; what they release later is NaN.
 
 Letters: x (d,) and y are one user's features and reward, W = sum x x', U = sum x y; releases are [W | U], (d, d + 1).
 """
@@ -129,11 +130,12 @@ class Closed(Exact):
 
 
 NOT_COVERED = (
-    "the number of users (fixed in advance, not private)",
+    "the number of users, which is public",
     "a user's own recommendation, seen by that user alone",
     "what only a simulator sees: regret curves, checkpoints",
     "floating-point attacks: noise is pseudo-random, all arithmetic float32",
 )
+# epsilon is computed for the larger change of a whole user all the same, and is an upper bound
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
@@ -222,14 +224,11 @@ class BoundMechanism(Exact):
 
     def _why(self, timing: Timing) -> Iterator[str]:
         """Yields the clauses that say why the noise is certified."""
-        yield (
-            "noise of known law is on every statistic that leaves the mechanism, and what is done next depends on "
-            "users only through what has left it"
-        )
+        yield "noise of known law is on every statistic that leaves the mechanism"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
         if isinstance(self.trust, Numbers):
-            yield "who adds it, and who sees what, is as the user's own trust model says"
+            yield "who adds it, and who sees what, is as the caller's own trust model says"
 
     def _misfit(self, timing: Timing, batch: int | None) -> str:
         """Returns why nothing is proved of this use of the mechanism, or "" if something is."""

@@ -38,22 +38,28 @@ class Mechanism:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
         release: how private sums over time are formed. A key of `fb.privacy.RELEASES`: "tree" (Algorithm 2),
-            "prefix_tree" (Algorithm 4; the same law), "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have
-            a fifth of the tree's noise variance for 16 synchronisations and an eighth for 400, at equal privacy) or
-            "input_perturbation"; or a `Release` class of your own.
+            "prefix_tree" (Algorithm 4; the same law), "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have a fifth
+            of the tree's noise variance for 16 synchronisations and an eighth for 400, at equal privacy) or
+            "input_perturbation"; or a `Release` class of your own. Only "silo_local" and "silo_local_matrix" go with
+            "prefix_tree", "shuffle_amplified" and "shuffle_vector_sum" go with "tree" only, and "local" with
+            "input_perturbation" only.
         trust: who adds the noise and who is trusted. A key of `fb.privacy.TRUST`: "silo_local" (each silo adds noise
             and so protects its users from everybody else), "silo_local_matrix" (the same on the joint matrix of (x,
             y)), "shuffle_amplified" or "shuffle_vector_sum" (with a trusted shuffler), "secagg" (with secure
             aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
-            or "local" (every user adds noise, nobody is trusted; Zheng et al. 2020); or a `GaussianTrust` class of your
-            own.
-        calibration: how much noise is added: "tight" (exact), "theorem" or "released", see `fb.privacy.calibrate`.
+            or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or a `GaussianTrust`
+            class of your own.
+        calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
+            "central" and "local") or "released" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
+            two need the release "tree" or "prefix_tree".
         visits: how often one user may come to their silo, at least 1.
         clip_rewards: whether rewards are clipped to [0, 1] before they enter a statistic. If not, rewards that the
             environment does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their
             clipped mean is no longer linear in x, and confidence widths are no longer proved.
         messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
-            audits. If not, the total noise of all messages is drawn at once, with the same law.
+            audits. If not, the total noise of all messages is drawn at once. For Gaussian trust models that is exactly
+            the same law; for "secagg" and "shuffle_vector_sum" the two agree up to the factors that these classes
+            state, and the certificate is about the protocol with single messages.
 
     Raises:
         ValueError, TypeError: if an argument is out of range, of the wrong type, or does not go with another one.

@@ -1,6 +1,8 @@
 """The mechanism message by message: what every silo, the third party and the server do at a synchronisation.
 
-`Messages` has the law of `Aggregated` and `Rounded`, and is slower by a factor of M; audits look at what it shows.
+`Messages` is slower than `Aggregated` and `Rounded` by a factor of M; audits look at what it shows. It has exactly the
+law of `Aggregated` for Gaussian trust models. For "secagg" and "shuffle_vector_sum" it has that of `Rounded` up to what
+these classes state, and certificates are about the protocol with single messages, which runs here.
 """
 
 from __future__ import annotations

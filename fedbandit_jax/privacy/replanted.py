@@ -50,8 +50,8 @@ class Replanted:
     """The trees of all local clusters, which draw the noise, limit the number of uploads, and prove what that gives.
 
     Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
-    all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, protected from
-    everybody but the user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
+    all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, against everybody
+    except her own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
     where Delta^2 is `MATRIX_SENSITIVITY_SQ[adjacency]`.
 
     Attributes:
@@ -128,7 +128,8 @@ class Replanted:
         """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
-        sound, often = exact <= asked, "once" if self._visits == 1 else f"{self._visits} times"
+        sound, once = exact <= asked, self._visits == 1
+        rounds, often = ("one round", "once") if once else (f"{self._visits} rounds", f"{self._visits} times")
         return Certificate(
             claim="certified" if sound else "none",
             reason=f"noise of known law is on every sum that leaves a server, and {gives}"
@@ -136,8 +137,8 @@ class Replanted:
             else f"the noise {gives}, not {asked:g}",
             trust=TRUST.format(n_servers),
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
-            unit="what one user of another server did in a round (cluster differential privacy); who comes "
-            f"{often} is protected altogether",
+            unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
+            f"privacy); a user who comes {often} is thereby protected altogether",
             epsilon=asked,
             delta=delta,
             epsilon_exact=exact,

@@ -332,6 +332,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _special(fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields with such strings as numbers again."""
-    return {k: float(v) if v in ("inf", "-inf", "nan") else v for k, v in fields.items()}
+def _special(value: Any) -> Any:
+    """Returns the value with such strings as numbers again, at any depth."""
+    if isinstance(value, Mapping):
+        return {k: _special(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_special(v) for v in value]
+    return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value

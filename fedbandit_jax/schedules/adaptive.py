@@ -55,7 +55,8 @@ class LogDet(Schedule):
         threshold: D > 0, or the name of the communication it is meant to give: "M log T" for D = 2 T d /
             (ln(rho_max/rho_min + T / (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
         trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
-            rho_min) I) - log det V, as printed. Without privacy noise they are the same.
+            rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020); in line 12 of their Algorithm
+            1 a bracket is misplaced. Without privacy noise they are the same.
         max_syncs: most synchronisations in a run, so that less noise is needed; default: one per round.
 
     Raises:
@@ -163,7 +164,8 @@ class PrivateLogDet(Schedule):
     round to the end of her epoch. The release that ends it takes her into the statistics, whose noise is calibrated for
     her, and every later V is computed from those. So all that her silo asks depends on her through one AboveThreshold,
     which is (share * epsilon)-DP, and all else through the continual release. The two compose (`pure` of
-    `fb.privacy.calibrate`). What other silos ask does not depend on her before the epoch ends. Which silo asks is
+    `fb.privacy.calibrate`), although they interleave (Vadhan & Zhang 2023); the test is charged as randomised response,
+    which is an upper bound. What other silos ask does not depend on her before the epoch ends. Which silo asks is
     public.
 
     Args:

@@ -19,7 +19,7 @@ from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 class BoundEvery(BoundSchedule):
     """A bound `Every`: asks for a synchronisation at the end of every batch."""
 
-    sentence = "fixed in advance, not private"
+    sentence = "fixed in advance, so it tells nothing about users"
 
     batch: struct.Number  # B
 
@@ -72,7 +72,7 @@ class Every(Schedule):
 class BoundGeometric(BoundSchedule):
     """A bound `Geometric`: asks for a synchronisation after the listed rounds."""
 
-    sentence = "fixed in advance, not private"
+    sentence = "fixed in advance, so it tells nothing about users"
 
     rounds: Int[Array | np.ndarray, " S"]  # numbers of rounds played after which to synchronise
 

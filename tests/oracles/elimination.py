@@ -37,6 +37,7 @@ def successive_elimination(means, horizon, batch_size, radius, reward, add_up, *
         left = [a for a in active if middle[a] + beta >= max(middle[c] - beta for c in active)]  # line 16
         batches.append(Batch(len(regret), len(users), active, sums, left))
         active = left
+    raise AssertionError("there is always a next batch")
 
 
 def randomize(x, u, g):

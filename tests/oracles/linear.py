@@ -44,7 +44,7 @@ class TreeSilo:
             self.noisy.pop(j, None)
         self.noisy[i] = self.alpha[i] + noise  # line 9
         if self.prefix:
-            return sum(self.noisy[j] for j in range(64) if k >> j & 1)
+            return sum((self.noisy[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
         return self.noisy[i]
 
 
@@ -55,17 +55,17 @@ class TreeServer:
         self.nodes, self.prefix = {}, prefix
 
     def analyze(self, k, messages):
-        total = sum(messages)
+        total = sum(messages, start=np.zeros(()))
         if self.prefix:
             return total
         self.nodes[next(j for j in range(64) if k >> j & 1)] = total
-        return sum(self.nodes[j] for j in range(64) if k >> j & 1)
+        return sum((self.nodes[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
 
 
 def project(matrix):
     """Nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
-    return sum(max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T))
+    return sum((max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T)), start=np.zeros(()))
 
 
 def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, prefix=False, psd=False):

@@ -351,7 +351,7 @@ def test_a_trust_model_of_ones_own(key):
     result = fb.simulate(env, algo, horizon=20, key=key, n_seeds=2)
     assert result.certificate.claim == "certified"
     assert result.certificate.trust == "cautious: twice the noise"
-    assert "as the user's own trust model says" in result.certificate.reason
+    assert "as the caller's own trust model says" in result.certificate.reason
     assert 0 < result.certificate.epsilon_exact < 0.6
     central = calibrate(Budget(1.0, 0.1), n_syncs=4, trust="central")
     assert result.certificate.noise_std == pytest.approx(2 * central.sigma)

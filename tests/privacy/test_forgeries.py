@@ -519,7 +519,7 @@ def own_schedule_that_denies_its_door(bound):
 
 @forgery("tested", "the schedule leaks")
 def own_schedule_that_says_what_it_spends(bound):
-    cheap = Timing("fixed in advance, not private", pure=1e-12, fixed=True)
+    cheap = Timing("fixed in advance, so it tells nothing about users", pure=1e-12, fixed=True)
     return changed(bound, "", schedule=nosy(reads="users", timing=lambda self: cheap))
 
 
@@ -799,7 +799,7 @@ def test_registries_changed(monkeypatch, registry, name, value, options, words):
 def test_sensitivities_cannot_be_changed():
     for table in (budget.JOINT_SENSITIVITY_SQ, budget.MATRIX_SENSITIVITY_SQ):
         with pytest.raises(TypeError, match="does not support item assignment"):
-            table["replace"] = 1e-6
+            table["replace"] = 1e-6  # pyright: ignore[reportIndexIssue]
 
 
 def test_a_policy_cannot_reach_the_noise():

@@ -223,7 +223,7 @@ def test_constants_and_batching(key):
 @pytest.mark.parametrize("exact", [True, False])
 def test_centred_binomial(key, exact):
     """Beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says; below only where it may."""
-    n = np.float32([[7], [400], [4e8]])
+    n = np.array([[7], [400], [4e8]], np.float32)
     draws = jax.jit(lambda n: noise.centred_binomial(key, n, (3, N), exact=exact))(n)
     few, some, many = np.asarray(draws + n / 2 if exact else draws)
     if exact:

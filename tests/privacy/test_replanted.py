@@ -349,7 +349,7 @@ def test_law(key):
         assert chi_square(z / factor) < 1e-6
     assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > ALPHA
     columns = z.transpose(1, 0, 2).reshape(KEYS, -1)  # nodes and entries do not depend on each other
-    fisher = np.arctanh(np.corrcoef(columns.T)[np.triu_indices(columns.shape[1], 1)]) * np.sqrt(KEYS - 3)
+    fisher = np.arctanh(np.corrcoef(columns.T)[np.triu_indices(columns.shape[1], 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
     assert chi_square(fisher) > ALPHA
     draws = np.asarray(draws)
     for k, row in enumerate(draws):  # by hand: the matrix's own entries
@@ -359,5 +359,5 @@ def test_law(key):
     bias = draws[..., 0, D]
     np.testing.assert_allclose(np.cov(bias), shared, atol=0.5)
     wrong = (packed[:, :, -1] / 1.0).T  # taken for independent of each other, prefixes are refuted
-    fisher = np.arctanh(np.corrcoef(wrong.T)[np.triu_indices(LEAVES, 1)]) * np.sqrt(KEYS - 3)
+    fisher = np.arctanh(np.corrcoef(wrong.T)[np.triu_indices(LEAVES, 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
     assert chi_square(fisher) < 1e-6

@@ -269,7 +269,7 @@ def test_a_schedule_of_ones_own(key):
     assert np.flatnonzero(np.diff(result.communication["rounds"][0], prepend=0)).tolist() == [1, 3, 5, 7]
     assert result.certificate.claim == "certified"
     assert result.certificate.releases == 4
-    assert result.certificate.schedule == "of the user's own"
+    assert result.certificate.schedule == "of the caller's own"
 
 
 def test_a_schedule_is_handed_no_more_than_it_reads():

@@ -38,12 +38,13 @@ class FCLUB(ClusteringRecipe):
       FCLUB, which always exchanges everything.
 
     Trust: every server is trusted with its own users and adds the noise, a tree of Gaussian noise for every local
-    cluster; other servers and the global server are not trusted. The privacy unit is what one user of another server
-    did in `visits` rounds, and adjacency is that of the budget. One round moves all sums that are released together by
-    sqrt(kappa) times what it moves one of them (the sensitivity), where kappa bounds the number of released tree nodes
-    that contain it, see `privacy.replanted`. As printed (the default, except that noise is calibrated exactly, and thus
-    smaller) no epsilon holds, because local clusters and determinants are computed from raw data. With
-    `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` the guarantee is certified.
+    cluster. Protected, against every other server and the global server, is what one user did in `visits` rounds (the
+    privacy unit); her own server is trusted. Adjacency is that of the budget. One round moves all sums that are
+    released together by sqrt(r) times what it moves one of them (the sensitivity), where r bounds the number of
+    released tree nodes that contain it (kappa in `privacy.replanted`). As printed (the default, except that noise is
+    calibrated exactly, and thus smaller) no epsilon holds, because local clusters and determinants are computed from
+    raw data. With `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` the guarantee
+    is certified.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or None for no noise.

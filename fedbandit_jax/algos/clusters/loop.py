@@ -19,7 +19,7 @@ from fedbandit_jax.algos.clusters.phases import Buffer, FCLUBState, Held, Phases
 from fedbandit_jax.algos.clusters.users import UserWidth
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, rows, struct
-from fedbandit_jax.interfaces import Report, Status
+from fedbandit_jax.interfaces import Report, Spec, Status
 from fedbandit_jax.privacy.replanted import Replanted
 
 RAW_CLUSTERS = Raw(

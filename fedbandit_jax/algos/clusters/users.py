@@ -204,7 +204,8 @@ class ClusteringRecipe(Recipe):
 
     Args:
         regularization: lambda > 0, which is added to the diagonal of every matrix before an estimate is solved for.
-        alpha: probability that a confidence set fails, in (0, 1).
+        alpha: failure probability of the bounds that confidence widths are made of, in (0, 1), if every cluster that
+            was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved before.
         subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
         theta_norm: S >= 0, bound on the Euclidean norm of every preference vector theta*.
         exploration_scale: factor >= 0 on the confidence width; 1 is the theory, 0 is greedy.

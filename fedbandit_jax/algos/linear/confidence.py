@@ -8,8 +8,10 @@ The synchronised statistics are W = G + N and u = G theta* + eta + n, where G is
 the sum of x times reward noise, and N, n are privacy noise. The ridge estimate is theta = V^-1 u with V = H + G and H =
 lambda I + N. At all synchronisations ||N|| <= Sigma_N with probability 1 - alpha, ||n|| <= Sigma_n with probability 1 -
 alpha/2, and the self-normalised bound on eta holds with probability 1 - alpha for each agent. Hence an agent's widths
-are valid with probability 1 - 2.5 alpha, which is the paper's statement up to that constant. All of it needs ||x|| <= 1
-and E[y] = <x, theta*>.
+are valid with probability 1 - 2.5 alpha. Without learning inside the batch (`learns_in_batch=False`) all agents share V
+and eta, so that this holds for all agents at once. With it each agent's rows are a process of their own, and this proof
+goes agent by agent, although the paper claims 1 - 2 alpha for all agents of Algorithm 1 at once. All of it needs ||x||
+<= 1 and E[y] = <x, theta*>.
 
 "shift" (Zhou & Chowdhury 2024, Lemma C.4): with lambda = max(1, 2 Sigma_N), lambda_min = lambda - Sigma_N <= H <=
 lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/alpha) + d ln(1 + tau / (d lambda_min))) + S
@@ -275,7 +277,9 @@ def released(
     subgaussian: float,
     exploration_scale: float,
 ) -> tuple[float, Width]:
-    """Returns lambda and the width of `confidence="released"`: constants of the authors' code, where S = sqrt d.
+    """Returns lambda and the width of `confidence="released"`: constants of the code of Zhou & Chowdhury (2024).
+
+    That code takes S = sqrt d.
 
     Args:
         n_agents: M; lambda is sqrt M without noise.

@@ -75,7 +75,7 @@ class BatchLoop(Algorithm):
 
     def guarantee(self) -> Certificate:
         """Returns what the mechanism proves, weakened by the doors in `raw`."""
-        timing = Timing("fixed in advance, not private")
+        timing = Timing("fixed in advance, so it tells nothing about users")
         return proven(self.mechanism, timing, self.batch, self.spec).through(self.raw)
 
     def init(self, key: Array, spec: Spec) -> ServerState:

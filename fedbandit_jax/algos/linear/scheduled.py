@@ -27,8 +27,8 @@ REFRESH = 1000  # most rank-one updates between two Cholesky solves that float32
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
     why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
-    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered; "
-    "learns_in_batch=False is",
+    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
+    "set learns_in_batch=False for that",
     seen="actions inside a batch, which use raw statistics",
 )
 
@@ -46,7 +46,7 @@ IMPURE = Raw(
 )
 LEARNS_TOGETHER = Raw(
     claim="none",
-    why="a policy of the user's own learns inside the batch, from the raw rewards of the users of all silos",
+    why="a policy of the caller's own learns inside the batch, from the raw rewards of the users of all silos",
     seen="actions inside a batch, which use raw statistics of all silos",
 )
 

@@ -22,7 +22,9 @@ class Thompson(Policy):
     Args:
         regularization: lambda > 0. Noise of standard deviation s on the released sums calls for about s sqrt(d) or
             more.
-        scale: factor on the posterior's standard deviation, > 0.
+        scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
+            rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
+            a failure probability delta, and does not cover privacy noise.
 
     Example:
         >>> import jax, fedbandit_jax as fb

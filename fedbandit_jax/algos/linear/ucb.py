@@ -125,8 +125,12 @@ class Exploration(Policy):
 
     Args:
         regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
-        alpha: probability that the confidence set fails, in (0, 1).
-        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
+        alpha: failure probability of each bound that a width is made of, in (0, 1). The widths of `UCB` (except
+            "released", of which nothing is proved) hold with probability 1 - 2.5 alpha, for all agents at once or, if
+            they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - alpha for each agent; and those
+            of `LinUCB` with 1 - alpha for each agent, or for all users at once if users return.
+        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
+            must be at least the environment's `noise_std`.
         theta_norm: S, bound on ||theta*||.
         exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
 
@@ -152,13 +156,19 @@ class Exploration(Policy):
 class UCB(Exploration):
     """Linear upper confidence bounds: plays argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
 
-    W = sum x x' and U = sum x y are the released sums; beta_t is the width of the module `confidence`.
+    W = sum x x' and U = sum x y are the released sums, where x' is the transpose of x; beta_t is the width of the
+    module `confidence`. Without noise the width of "theory" is
+
+        beta_t = R sqrt(2 ln(1/alpha) + d ln(1 + M t / (d lambda))) + S sqrt(lambda)
+
+    in round t = 0, 1, ..., times `exploration_scale`. It is proved for ||x|| <= 1, which is not checked without
+    privacy, ||theta*|| <= S = `theta_norm`, and reward noise that is R-sub-Gaussian, R = `subgaussian`.
 
     Args:
         confidence: "theory" (the paper's width, from bounds that hold before the first round), "known_noise" (from the
             law of the noise and the spectrum of what was released: valid with the same probability, and many times
-            narrower) or "released" (the constants of the authors' code, with theta_norm = sqrt d; lambda = sqrt M
-            without noise).
+            narrower) or "released" (constants of the code of Zhou & Chowdhury (2024), which takes S = sqrt d:
+            `theta_norm` is then ignored; lambda = sqrt M without noise).
         regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
             the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
             lambda is enough.

@@ -21,8 +21,10 @@ class RoundProcess:
     synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
     noise.
 
-    What passes between the two parts is checked here in every round: an algorithm is given only what the environment's
-    own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`.
+    What passes between the two parts is checked here in every round: an algorithm is given only users, arms and
+    rewards that the environment's own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`. (Features are
+    bounded where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are
+    played and `sync` is called, but neither is recorded.
     """
 
     env: Environment
@@ -77,6 +79,8 @@ class RoundProcess:
         rounds = first + jnp.arange(algo.batch)
         (world, local), (records, gap, wrong) = lax.scan(play, (world, local), rounds)
         state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
+        whole = first + algo.batch <= self.horizon
+        report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         status = jnp.asarray(report.status) | jnp.where(wrong.any(), int(Status.OUTSIDE_SPEC), 0)
         return world, state, Metrics(gap, jax.tree.map(_counter, report._replace(status=status)))
 

@@ -66,7 +66,7 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
 def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
     """Computes the smallest epsilon at `delta` of (xi, rho)-zCDP, i.e. of Renyi divergences at most xi + rho alpha.
 
-    The result is rounded up.
+    The result is rounded up. The rho of `Certificate.zcdp` includes xi already: it is converted without an xi.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of a wrong type.

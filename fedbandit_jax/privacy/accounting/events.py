@@ -106,6 +106,9 @@ class Composition:
 def compose(events: Sequence[Event], delta: float) -> Composition:
     """Computes epsilon at `delta` of all events together, in any order and chosen adaptively.
 
+    The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
+    "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
+
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022); with other events that have a
     Renyi curve, the curves are added. `ApproximateDP` events go through advanced composition. Their epsilon is added to
     that of the others, with which its slack shares the rest of delta (Vadhan & Zhang 2023: also if queries interleave).

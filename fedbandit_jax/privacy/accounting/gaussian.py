@@ -9,8 +9,8 @@ With the Mills ratio R(x) = Phi(-x) / phi(x) of the standard normal distribution
 which keeps its precision when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
 
 If an (epsilon_0, 0)-DP mechanism sees the same user (the argument `pure` = epsilon_0), its privacy loss is at worst
-that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). The two together then
-give exactly
+that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015), also if the queries
+to the two interleave (Vadhan & Zhang 2023). The two together then give at most (exactly, if it is randomised response)
 
     delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu),
 

@@ -9,6 +9,7 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
   either side, and divides by g.
 
 Replacing one user's reward (adjacency) moves a sum by at most g steps; the privacy unit is one user, who is in one sum.
+Certificates also state epsilon for a user who is in n different sums; visits that fall into one sum are not covered.
 Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
 noise: one reduction modulo m at the end equals one after every step. In array shapes, S is the number of batches.
 """
@@ -40,7 +41,7 @@ MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw f
 MAX_REAL = 1.001e9  # largest scale of real-valued noise, so that 2^24 times a draw fits in 64 bits
 
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
-VISITS = (10, 100)  # numbers of visits for which a certificate states epsilon
+VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
 ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
@@ -296,7 +297,7 @@ class RingSum(SumProtocol):
         """Returns the certificate of the worst batch in every respect, see `SumProtocol.guarantee`."""
         for part in (self.noise, self.aggregation):
             if not struct.is_sealed(part):
-                return no_privacy(f"{type(part).__name__} is of the user's own making, and nothing is proved of it")
+                return no_privacy(f"{type(part).__name__} is of the caller's own making, and nothing is proved of it")
         asked = np.flatnonzero(self.users).tolist()
         if not asked:
             return _nothing_released()

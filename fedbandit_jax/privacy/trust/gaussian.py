@@ -2,7 +2,8 @@
 
 All protect one user of one silo, who comes at most `visits` times, under the adjacency of the budget. She moves all
 messages together by at most `Ask.sensitivity` in joint l2 norm (`Ask.matrix_sensitivity` for `SiloLocalMatrix`).
-"Exact" proofs are tight for Gaussian noise and include adaptivity and composition over all messages.
+"Exact" proofs are tight for one visit, upper bounds on epsilon for more, and include adaptivity and composition over
+all messages.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class GaussianTrust(Trust):
     """Independent Gaussians of standard deviation `std`, of which `sources` are in the sum over silos.
 
     To make a trust model of your own, subclass it, decorate the class with `@fb.pytree`, say who adds the noise in
-    `sentence`, `whose` and `assumes`, and define `n_sources`. Only its numbers and words are bound (as `Numbers`): the
-    noise is drawn and the proof is made by the code here. Nothing is certified of a class that draws or proves by code
-    of its own.
+    `sentence` and `whose`, and in `assumes` what the guarantee does not survive, and define `n_sources`. Only its
+    numbers and words are bound (as `Numbers`): the noise is drawn and the proof is made by the code here. Nothing is
+    certified of a class that draws or proves by code of its own.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -140,7 +141,10 @@ class SiloLocal(Trust):
     Each user trusts her silo, which sees her raw statistics. The server and the other silos see every noisy message.
     """
 
-    sentence = "silo-local: each silo adds its own noise, server and other silos are not trusted"
+    sentence = (
+        "silo-local: each silo adds its own noise; a user's own silo sees her raw data and is trusted with them, "
+        "server and other silos are not"
+    )
     whose = "of a silo's message"
     methods = METHODS
     any_schedule = True
@@ -197,8 +201,8 @@ class SiloLocalMatrix(SiloLocal):
     """
 
     sentence = (
-        "silo-local: each silo adds its own noise to the joint matrix of features and rewards, server and other silos "
-        "are not trusted"
+        "silo-local: each silo adds its own noise to the joint matrix of features and rewards; a user's own silo sees "
+        "her raw data and is trusted with them, server and other silos are not"
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     methods = ("tight", "theorem")
@@ -281,12 +285,13 @@ class Central(Trust):
 class Local(Trust):
     """Local noise: every user adds N(0, std^2) to her own statistics; not even her silo is trusted (Zheng et al. 2020).
 
-    Her silo, which adds up the reports of its B users, and everybody else may see her noisy report.
+    Her own device holds her contexts, chooses her arm and draws the noise. Her silo, which adds up the reports of its B
+    users, and everybody else may see her noisy report and nothing more.
     """
 
     sentence = (
-        "local: each user chooses her arm herself, from what the server publishes, and adds noise to her own "
-        "statistics; nobody is trusted"
+        "local: each user's own device holds her contexts, chooses her arm from what the server publishes, and adds "
+        "noise to her statistics; her silo sees only her noisy report, nobody else is trusted"
     )
     whose = "of a user's report"
     releases = (InputPerturbation,)

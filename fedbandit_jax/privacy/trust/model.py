@@ -1,11 +1,11 @@
 """The interface of a trust model: who adds which noise to a release, how much a budget needs, and what it proves.
 
 At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`), each a
-sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol, P = (R, S, A) in the
-paper, carries it to the server in three steps. The randomiser R (`randomize`) works at the silo. The third party S
-(`third_party`) is nobody, a shuffler, or a secure aggregator. The analyser A (`analyze`) is the server's estimate of
-the sum over silos. Unless somebody looks at the messages, a simulation needs only the law of A(S(R(messages))) given
-that sum: `noise` where noise is added to real numbers, `noisy_sum` where messages and noise are integers (`on_grid`).
+sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
+server in three steps. The randomiser (`randomize`) works at the silo. The third party (`third_party`) is nobody, a
+shuffler, or a secure aggregator. The analyser (`analyze`) makes the server's estimate of the sum over silos. Unless
+somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum: `noise` where
+noise is added to real numbers, `noisy_sum` where messages and noise are integers (`on_grid`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).
@@ -79,11 +79,11 @@ class Ask:
 class Proof(NamedTuple):
     """What the noise of a bound trust model proves, computed from the numbers that the model draws with."""
 
-    sigma: float  # standard deviation of every entry of the noise of whom `Trust.whose` says, in units of x y and x x'
+    sigma: float  # standard deviation of the noise on an entry of x y; `Trust.whose` says whose noise that is
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
     mu: float | None = None  # mu of its Gaussian differential privacy, if it is exactly a Gaussian mechanism
-    assumes: tuple[str, ...] = ()  # what the proof assumes of others, beside what no trust model covers
+    assumes: tuple[str, ...] = ()  # what the guarantee does not survive: what others may not do
 
 
 T = TypeVar("T", bound="Trust")
@@ -95,7 +95,7 @@ class Trust:
     The class says what the model is; an object of it is bound: it draws the noise and proves what that noise gives.
     """
 
-    sentence: ClassVar[str] = "a trust model of the user's own"
+    sentence: ClassVar[str] = "a trust model of the caller's own"
     """A sentence for certificates that says who adds the noise, and who is not trusted."""
     whose: ClassVar[str] = "of a message"
     """Whose noise `Proof.sigma` describes."""
@@ -167,7 +167,7 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.noise")
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Draws the server's estimate A(S(R(messages))) of the sum over silos, (P, D), and returns the next state, too.
+        """Draws what `analyze` would return, the server's estimate of the sum over silos (P, D), and the next state.
 
         Args:
             total: exact sum of all silos' messages k, (P, D).
@@ -176,7 +176,7 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.noisy_sum")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
-        """Applies R at silo 0, ..., M - 1 and returns what it sends.
+        """Randomises the message of silo 0, ..., M - 1 and returns what it sends.
 
         `message` is the exact message k, (P, D); with `needs_users`, the packed statistics of the silo's N = S B
         users, (N, D), and which of them are in the tree node that is sent, (N,) bool.
@@ -184,12 +184,12 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.randomize")
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """Applies S: turns what all silos sent, with leading axis M, into what the server is shown."""
+        """Turns what all silos sent, with leading axis M, into what the server is shown."""
         del key
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Applies A: returns the server's estimate of the sum over silos, (P, D), from what it is shown."""
+        """Returns the server's estimate of the sum over silos, (P, D), from what it is shown."""
         del key, k
         return shown.sum(0)
 
@@ -216,10 +216,10 @@ def noise_std(sigma: float) -> np.float32:
 
 
 def gaussian_sigma(ask: Ask, method: str) -> float:
-    """Computes sigma, the standard deviation of Gaussian noise on every entry of every message.
+    """Computes sigma, the standard deviation of Gaussian noise on every packed entry of every message.
 
-    `method` is "tight" (exact), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "released" (as in their code).
-    The last two are for one visit only.
+    `method` is "tight" (the least that is proved here), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "released"
+    (as in their code). The last two are for one visit only.
     """
     epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta
     kappa = ask.release.sensitivity_sq()
@@ -245,7 +245,8 @@ def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str,
         return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
     mu = sensitivity / sigma
     epsilon = gaussian_epsilon(mu, ask.budget.delta, ask.pure)
-    accountant = f"{GAUSSIAN}; composed exactly with a {ask.pure:g}-DP schedule" if ask.pure else GAUSSIAN
+    schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
+    accountant = GAUSSIAN + schedule if ask.pure else GAUSSIAN
     return Proof(sigma, epsilon, accountant, None if ask.pure else mu, assumes)
 
 

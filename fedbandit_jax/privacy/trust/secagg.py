@@ -29,14 +29,14 @@ class SecAgg(Trust):
 
     Each silo multiplies its message by `scale`, rounds it at random to an integer next to it, and adds a discrete
     Gaussian with 1/M of the variance that the sum needs. The aggregator is trusted to show the server nothing but sums,
-    and the silos as `Proof.assumes` says; the server is not trusted. The privacy unit is one user, who comes to one
-    silo at most `visits` times, under the adjacency of the budget. She moves all messages together by at most
-    `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit.
+    and silos to do nothing that `Proof.assumes` lists; the server is not trusted. The privacy unit is one user, who
+    comes to one silo at most `visits` times, under the adjacency of the budget. She moves all messages together by at
+    most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit.
     """
 
     sentence = (
-        "secure aggregation: each silo adds 1/M of the noise's variance, the server sees sums over all silos only and "
-        "is not trusted"
+        "secure aggregation: each silo adds 1/M of the noise's variance; a user's own silo sees her raw data and is "
+        "trusted with them; the aggregator shows the server sums over all silos only, and the server is not trusted"
     )
     whose = "of the sum over silos"
     needs = ("n_agents", "batch", "dim")
@@ -85,7 +85,7 @@ class SecAgg(Trust):
             sensitivity=sensitivity,
             sigma=sigma,
             n_agents=self.n_agents,
-            n_entries=entries,
+            n_entries=ask.visits * entries,
             delta=ask.budget.delta,
         )
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
@@ -130,5 +130,5 @@ class SecAgg(Trust):
 
 
 def _entries(ask: Ask) -> int:
-    """Counts the numbers in all messages that one user is in, who comes up to r times."""
-    return ask.visits * packed_size(ask.dim) * ask.release.touched()
+    """Counts the numbers in all messages that one visit of a user is in."""
+    return packed_size(ask.dim) * ask.release.touched()

@@ -38,8 +38,8 @@ class Shuffled(SiloLocal):
     """
 
     sentence = (
-        "shuffle: each silo adds its own noise, a trusted shuffler hides whose message is whose, the server is not "
-        "trusted"
+        "shuffle: each silo, which is trusted with its own users' raw data, adds its own noise; a trusted shuffler "
+        "hides whose message is whose; the server is not trusted"
     )
     releases = (Tree,)
     why = WHY

@@ -225,7 +225,7 @@ def test_noise_of_recommendations(key, download):
         for factor in (0.9, 1.1):
             assert chi_square(z / factor) < 1e-6
         # entries do not depend on each other: Fisher's z of all their correlations
-        fisher = np.arctanh(np.corrcoef(z.T)[np.triu_indices(z.shape[1], 1)]) * math.sqrt(n_keys - 3)
+        fisher = np.arctanh(np.corrcoef(z.T)[np.triu_indices(z.shape[1], 1)]) * math.sqrt(n_keys - 3)  # pyright: ignore[reportIndexIssue]
         assert chi_square(fisher) > ALPHA
         ridge = (1 + bound.rho * held.shift[:, slot, None, None]) * np.eye(3)
         theta = np.linalg.solve(ridge + held.sums[:, slot, :, :3], held.sums[:, slot, :, 3:])[..., 0]

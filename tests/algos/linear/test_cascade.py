@@ -151,4 +151,4 @@ def test_replay_is_deterministic(key):
     data = neighbours(np.random.default_rng(1))[0]
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=B)
     np.testing.assert_array_equal(batch_sum(algo, *data, key), batch_sum(algo, *data, key))
-    assert jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)

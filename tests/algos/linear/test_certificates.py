@@ -89,7 +89,7 @@ def test_fixed_contexts_are_not_covered():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, ("fixed in advance", "seen by that user alone", "regret curves", "floating-point attacks")),
+        ({}, ("users, which is public", "seen by that user alone", "regret curves", "floating-point attacks")),
         ({"learns_in_batch": True}, ("actions inside a batch, which use raw statistics",)),
         ({"trust": "secagg"}, ("silos that drop out, collude with the server, or subtract their own share",)),
         ({"trust": "shuffle_vector_sum"}, ("silos that show the server their own bits, or send none",)),
