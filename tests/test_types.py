@@ -65,7 +65,7 @@ def main():
     install_import_hook(MODULES, "test_types.checked")
     for env, algo in programs():
         trace(env, algo)
-    jax.eval_shape(by_hand, jax.random.key(0), jnp.int32(1), jnp.ones((2, 3)))
+    jax.eval_shape(by_hand, jax.random.key(0), jnp.int32(1), jnp.ones((2, 5)))
     annotations_have_a_meaning()
     jax.eval_shape(wrong_shapes_are_refused, jax.random.key(0))
 
@@ -84,14 +84,14 @@ def trace(env, algo, horizon=4):
 
 
 def programs():
-    """Every environment, and algorithms of every family."""
-    eye, budget, s = np.eye(3, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
-    table = fb.data.Table(eye, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), "toy")
+    """Every environment, and algorithms of every family; axes differ in size wherever they can."""
+    eye, budget, s = np.eye(4, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
+    table = fb.data.Table(eye, np.array([1, 3]), np.array([0.2, 0.5, 0.9, 0.1], np.float32), "toy")
     sphere, script = fb.envs.sphere(3, 4, 5), fb.envs.script(np.full((2, 3, 4, 5), 0.1), np.full((2, 3, 4), 0.5))
     fixed = fb.envs.sphere(3, 4, 5, contexts="fixed", rewards="bernoulli")
     gap, replay = fb.envs.gap(3, 4, 5), fb.envs.replay(**table.replay_arguments(), n_agents=2)
     clustered = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian")
-    community = fb.envs.community(eye, 0.5 * eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)
+    community = fb.envs.community(eye, 0.5 * eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=5)
 
     def linear(policy, release="tree", trust="silo_local", schedule: typing.Any = 2):
         mechanism = fb.privacy.Mechanism(budget, release=release, trust=trust)
@@ -125,15 +125,15 @@ def by_hand(key, k, x):
     from fedbandit_jax.privacy.releases.explicit import Explicit
     from fedbandit_jax.privacy.statistic import pack_users
 
-    one, sums = np.eye(2, dtype=np.float32), np.tril(np.ones((2, 2), np.float32))
-    own = Explicit(n_syncs=2, of="Mine", parts=1, c=one.tobytes(), r=sums.tobytes(), factor=sums.tobytes())
-    for release in (*(kind(2) for kind in RELEASES.values()), own):
+    one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
+    own = Explicit(n_syncs=3, of="Mine", parts=1, c=one.tobytes(), r=sums.tobytes(), factor=sums.tobytes())
+    for release in (*(kind(3) for kind in RELEASES.values()), own):
         message, _ = release.encode(release.encode_init(x.shape), k, x)
         for prefix, _ in (release.decode(release.init(x.shape), k, message), release.step(release.init(x.shape), k, x)):
             assert prefix.shape == x.shape
         assert release.live(k).shape == message.shape[:1]
-        assert release.encoder().shape[1:] == release.prefix_variance().shape == (2,)
-    fb.linalg.GaussianBelief.solve(jnp.eye(3), jnp.ones(3)).std(x)
+        assert release.encoder().shape[1:] == release.prefix_variance().shape == (3,)
+    fb.linalg.GaussianBelief.solve(jnp.eye(5), jnp.ones(5)).std(x)
     pack_users(x, x[0])
     fb.schedules.Every(2).bind(fb.schedules.Setting(3, 2, 10, 1.0, 1.0)).requests(key, k, (), None, k)
 

@@ -1,9 +1,12 @@
 """The linear algebra of the hot loop against plain NumPy, on both sides of UNROLL_DIM and for A = 1 and A = M."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 from fedbandit_jax.core import ridge
 
@@ -25,8 +28,7 @@ def matrices(posterior):
     return posterior.inverse if wide else np.moveaxis(posterior.inverse, -1, 0)
 
 
-@pytest.mark.parametrize("d", [1, 3, 16, 17, 40])
-@pytest.mark.parametrize("agents", [1, M])
+@pytest.mark.parametrize(("d", "agents"), deep(itertools.product([1, 3, 16, 17, 40], [1, M]), keep={0, 3, 5, 7}))
 def test_scores_and_update(d, agents):
     gram, bias, contexts = instance(d, agents)
     posterior, ok = ridge.solve(jnp.asarray(gram, jnp.float32), jnp.asarray(bias, jnp.float32))

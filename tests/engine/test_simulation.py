@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver, provenance
@@ -34,6 +35,7 @@ def test_shape_and_meaning():
     np.testing.assert_array_equal(result.time_average, result.regret / result.rounds)
 
 
+@pytest.mark.slow
 def test_vmapped_seeds_equal_single_seeds():
     """Seed i is fold_in(key, i) and does not depend on how many run beside it."""
     many = simulate().regret
@@ -42,6 +44,7 @@ def test_vmapped_seeds_equal_single_seeds():
     assert len(np.unique(many[:, -1])) == 3
 
 
+@pytest.mark.slow
 def test_stride_and_chunks_change_nothing(monkeypatch):
     fine = simulate(horizon=60)
     np.testing.assert_array_equal(simulate(horizon=60, stride=12).regret, fine.regret[:, 11::12])
@@ -164,6 +167,7 @@ def test_not_definite_is_a_status_not_a_nan():
     np.testing.assert_array_equal(result.regret, caught.value.result.regret)
 
 
+@pytest.mark.slow
 def test_status_ignores_the_synchronisation_that_never_happens():
     """Only releases that somebody acts on count: T = 12 has the two synchronisations of T = 10, and their status."""
     env = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -177,7 +181,9 @@ def test_status_ignores_the_synchronisation_that_never_happens():
     assert flagged[0] > flagged[1]  # the comparison had something to see
 
 
-@pytest.mark.parametrize("algo", [fb.algos.fed_lin_ucb(schedule=5), fb.algos.LinUCB(), PRIVATE], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "algo", deep([fb.algos.fed_lin_ucb(schedule=5), fb.algos.LinUCB(), PRIVATE], keep={2}), ids=lambda a: a.name
+)
 def test_rewards_that_are_not_finite_are_flagged(algo):
     """They count as 0, whatever the algorithm, so that nothing that is computed from them is not finite."""
     rewards = np.full((20, 3, 4), 0.5)
@@ -204,7 +210,7 @@ def test_bits_beyond_32():
     np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
 
 
-@pytest.mark.parametrize("stop_at", [1, 3])
+@pytest.mark.parametrize("stop_at", deep([1, 3], keep={0}))
 def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     path = tmp_path / "run.checkpoint"
@@ -432,7 +438,7 @@ def other_hook(state):
 
 @pytest.mark.parametrize(
     "change",
-    [dict(bonus=1.0), dict(told="something"), dict(table=jnp.ones(2)), dict(seen=other_hook)],
+    deep([dict(bonus=1.0), dict(told="something"), dict(table=jnp.ones(2)), dict(seen=other_hook)], keep={0, 3}),
     ids=["traced", "on the host", "a number that is bound", "in a static field"],
 )
 def test_a_checkpoint_knows_the_code(tmp_path, change):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -36,7 +37,6 @@ DEEPER = [
     ("silo_local_matrix", "blt"),
     *(("silo_local", release) for release in RELEASES if release != "tree"),
 ]
-PAIRS += [pytest.param(*pair, marks=pytest.mark.slow) for pair in DEEPER]
 
 
 def users():
@@ -108,7 +108,7 @@ def assert_same_law(a, b):
     assert stats.ks_2samp(a[:, -1], b[:, -1]).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("trust", "release"), PAIRS)
+@pytest.mark.parametrize(("trust", "release"), deep([*PAIRS, *DEEPER], keep={0, 3, 5}))
 def test_messages_equal_aggregated_in_law(key, trust, release):
     one, other = (bound(trust, release, messages=mode) for mode in (True, False))
     assert type(one) is Messages
