@@ -119,6 +119,7 @@ class Certificate:
         return dataclasses.replace(
             self,
             claim=claim,
+            adjacency=self.adjacency + ", all other users' actions being held fixed" * (claim == "as_printed"),
             reason=why if voided or claim != "none" else self.reason,
             epsilon_exact=math.inf if voided and self.epsilon is not None else self.epsilon_exact,
             not_covered=(*(door.seen for door in doors), *self.not_covered),

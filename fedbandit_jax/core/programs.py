@@ -7,6 +7,7 @@ JAX's own operations (those of `jax.extend.core.primitives`) without effects.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,15 @@ from jax.extend.core import primitives
 from fedbandit_jax.core import struct
 
 BETWEEN = ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragged_all_to_all", "axis_index")
-PURE = {value for value in vars(primitives).values() if isinstance(value, core.Primitive) and value.name not in BETWEEN}
+
+
+@functools.cache
+def pure_primitives() -> frozenset[core.Primitive]:
+    """Returns JAX's own operations that compute their results from their arguments alone."""
+    listed = {value for value in vars(primitives).values() if isinstance(value, core.Primitive)}
+    keys = jax.make_jaxpr(lambda seed: jax.random.wrap_key_data(jax.random.key_data(jax.random.key(seed))))(0)
+    found = listed | set(_primitives(keys.jaxpr))  # the list leaves out how keys are taken apart
+    return frozenset(one for one in found if one.name not in BETWEEN)
 
 
 def call(owner: Any, method: str, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
@@ -61,7 +70,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
     shapes = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves]
     trace = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True)
     program, results = trace(*shapes)
-    found = {primitive.name for primitive in _primitives(program.jaxpr) if primitive not in PURE}
+    found = {primitive.name for primitive in _primitives(program.jaxpr) if primitive not in pure_primitives()}
     found |= {"a value from outside" for const in program.consts if isinstance(const, Tracer)}
     if found or program.effects:
         raise TypeError(

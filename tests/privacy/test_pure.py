@@ -139,6 +139,16 @@ def test_policies_that_differ_in_what_equality_leaves_out():
     assert not np.array_equal(together["1.0"].regret, together["-1.0"].regret)
 
 
+def test_keys_may_be_taken_apart():
+    """`jax.random.key_data` is pure, although JAX's list of operations leaves it out."""
+
+    def index(self, key, t, belief, contexts):
+        own = jax.random.wrap_key_data(jax.random.key_data(jax.random.fold_in(key, t)))
+        return jax.random.uniform(own, contexts.shape[:1])
+
+    assert run(fb.pytree(type("Own", (Bias,), {"index": index}))()).certificate.claim == "certified"
+
+
 def test_the_seal_is_the_package_s():
     with pytest.raises(TypeError, match="package's own classes"):
         struct.sealed(Bias)
