@@ -42,7 +42,7 @@ def pytree(cls: T) -> T:
     # `jax.tree_util.register_dataclass` will not do: with it (jax 0.10.2) two classes with the same fields have equal
     # tree structures, and `jit` runs the program of the one for the other. A test checks that ours differ.
     def flatten(x):
-        return tuple(getattr(x, name) for name in data), tuple(_Static(getattr(x, name)) for name in meta)
+        return tuple(getattr(x, name) for name in data), tuple(Static(getattr(x, name)) for name in meta)
 
     def flatten_with_keys(x):
         leaves, aux = flatten(x)
@@ -60,7 +60,7 @@ def pytree(cls: T) -> T:
     return cls
 
 
-class _Static:
+class Static:
     """A static field. It equals another only if the types are the same, and every attribute of the values is.
 
     JAX runs one compiled program for all objects whose static fields are equal, so a dataclass must not leave out some
@@ -73,7 +73,7 @@ class _Static:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and _alike(self.value, other.value)
+        return isinstance(other, Static) and _alike(self.value, other.value)
 
     def __hash__(self) -> int:
         return hash(self.value)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 
+from fedbandit_jax.core import struct
 from fedbandit_jax.engine.process import Process
 
 
@@ -82,6 +83,8 @@ def _written(structure: Any) -> list[str]:
     found: dict[str, str] = {}
 
     def add(value: Any) -> None:
+        if isinstance(value, struct.Static):
+            value = value.value
         if isinstance(value, types.FunctionType):
             found[f"{value.__module__}.{value.__qualname__}"] = repr(_code(value))
         for cls in (value if isinstance(value, type) else type(value)).__mro__:

@@ -449,6 +449,27 @@ def test_a_checkpoint_knows_the_code(tmp_path, change):
         checkpointed(tmp_path, algo=own_algorithm(**change))
 
 
+def settled(told):
+    """A process whose policy holds settings of a class of their own; `told` is never traced."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        def tell(self, words=told):
+            return words
+
+    @fb.pytree
+    class Own(fb.algos.Thompson):
+        settings: object = fb.static()
+
+    algo = fb.algos.Federated(policy=Own(settings=Settings()), schedule=5)
+    return RoundProcess(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
+
+
+def test_a_fingerprint_knows_the_code_of_static_fields():
+    marks = [provenance.fingerprint({}, [settled(told)]) for told in ("one", "one", "other")]
+    assert marks[0] == marks[1] != marks[2]
+
+
 def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
     """A built-in class that was changed at run time, for instance to add less noise or to claim more."""
     run = PRIVATE.replace(release="blt")
