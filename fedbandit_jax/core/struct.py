@@ -180,6 +180,15 @@ def _static_fault(part: Any, name: str) -> str:
     return f"{name} is of a class of its own, {type(part).__name__}"
 
 
+def shipped(value: Any) -> bool:
+    """Returns whether all dataclasses in `value` are of classes of this package."""
+    if isinstance(value, tuple):
+        return all(map(shipped, value))
+    if not dataclasses.is_dataclass(value):
+        return True
+    return _in_package(type(value)) and all(shipped(getattr(value, field.name)) for field in dataclasses.fields(value))
+
+
 def _in_package(cls: type) -> bool:
     """Returns whether a class is one of this package, found under its own name."""
     module = sys.modules.get(cls.__module__)

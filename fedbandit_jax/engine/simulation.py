@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from fedbandit_jax.core import random, validate
+from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine import process as clocks
@@ -265,7 +265,7 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Pro
                 )
     made = clocks.process(env, bound, horizon)
     signature = driver.signature(made)
-    if signature not in _CHECKED:
+    if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
         made.check(label)
         _CHECKED.add(signature)
     return made
