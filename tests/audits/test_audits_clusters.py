@@ -30,6 +30,7 @@ def test_shipped_cases_pass(key, i):
         assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_local_clusters_show_what_noise_does_not_hide(key):
     audit = audits.labels(PRINTED, name="printed").run(key, n_runs=1000)
     assert not audit.passed

@@ -75,6 +75,7 @@ def test_is_the_same_every_time(loaded):
     np.testing.assert_array_equal(table.theta, again.theta)
 
 
+@pytest.mark.slow
 def test_replayed():
     table = fb.data.classification("breast_cancer", components=3)
     env = fb.envs.replay(**table.replay_arguments(), n_agents=5, rewards="bernoulli")

@@ -55,6 +55,7 @@ def test_stride_and_chunks_change_nothing(monkeypatch):
         np.testing.assert_array_equal(simulate(horizon=60).regret, fine.regret)
 
 
+@pytest.mark.slow
 def test_horizon_that_the_batch_does_not_divide():
     """The tail is played and counted; no synchronisation follows it, and it is not released."""
     whole, cut = simulate(horizon=40), simulate(horizon=43)
@@ -87,6 +88,7 @@ def test_sweep_equals_simulate():
         assert result[label].certificate == algo.certificate(ENV.spec, 40)
 
 
+@pytest.mark.slow
 def test_streams_are_shared_between_algorithms():
     """Two algorithms under one key see the same users: greedy arms at round 0 have the same regret."""
     a = simulate(algo=fb.algos.fed_lin_ucb(schedule=5, exploration=fb.algos.UCB(exploration_scale=0.0)))
@@ -201,6 +203,7 @@ def test_rewards_that_are_not_finite_are_flagged(algo):
         simulate(fb.envs.script(contexts, broken, broken), algo, horizon=20)
 
 
+@pytest.mark.slow
 def test_bits_beyond_32():
     """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
     env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
@@ -470,6 +473,7 @@ def test_a_fingerprint_knows_the_code_of_static_fields():
     assert marks[0] == marks[1] != marks[2]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
     """A built-in class that was changed at run time, for instance to add less noise or to claim more."""
     run = PRIVATE.replace(release="blt")

@@ -40,6 +40,7 @@ def test_means_and_position_are_uniform(key):
     assert abs(np.corrcoef(best, means.max(1))[0, 1]) < 5 / np.sqrt(20_000)
 
 
+@pytest.mark.slow
 def test_world_is_uniform(key):
     """u_1 of a uniform direction in R^3 is uniform, and so is the norm."""
     env = fb.envs.gap(1, 2, 3, gap=0.1)

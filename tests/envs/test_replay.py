@@ -30,6 +30,7 @@ def test_agents_draw_their_own_queries(key):
     assert seen == [{0, 1}, {2, 3, 4}]  # contiguous blocks, every query turns up
 
 
+@pytest.mark.slow
 def test_masked_arms_are_neither_played_nor_the_benchmark(key):
     """Rows beyond a query's own belong to other queries and have larger means: they must not count."""
     features = np.array([[0.1, 0], [0.2, 0], [0, 1.0]], np.float32)

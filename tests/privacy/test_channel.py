@@ -127,14 +127,14 @@ def test_messages_equal_aggregated_in_law(key, trust, release):
         assert (abs(found / 1.05**2 - 1) > error).all()  # a scale wrong by 5 % would be rejected
 
 
-def test_visits_multiply_the_noise(key):
+@pytest.mark.parametrize("trust", deep(["silo_local", "silo_local_matrix", "central", "secagg"], keep={1, 3}))
+def test_visits_multiply_the_noise(key, trust):
     """Of every trust model, messages included: by r, recomputed from the budget."""
-    for trust in ("silo_local", "silo_local_matrix", "central", "secagg"):
-        mechanism = bound(trust, "tree", messages=True, visits=3)
-        a = sample(mechanism, key, 4000).reshape(4000, S, -1)
-        declared = by_hand(trust, "tree", visits=3)
-        found = (a.std(0) / np.outer(np.sqrt(make("tree", S).prefix_variance()), declared)).mean()
-        assert found == pytest.approx(1, abs=5 / np.sqrt(2 * 4000 * S))
+    mechanism = bound(trust, "tree", messages=True, visits=3)
+    a = sample(mechanism, key, 4000).reshape(4000, S, -1)
+    declared = by_hand(trust, "tree", visits=3)
+    found = (a.std(0) / np.outer(np.sqrt(make("tree", S).prefix_variance()), declared)).mean()
+    assert found == pytest.approx(1, abs=5 / np.sqrt(2 * 4000 * S))
 
 
 def test_wrong_law_is_rejected(key):
@@ -309,6 +309,7 @@ def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messag
     assert abs(steps + centre - np.round(steps + centre)).max() < 0.05  # float32 of 10^5 steps
 
 
+@pytest.mark.slow
 def test_rounding_is_unbiased_whatever_the_silos_have(key):
     """All silos with the same fraction of a step: rounding to the nearest would add up to M/2 steps."""
     trust = SecAgg(share=np.float32(1.0), scale=np.float32(1.0), n_agents=50)
@@ -323,6 +324,7 @@ def test_rounding_is_unbiased_whatever_the_silos_have(key):
     assert errors.std() < 1.05 * trust.sum_std()
 
 
+@pytest.mark.slow
 def test_long_nodes_do_not_overflow(key):
     """n = M B 2^19 = 5.2e9 users in a node: more than 32 bits count."""
     c = fb.privacy.calibrate(BUDGET, n_syncs=2**19, trust="shuffle_vector_sum", n_agents=10_000, batch=1, dim=1)

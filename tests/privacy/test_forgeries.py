@@ -912,6 +912,7 @@ def run(env, algo, horizon=8, **options):
     return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), n_seeds=2, progress=False, **options)
 
 
+@pytest.mark.slow
 def test_horizon_longer_than_bound_for(world):
     """Agents keep their last estimate: they act as if nothing had been sent."""
     algo = federated(schedule=2)
@@ -1097,6 +1098,7 @@ def test_what_reaches_a_policy(key):
     assert abs(bias).max() > 0.1
 
 
+@pytest.mark.slow
 def test_checkpoint_under_changed_code(world, tmp_path):
     """Of a policy, and with a release of one's own."""
 

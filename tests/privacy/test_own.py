@@ -117,6 +117,7 @@ def test_copies_send_and_decode_the_same(name, key):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["blt", *(pytest.param(name, marks=pytest.mark.slow) for name in RELEASES if name != "blt")]
 )
@@ -230,6 +231,7 @@ def test_the_policy_of_the_docs_runs(model, release, world):
     assert result.communication["rounds"][:, -1].tolist() == [4, 4]
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_docs_is_the_one_that_ships(world):
     mine, ours = (
         simulate(world, policy, release="blt") for policy in (from_the_docs("Thompson")(), fb.algos.Thompson())

@@ -97,6 +97,7 @@ def test_arrays_that_change_are_not_pure():
         run(fb.pytree(type("Own", (Bias,), {"index": remembers}))())
 
 
+@pytest.mark.slow
 def test_who_says_that_it_is_not_pure_runs_and_proves_nothing():
     MEMORY.clear()
     result = run(fb.pytree(type("Own", (Bias,), {"index": tells, "pure": False}))())
@@ -139,6 +140,7 @@ def test_policies_that_differ_in_what_equality_leaves_out():
     assert not np.array_equal(together["1.0"].regret, together["-1.0"].regret)
 
 
+@pytest.mark.slow
 def test_keys_may_be_taken_apart():
     """`jax.random.key_data` is pure, although JAX's list of operations leaves it out."""
 

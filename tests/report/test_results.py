@@ -88,6 +88,7 @@ def test_summary(result):
     assert f"{difference.mean():+.1f}" in text
 
 
+@pytest.mark.slow
 def test_summary_of_one_seed_has_no_error_bars():
     one = fb.simulate(ENV, ALGOS["plain"], horizon=5, key=jax.random.key(0), n_seeds=1)
     assert "nan" not in one.summary()
@@ -168,6 +169,7 @@ def grid():
     return fb.sweep(env, algos, grid={"epsilon": [0.5, 2.0]}, horizon=50, key=jax.random.key(0), n_seeds=2)
 
 
+@pytest.mark.slow
 def test_coordinates(grid, tmp_path):
     """Where a label stands in the sweep is recorded, so that nothing reads it from the label."""
     expected = {

@@ -119,6 +119,7 @@ def test_what_one_user_adds(key):
     assert bound.count(memory, leverage).tolist() == [64, 33, 1, 0, 64, 64, 64]
 
 
+@pytest.mark.slow
 def test_noise_is_fresh(key):
     """Between agents, rounds and epochs."""
     bound = S.PrivateLogDet(1e-3).bind(SETTING._replace(n_agents=50))
@@ -131,6 +132,7 @@ def test_noise_is_fresh(key):
     assert len(np.unique(asked, axis=1).T) > 10
 
 
+@pytest.mark.slow
 def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
     algo = private(fb.privacy.Budget(1.0, 0.1), S.PrivateLogDet(1e6))

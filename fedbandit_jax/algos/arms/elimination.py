@@ -80,11 +80,11 @@ class SuccessiveElimination(Recipe):
             integers would not fit their machine words.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.arms(n_arms=5, instance="easy")
         >>> algo = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
-        >>> result = fb.simulate(env, algo, horizon=20_000, key=jax.random.key(0), n_seeds=2, stride=1000)
-        >>> algo.name, result.certificate.notion, round(result.certificate.epsilon_exact, 3)
+        >>> certificate = algo.certificate(env.spec, horizon=20_000)
+        >>> algo.name, certificate.notion, round(certificate.epsilon_exact, 3)
         ('Dist-DP-SE', 'pure DP', 0.5)
 
     Reference: Chowdhury & Zhou (2023), Algorithms 1-7; Sajed & Sheffet (2019), Algorithm 2.

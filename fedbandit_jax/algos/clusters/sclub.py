@@ -204,10 +204,10 @@ class SCLUB(ClusteringRecipe):
             environment's users cannot be told apart.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=4)
-        >>> fb.simulate(env, fb.algos.SCLUB(), horizon=300, key=jax.random.key(0), n_seeds=2).regret.shape
-        (2, 300)
+        >>> fb.algos.SCLUB().certificate(env.spec, horizon=300).claim
+        'none'
 
     Reference: Li, Chen & Leung (2019), Algorithms 1-3; used as a baseline in Liu et al. (2022), Section 5. DEVIATION
     li2019 Alg. 3: after a round, only the cluster of the user who came is compared with others; all other pairs are

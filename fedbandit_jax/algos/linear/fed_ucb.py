@@ -170,11 +170,8 @@ def fed_ucb(
             environment, also if it has one agent or, with noise, feature vectors may be longer than 1.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> result = fb.simulate(env, fb.algos.fed_ucb(), horizon=100, key=jax.random.key(0), n_seeds=2)
-        >>> result.regret.shape
-        (2, 100)
         >>> private = fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1))
         >>> private.certificate(env.spec, 100).claim
         'none'

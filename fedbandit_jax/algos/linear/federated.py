@@ -162,12 +162,12 @@ class Federated(Recipe):
             environment, also if the noise cannot be calibrated or, with noise, feature vectors may be longer than 1.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
         >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", trust="secagg")
         >>> algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=10, privacy=mechanism)
-        >>> result = fb.simulate(env, algo, horizon=50, key=jax.random.key(0), n_seeds=2)
-        >>> result.certificate.claim, round(result.certificate.epsilon_exact, 3)
+        >>> certificate = algo.certificate(env.spec, horizon=50)
+        >>> certificate.claim, round(certificate.epsilon_exact, 3)
         ('certified', 1.0)
 
     Reference: Zhou & Chowdhury (2024), Algorithms 1 and 8.
@@ -306,10 +306,10 @@ def private_fed_lin_ucb(
         ValueError, TypeError: as `Federated`.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
         >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
-        >>> fb.simulate(env, algo, horizon=50, key=jax.random.key(0), n_seeds=2).certificate.claim
+        >>> algo.certificate(env.spec, horizon=50).claim
         'certified'
         >>> algo.replace(learns_in_batch=True).certificate(env.spec, 50).claim
         'as_printed'

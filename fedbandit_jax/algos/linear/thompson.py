@@ -27,10 +27,10 @@ class Thompson(Policy):
             a failure probability delta, and does not cover privacy noise.
 
     Example:
-        >>> import jax, fedbandit_jax as fb
+        >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
         >>> algo = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=fb.privacy.Budget(1.0, 0.1))
-        >>> fb.simulate(env, algo, horizon=50, key=jax.random.key(0), n_seeds=2).certificate.claim
+        >>> algo.certificate(env.spec, horizon=50).claim
         'certified'
 
     Reference: Agrawal & Goyal (2013), Algorithm 1, on the statistics of Zhou & Chowdhury (2024), Algorithm 8.

@@ -278,6 +278,7 @@ def test_only_calibrated_epochs_are_asked():
     assert may_ask(replace(algo, users=2 * algo.users)) == []
 
 
+@pytest.mark.slow
 def test_a_longer_horizon_after_binding():
     """Its users are played, but nobody beyond what the certificate covers is asked."""
     process = UserProcess(env=EQUAL, algo=algorithm("Dist-DP-SE").bind(EQUAL.spec, 58), horizon=1000, block=64)
@@ -332,6 +333,7 @@ def test_rewards_against_the_spec_are_flagged(value):
             run(algo, env=Odd(value=value))
 
 
+@pytest.mark.slow
 def test_only_users_who_are_asked_are_flagged():
     """The longest batch of this horizon has 256 users, and its block 4,096; nobody asks the others."""
     for first, status in ((256, fb.Status.OK), (255, fb.Status.OUTSIDE_SPEC)):

@@ -18,6 +18,7 @@ def simulate(algo=FOUR, env=ARMS, **options):
     return fb.simulate(env, algo, **{"horizon": HORIZON, "key": jax.random.key(0), "n_seeds": 3, **options})
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_equal_each_alone():
     result = simulate()
     np.testing.assert_array_equal(result.rounds, np.arange(1, HORIZON + 1))
@@ -29,6 +30,7 @@ def test_seeds_side_by_side_equal_each_alone():
     assert len(np.unique(result.regret[:, -1])) > 1
 
 
+@pytest.mark.slow
 def test_records_on_a_logarithmic_axis():
     fine, coarse = simulate(), simulate(stride="log")
     np.testing.assert_array_equal(coarse.regret, fine.regret[:, coarse.rounds - 1])
@@ -39,6 +41,7 @@ def test_records_on_a_logarithmic_axis():
     assert coarse.rounds[-1] == HORIZON
 
 
+@pytest.mark.slow
 def test_interrupted_runs_continue(tmp_path, monkeypatch):
     whole, add, calls = simulate(), StretchRecord.add, []
 
@@ -267,6 +270,7 @@ def test_replace_checks():
         private.replace(epsilon=-2.0)
 
 
+@pytest.mark.slow
 def test_a_grid_over_epsilon_leaves_se_as_it_is():
     algos = [algorithm("SE"), FOUR]
     options = dict(horizon=200, key=jax.random.key(0), n_seeds=1)

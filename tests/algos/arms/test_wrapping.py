@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.integers.mechanisms import Polya
@@ -18,6 +19,7 @@ class Printed(fb.algos.SuccessiveElimination):
         return dataclasses.replace(bound, protocol=narrow)
 
 
+@pytest.mark.slow
 def test_the_printed_ring_loses_the_best_arm(key):
     """A mean near 0 wraps in 2.5 % of its sums at p = 0.1, and then seems large; Lemma 2 allows 3 p of runs."""
     env = fb.envs.arms(means=[0.05, *[0.0] * 9], rewards="bernoulli")

@@ -313,6 +313,7 @@ def test_one_user_is_lin_ucb(key):
     assert len(set(played.arms)) > 1
 
 
+@pytest.mark.slow
 def test_pooled_lin_ucb(key):
     """On one server, whose users are all one cluster: CLUB, SCLUB and Homo learn as LinUCB of one user does."""
     spec, given = population(9, 1), draws(0, 9)
@@ -337,6 +338,7 @@ def test_homo():
     assert (A.FCLUB(upload=1, download=1).name, A.FCLUB().name, A.homo_dc().name) == ("FCLUB", "FCLUB-DC", "Homo-DC")
 
 
+@pytest.mark.slow
 def test_thresholds_that_never_cut_or_always_merge(key):
     spec, given = population(*SMALL), draws(0, SMALL[0])
     servers = np.arange(9) % 2

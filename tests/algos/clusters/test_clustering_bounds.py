@@ -64,7 +64,7 @@ def run(key, algo, throw=False, **damage):
 
 @pytest.mark.parametrize(
     "algo",
-    [ALGOS[0], *(pytest.param(algo, marks=pytest.mark.slow) for algo in ALGOS[1:4]), ALGOS[4]],
+    [*(pytest.param(algo, marks=pytest.mark.slow) for algo in ALGOS[:4]), ALGOS[4]],
     ids=lambda algo: algo.name,
 )
 def test_strangers_are_refused(key, algo):
@@ -122,6 +122,7 @@ def test_rewards_are_clipped(key, given, counted):
         run(key, algo, throw=True, **given)
 
 
+@pytest.mark.slow
 def test_rewards_that_are_not_promised_to_be_small(key):
     """They are taken as they are, but for those that are no number."""
     spec = fb.envs.clustered(N, 2, 3, dim=4, n_arms=4, rewards="gaussian").spec

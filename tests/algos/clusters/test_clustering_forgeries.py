@@ -210,6 +210,7 @@ def test_trees_are_not_overdrawn(key, change, options):
         assert uploads.max() == room[n_phases] - room[tree[-1] - 1]  # it would have gone on
 
 
+@pytest.mark.slow
 def test_a_process_of_another_horizon(key):
     """The same through the clock: no phase beyond those that were calibrated is counted as uploads."""
     env = fb.envs.clustered(8, 3, 2, dim=3)
@@ -231,6 +232,7 @@ def test_a_process_of_another_horizon(key):
     assert state.uploads.max() <= 14
 
 
+@pytest.mark.slow
 def test_an_upload_that_failed_is_not_tried_again(key):
     """Without its shift a sum with noise is seldom positive definite: whether it is tells of one message only."""
     bound = HONEST.bind(SPEC, T).replace(rho=np.float32(0))

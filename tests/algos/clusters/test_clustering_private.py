@@ -125,6 +125,7 @@ def test_an_upload_that_fails(key):
 # --- Limits ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [dict(PRINTED, upload=1.1, **SPLIT), dict(OURS, **SPLIT)])
 def test_silence_is_the_run_without_a_budget(key, options):
     size = LARGE if options.get("trigger") == "count" else SMALL

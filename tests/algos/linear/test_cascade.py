@@ -48,6 +48,7 @@ def distance(learns, data, key):
     return np.linalg.norm(one - other)
 
 
+@pytest.mark.slow
 def test_random_neighbours(key):
     rng = np.random.default_rng(5)
     moved = {learns: [distance(learns, neighbours(rng), key) for _ in range(8)] for learns in (False, True)}

@@ -80,6 +80,7 @@ def test_chi_square_quantile():
     assert truth < bound < 1.35 * truth
 
 
+@pytest.mark.slow
 def test_known_noise_covers_whole_private_runs(key):
     """60 certified runs of BLT noise: ||theta_hat - theta*||_V <= beta at every synchronisation of nearly all."""
     env = fb.envs.sphere(20, 20, 4, rewards="bernoulli")

@@ -150,6 +150,7 @@ def test_algorithm_1(script, key, name):
         assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
 
 
+@pytest.mark.slow
 def test_refreshing_changes_nothing(script, key, monkeypatch):
     """Every 7 rounds, in the middle of epochs, with and without c > 0."""
     for name in ("FedUCB", "Private-FedUCB, dp20"):
@@ -207,6 +208,7 @@ def test_zero_noise_is_the_non_private_run(script, key):
     np.testing.assert_array_equal(regret, expected)
 
 
+@pytest.mark.slow
 def test_a_threshold_out_of_reach_is_independent_agents(key):
     """Nobody synchronises: every agent is alone with V_i, as with one agent each."""
     env = fb.envs.sphere(3, 6, 4, rewards="bernoulli")
@@ -236,6 +238,7 @@ def test_seeds_side_by_side_equal_each_alone(key):
             assert many[algo.name].communication["rounds"][i, -1] == len(rounds)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_schedule_do_not_recompile():
     signatures = []
     env = fb.envs.gap(3, 5, 4)
@@ -245,6 +248,7 @@ def test_numbers_of_a_schedule_do_not_recompile():
     assert len(set(signatures)) == 1
 
 
+@pytest.mark.slow
 def test_number_of_synchronisations_without_privacy():
     """Proposition 1: at most 2 sqrt((d T / D) ln(1 + T / (d rho_min))) + 4, and more with a smaller D."""
     m, d, horizon = 4, 4, 1000

@@ -139,6 +139,7 @@ def test_complete_graph_is_the_controller_one_round_late(script, key):
     np.testing.assert_allclose(regret, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_isolated_agents_are_independent(key):
     """Without edges it is LinUCB, however often agents send what nobody receives (greedy: the widths differ)."""
     env = fb.envs.sphere(3, 6, 4, rewards="bernoulli")
