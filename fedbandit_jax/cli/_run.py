@@ -119,7 +119,7 @@ class Simulation(Command):
         raise NotImplementedError
 
     def run(self) -> int:
-        """Runs and prints the comparison, writes NAME.npz, NAME.json, NAME.png and the picture of a gauge; returns 0.
+        """Runs and prints the comparison, writes NAME.npz, NAME.png and the picture of a gauge; returns 0.
 
         An interrupted run leaves a checkpoint in the folder, from which the same command continues.
         """
@@ -153,9 +153,11 @@ class Simulation(Command):
                 checkpoint=checkpoint,
                 throw=False,
             )
-            report(result)
+            try:
+                saved = result.save(out / name)
+            finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
+                report(result)
             title = comparison.title + budgets(comparison.epsilon, comparison.delta)
-            saved = result.save(out / name)
             pictures = {".png": fb.plotting.regret(result, title=title)}
             if comparison.gauge:
                 pictures[f"_{comparison.gauge.lower().replace(' ', '_')}.png"] = fb.plotting.gauge(
@@ -165,7 +167,7 @@ class Simulation(Command):
             for part in out.glob(f"{checkpoint.name}.*"):
                 part.unlink()
         notes = f"\n{comparison.notes}\n" if comparison.notes else ""
-        print(f"{notes}\nwrote {saved}, {name}.json and {' and '.join(path.name for path in drawn)}")
+        print(f"{notes}\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
         return 0
 
 

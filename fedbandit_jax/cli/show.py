@@ -19,7 +19,7 @@ class ShowCommand(Command):
       fedbandit show results/sphere-1a2b3c4d.npz --picture again.png
 
     Args:
-        result: .npz or .json file that `fedbandit simulate` or `Result.save` has written.
+        result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.
         picture: a file to draw regret into, as a PNG; default: no picture is drawn.
     """
 

@@ -26,15 +26,18 @@ def check_writable(name: str, folder: Path) -> None:
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
 
-    The folder of `path` must exist; `write` writes the content to the open binary file that it is given.
+    The folder of `path` must exist; `write` writes the content to the open binary file that it is given, which it may
+    also read.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "w+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file it is about
         raise

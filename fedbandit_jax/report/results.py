@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.report import saved
+from fedbandit_jax.report.saved import CURVES
 from fedbandit_jax.status import Status
-
-FORMAT = 1
-_COUNTERS = ("communication", "counts", "gauges")  # attributes that map names to curves
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,8 +74,7 @@ class Result:
     @property
     def coordinates(self) -> dict[str, dict[str, Any]]:
         """Returns label -> place in the sweep: the "algorithm" before the grid, and its grid parameters."""
-        recorded = self.config.get("coordinates", {})
-        return {label: recorded.get(label, {"algorithm": label}) for label in self.labels}
+        return {label: self.config["coordinates"][label] for label in self.labels}
 
     @property
     def time_average(self) -> np.ndarray:
@@ -99,7 +95,7 @@ class Result:
         return dataclasses.replace(
             self,
             regret=self.regret[i],
-            **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in _COUNTERS},
+            **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in CURVES},
             status=self.status[i],
             certificates={label: self.certificates[label]},
             config={
@@ -177,53 +173,26 @@ class Result:
         return "\n".join(text)
 
     def save(self, path: str | Path) -> Path:
-        """Writes `path`.npz (curves) and `path`.json (everything else), and returns the path of the npz file.
+        """Writes everything to one file, `path`.npz, and returns its path; `path` may end in .npz itself.
 
-        Missing folders are made. Each file is complete or absent, whatever happens.
+        Missing folders are made. The file is complete or absent, whatever happens, and is sealed by a digest.
+        `np.load` opens it too: it finds the curves, and in result.json, a text, all the rest.
+
+        Raises:
+            ValueError: arrays, certificates and configuration do not fit together; the message says where.
+            OSError: the file cannot be written; one that was there before stays.
         """
-        stem = _stem(path)
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {"rounds": self.rounds, "regret": self.regret, "status": self.status}
-        for kind in _COUNTERS:
-            arrays |= {f"{kind}_{name}": curve for name, curve in getattr(self, kind).items()}
-        head = {
-            "format": FORMAT,
-            "config": self.config,
-            "certificates": {label: c.to_json() for label, c in self.certificates.items()},
-            "provenance": self.provenance,
-        }
-        text = json.dumps(_plain(head), indent=1, allow_nan=False)
-        write_atomic(stem.with_name(stem.name + ".npz"), lambda file: np.savez_compressed(file, **arrays))
-        write_atomic(stem.with_name(stem.name + ".json"), lambda file: file.write(text.encode()))
-        return stem.with_name(stem.name + ".npz")
+        return saved.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Reads what `save` wrote; `path` may end in .npz, in .json, or in neither.
+        """Reads what `save` wrote, every bit of it; what only a newer version knows is left out, with a warning.
 
         Raises:
-            ValueError: one of the two files is missing or damaged.
+            ValueError: there is no such file, it is not as `save` wrote it, or its format is newer; the message names
+                the file and says which.
         """
-        stem = _stem(path)
-        try:
-            head = json.loads(stem.with_name(stem.name + ".json").read_text())
-            if head["format"] != FORMAT:
-                raise ValueError(f"format {head['format']!r}, this version reads {FORMAT}")
-            with np.load(stem.with_name(stem.name + ".npz"), allow_pickle=False) as file:
-                arrays = dict(file)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}") from error
-        counters = {kind: {k.removeprefix(f"{kind}_"): v for k, v in arrays.items() if k.startswith(f"{kind}_")}
-                    for kind in _COUNTERS}  # fmt: skip
-        return cls(
-            rounds=arrays["rounds"],
-            regret=arrays["regret"],
-            **counters,
-            status=arrays["status"],
-            certificates={k: Certificate.from_json(_special(c)) for k, c in head["certificates"].items()},
-            config=head["config"],
-            provenance=head["provenance"],
-        )
+        return saved.read(path, cls)
 
     def to_xarray(self):
         """Returns an `xarray.Dataset` with dimensions (algorithm,) seed, round. It needs the extra `xarray`."""
@@ -231,7 +200,7 @@ class Result:
 
         dims = ("algorithm", "seed", "round")[-self.regret.ndim :]
         data = {"regret": (dims, self.regret), "status": (dims[:-1], self.status)}
-        for kind in _COUNTERS:
+        for kind in CURVES:
             data |= {f"{kind}_{name}": (dims, curve) for name, curve in getattr(self, kind).items()}
         coords: dict[str, Any] = {"round": self.rounds, "seed": np.arange(self.status.shape[-1])}
         if self.regret.ndim == 3:
@@ -239,7 +208,7 @@ class Result:
             points = list(self.coordinates.values())
             varied = dict.fromkeys(name for point in points for name in point if name != "algorithm")
             coords |= {name: ("algorithm", [point.get(name) for point in points]) for name in varied}
-        return xarray.Dataset(data, coords, attrs={"config": json.dumps(_plain(self.config))})
+        return xarray.Dataset(data, coords, attrs={"config": json.dumps(self.config)})
 
 
 def concat(results: Sequence[Result]) -> Result:
@@ -248,16 +217,22 @@ def concat(results: Sequence[Result]) -> Result:
     The provenance is that of the first.
 
     Raises:
+        TypeError: they are not results.
         ValueError: there are none, they differ in environment, horizon, key, seeds or recorded rounds, or share a
             label.
     """
+    if isinstance(results, Result) or not isinstance(results, Sequence):
+        raise TypeError(f"results must be a list of results, got {results!r}")
     if not results:
         raise ValueError("results must hold at least one result, got none")
     first = results[0]
-    for name in ("environment", "horizon", "key", "n_seeds", "stride"):
-        values = [result.config[name] for result in results]
-        if any(value != values[0] for value in values[1:]):
-            raise ValueError(f"results to concat must share {name}, got {values}")
+    for result in results:
+        if not isinstance(result, Result):
+            raise TypeError(f"results must be a list of results, got {result!r} in it")
+        for name in ("environment", "horizon", "key", "n_seeds", "stride"):
+            if first.config[name] != result.config[name]:
+                where, one, other = _difference(name, first.config[name], result.config[name])
+                raise ValueError(f"results to concat must share {where}, got {one!r} and {other!r}")
     labels = [label for result in results for label in result.labels]
     if len(set(labels)) < len(labels):
         raise ValueError(f"labels must be unique, got {labels}")
@@ -313,29 +288,9 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     )
 
 
-def _stem(path: str | Path) -> Path:
-    """Returns the path without the suffix of either file."""
-    path = Path(path)
-    return path.with_suffix("") if path.suffix in (".npz", ".json") else path
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value that JSON can hold; infinities and NaN become strings."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, (float, np.floating)) and not math.isfinite(value):
-        return str(float(value))
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def _special(value: Any) -> Any:
-    """Returns the value with such strings as numbers again, at any depth."""
-    if isinstance(value, Mapping):
-        return {k: _special(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_special(v) for v in value]
-    return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value
+def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Returns where two accounts first differ, such as environment.n_agents, and what each says there."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
+        return _difference(f"{name}.{key}", one.get(key), other.get(key))
+    return name, one, other

@@ -16,6 +16,7 @@ import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, networks, privacy
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
+from fedbandit_jax.core import archive
 from fedbandit_jax.engine import recording, simulation
 from fedbandit_jax.envs._rewards import LAWS
 from fedbandit_jax.privacy.budget import ADJACENCY
@@ -299,16 +300,22 @@ def swept(monkeypatch):
 
     def sweep(world, algos, **options):
         calls.append((world, algos, options))
-        curve = np.ones((1, options["n_seeds"], 2))
+        seeds, horizon = options["n_seeds"], options["horizon"]
+        curve = np.ones((1, seeds, 2))
         spec = dict(n_agents=1, n_arms=2, dim=1)
         return Result(
-            rounds=np.array([1, 2]),
+            rounds=np.array([1, horizon]),
             regret=curve,
             communication={name: curve for name in ("rounds", "floats", "bits")},
             gauges={"adjusted Rand index": curve},
-            status=np.zeros((1, options["n_seeds"]), int),
+            status=np.zeros((1, seeds), int),
             certificates={"one": no_privacy("the algorithm adds no noise")},
-            config={"environment": {"type": "Test", "spec": spec}, "algorithms": {"one": {}}},
+            config={
+                "environment": {"type": "Test", "spec": spec},
+                "algorithms": {"one": {}},
+                "coordinates": {"one": {"algorithm": "one"}},
+                **dict(horizon=horizon, n_seeds=seeds, stride=None, key=[0, 1]),
+            },
             provenance={},
         )
 
@@ -361,8 +368,20 @@ def test_every_request_has_files_of_its_own(swept, tmp_path):
     assert len(stems) == 4
     assert "mine" in stems
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
-    assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "json", "png"}
+    assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png"}
     assert {options["checkpoint"].name for *_, options in swept} == {f".{stem}.checkpoint" for stem in stems}
+
+
+def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):
+    def full(path, write):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(archive, "write_atomic", full)
+    assert main(["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert "regret at T" in printed.out
+    assert printed.err == f"fedbandit: [Errno 28] No space left on device: '{tmp_path / 'mine.npz'}'\n"
+    assert files(tmp_path) == []
 
 
 def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
@@ -376,7 +395,7 @@ def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
     assert not swept
     lock.unlink()
     assert main(command) == 0
-    assert files(tmp_path) == ["mine.json", "mine.npz", "mine.png"]
+    assert files(tmp_path) == ["mine.npz", "mine.png"]
 
 
 def test_sigterm_is_like_ctrl_c(tmp_path):
@@ -421,8 +440,8 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     for words in ("FedLinUCB", "Alg. 8 + exact noise(epsilon=5.0)", "claim", "certified", "wrote"):
         assert words in text
     written = files(tmp_path)
-    stem = written[0].removesuffix(".json")
-    assert written == [f"{stem}.json", f"{stem}.npz", f"{stem}.png"]
+    stem = written[0].removesuffix(".npz")
+    assert written == [f"{stem}.npz", f"{stem}.png"]
     assert stem.startswith("sphere-")
     first = fb.Result.load(tmp_path / stem).regret
     assert first.shape == (3, 2, 50)
@@ -430,7 +449,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(fb.Result.load(tmp_path / stem).regret, first)
     capsys.readouterr()
     assert main(["show", str(tmp_path / f"{stem}.npz")]) == 0
-    assert files(tmp_path) == [f"{stem}.json", f"{stem}.npz", f"{stem}.png"]
+    assert files(tmp_path) == [f"{stem}.npz", f"{stem}.png"]
     assert main(["show", str(tmp_path / f"{stem}.npz"), "--picture", str(tmp_path / "again.png")]) == 0
     assert (tmp_path / "again.png").exists()
     assert "certified" in capsys.readouterr().out
@@ -458,12 +477,12 @@ def test_simulate_arms(tmp_path, capsys, algorithms):
     text = capsys.readouterr().out
     for words in ("Dist-RDP-SE", "decoding failures", "Renyi DP with epsilon = 1", "a user sends"):
         assert words in text
-    assert files(tmp_path) == ["run.json", "run.npz", "run.png"]
+    assert files(tmp_path) == ["run.npz", "run.png"]
     loaded = fb.Result.load(tmp_path / "run")
     assert loaded.regret.shape[:2] == (3 if "SE D" in algorithms else 1, 2)
     assert loaded.rounds[[0, -1]].tolist() == [1, 3000]
     assert set(loaded.counts) == {"decodings", "decoding failures", "eliminations"}
-    assert main(["show", str(tmp_path / "run.json")]) == 0
+    assert main(["show", str(tmp_path / "run.npz")]) == 0
 
 
 @pytest.mark.slow
@@ -481,7 +500,7 @@ def test_simulate_schedules(tmp_path, capsys, graph):
     ):
         assert words in text
     assert "allowed per decoding" not in text  # nothing can wrap
-    assert files(tmp_path) == ["run.json", "run.npz", "run.png"]
+    assert files(tmp_path) == ["run.npz", "run.png"]
 
 
 @pytest.mark.slow
@@ -492,7 +511,7 @@ def test_simulate_clusters(tmp_path, capsys):
     text = capsys.readouterr().out
     for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "adjusted Rand index", "certified", "uploads"):
         assert words in text
-    assert files(tmp_path) == ["run.json", "run.npz", "run.png", "run_adjusted_rand_index.png"]
+    assert files(tmp_path) == ["run.npz", "run.png", "run_adjusted_rand_index.png"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,132 @@
+"""The one file that holds a result: what is written, and what is asked of a file before it is believed.
+
+`head -c -64 run.npz | sha256sum` checks it without this package, and `unzip -p run.npz result.json` prints all of it
+that is not an array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbandit_jax.certificate import CLAIMS, Certificate
+from fedbandit_jax.core import archive
+
+if TYPE_CHECKING:
+    from fedbandit_jax.report.results import Result
+
+# A version that writes more keeps this number if older versions may leave that out, of which they warn. A new number is
+# for what must not be left out, such as a part that weakens a claim.
+FORMAT = 2
+CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
+_ARRAYS = ("rounds", "regret", "status")
+_TEXTS = ("certificates", "config", "provenance")
+_CONFIG = ("environment", "algorithms", "coordinates", "horizon", "n_seeds", "stride", "key")
+_KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dtypes; others are "iuf"
+
+
+def write(result: Result, path: str | Path) -> Path:
+    """Writes a result that makes sense, as `Result.save` promises."""
+    check(result)
+    path = _npz(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    certificates = {label: certificate.to_json() for label, certificate in result.certificates.items()}
+    about = {"format": FORMAT, "certificates": certificates, "config": result.config, "provenance": result.provenance}
+    archive.write(path, "result", about, _arrays(result))
+    return path
+
+
+def read(path: str | Path, make: type[Result]) -> Result:
+    """Returns `make` of the attributes in a file, as `Result.load` promises."""
+    path = _npz(path)
+    advice = "; use a copy that is whole, or run the simulation again"
+    try:
+        about, arrays = archive.read(path, "result")
+        advice = ""  # the file is whole
+        attributes, unknown = _parsed(about, arrays)
+        result = make(**attributes)
+        check(result)
+    except OSError as error:
+        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}{advice}") from error
+    if unknown:
+        unknown = ", ".join(dict.fromkeys(unknown))
+        warnings.warn(f"{str(path)!r} was written by a newer version: this one leaves out {unknown}", stacklevel=3)
+    return result
+
+
+def check(result: Result) -> None:
+    """Raises a `ValueError` unless the arrays, certificates and configuration of a result fit together."""
+    config, labels, regret = result.config, result.labels, result.regret
+    _ask("config", config, _CONFIG)
+    _ask("config's environment", config["environment"], ["spec"])
+    _ask("spec of config's environment", config["environment"]["spec"], ["n_agents"])
+    _ask("communication", result.communication, ["rounds", "floats", "bits"])
+    for name in ("algorithms", "coordinates"):
+        _ask(f"config's {name}", config[name], labels)
+        if len(config[name]) > len(labels):
+            raise ValueError(f"config's {name} must be {', '.join(labels)}, got {', '.join(config[name])}")
+    for label, certificate in result.certificates.items():
+        if certificate.claim not in CLAIMS:
+            raise ValueError(f"the claim of {label!r} must be one of {', '.join(CLAIMS)}, got {certificate.claim!r}")
+    axes = () if len(labels) == 1 and regret.ndim == 2 else (len(labels),)
+    shape = (*axes, config["n_seeds"], result.rounds.size)
+    for name, array in _arrays(result).items():
+        wanted = {"rounds": shape[-1:], "status": shape[:-1]}.get(name, shape)
+        if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
+            raise ValueError(f"{name} must be numbers of shape {wanted}, got {array.dtype} of shape {array.shape}")
+    if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
+        raise ValueError(f"rounds must increase from 1 to the horizon {config['horizon']}, got {result.rounds}")
+
+
+def _arrays(result: Result) -> dict[str, np.ndarray]:
+    """Returns all arrays of a result by their names in the file."""
+    curves = {f"{kind}_{name}": curve for kind in CURVES for name, curve in getattr(result, kind).items()}
+    return {name: getattr(result, name) for name in _ARRAYS} | curves
+
+
+def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the attributes of the result in a file, and the names of what this version does not know in it."""
+    if about.get("format") != FORMAT:
+        raise ValueError(f"its format is {about.get('format')!r}, but this version of fedbandit_jax reads {FORMAT}: "
+                         "install the version that wrote it")  # fmt: skip
+    _ask("it", about, _TEXTS)
+    _ask("it", arrays, _ARRAYS)
+    for name in _TEXTS:
+        _ask(name, about[name], [])
+    found: dict[str, Any] = {name: arrays.pop(name) for name in _ARRAYS} | {name: about[name] for name in _TEXTS}
+    for kind in CURVES:
+        names = [name for name in arrays if name.startswith(f"{kind}_")]
+        found[kind] = {name.removeprefix(f"{kind}_"): arrays.pop(name) for name in names}
+    unknown = [*arrays, *(name for name in about if name not in ("format", *_TEXTS))]
+    fields = [field.name for field in dataclasses.fields(Certificate)]
+    for label, written in about["certificates"].items():
+        _ask(f"the certificate of {label!r}", written, fields)
+        unknown += [f"a certificate's {name}" for name in written if name not in fields]
+    found["certificates"] = {
+        label: Certificate.from_json({name: written[name] for name in fields})
+        for label, written in about["certificates"].items()
+    }
+    return found, unknown
+
+
+def _ask(name: str, value: Any, keys: Any) -> None:
+    """Raises a `ValueError` unless `value` is a mapping that has these keys."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a dictionary, got {value!r}")
+    if missing := [key for key in keys if key not in value]:
+        raise ValueError(f"{name} must have {', '.join(missing)}, got {', '.join(value) or 'nothing'}")
+
+
+def _npz(path: str | Path) -> Path:
+    """Returns the path of the file that holds a result."""
+    if not isinstance(path, (str, Path)):
+        raise TypeError(f"path must be a str or a Path, got {path!r}")
+    path = Path(path)
+    return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
