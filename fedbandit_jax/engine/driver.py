@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-import warnings
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +13,10 @@ from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax.core.backend import on_cpu
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.layout import OneByOne, SideBySide
 from fedbandit_jax.engine.process import Process
-from fedbandit_jax.engine.recording import Curves, Record, RoundRecord, StretchRecord
+from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
@@ -33,8 +29,8 @@ def run(
     *,
     at: np.ndarray,
     bar: tqdm,
-    checkpoint: Path | None = None,
-    fingerprint: str = "",
+    checkpoints: Checkpoints | None = None,
+    program: int = 0,
 ) -> Curves:
     """Runs processes that share one compiled program for every key, and returns their curves at the rounds `at`.
 
@@ -43,9 +39,9 @@ def run(
         keys: (S,) typed keys, one for each seed.
         at: (N,) rounds 1, 2, ... to record, increasing.
         bar: progress bar, advanced by the number of rounds played by all runs together.
-        checkpoint: file to continue from if it exists, which is written now and then, and when the run stops for any
-            reason; None: no checkpoint.
-        fingerprint: of the configuration and the code; only a checkpoint with the same one is continued.
+        checkpoints: where to continue if the run was interrupted, which is written now and then, and when the run
+            stops for any reason; None: nowhere.
+        program: number of this program, which names its checkpoint.
 
     Raises:
         ValueError: the checkpoint is damaged, or belongs to another run.
@@ -53,11 +49,11 @@ def run(
     clock = processes[0]
     play = (OneByOne if clock.alone and on_cpu() else SideBySide)(processes, keys)
     worlds, states = play.init()
-    fingerprint += type(play).__name__  # the two layouts have different states in a checkpoint
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
-    progress = _Progress(0, worlds, states, kind(at, len(processes), len(keys)))
-    if checkpoint is not None and checkpoint.exists():
-        progress = _restore(checkpoint, fingerprint, progress)
+    layout = type(play).__name__  # the two layouts have different states in a checkpoint
+    progress = Progress(layout, 0, worlds, states, kind(at, len(processes), len(keys)))
+    if checkpoints is not None:
+        progress = checkpoints.restore(program, progress)
         bar.update(progress.record.played)
     length = _chunk_length(clock)
     saved = time.monotonic()
@@ -70,13 +66,13 @@ def run(
             lengths = [None if rounds is None else len(rounds) for rounds in covered]
             record = progress.record.add(jax.tree.map(np.asarray, metrics), lengths)
             bar.update(record.played - progress.record.played)
-            progress = _Progress(steps.stop, worlds, states, record)  # one assignment: Ctrl-C sees all of it or none
-            if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                _save(checkpoint, fingerprint, progress)
+            progress = Progress(layout, steps.stop, worlds, states, record)  # at once: Ctrl-C sees all or none
+            if checkpoints is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                checkpoints.save(program, progress)
                 saved = time.monotonic()
     finally:
-        if checkpoint is not None and progress.k > 0:
-            _save(checkpoint, fingerprint, progress)
+        if checkpoints is not None and progress.k > 0:
+            checkpoints.save(program, progress)
     return progress.record.curves()
 
 
@@ -99,42 +95,3 @@ def _chunk_length(clock: Process) -> int:
         if clock.n_steps % length == 0:
             return length
     return longest
-
-
-class _Progress(NamedTuple):
-    """All that is needed to continue a run."""
-
-    k: int  # steps taken
-    worlds: Any
-    states: Any
-    record: Record
-
-
-def _save(path: Path, fingerprint: str, progress: _Progress) -> None:
-    """Writes a checkpoint; if that fails, warns and lets the run go on."""
-    leaves = jax.tree.leaves((progress.worlds, progress.states))
-    arrays: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    arrays |= {f"record_{name}": array for name, array in progress.record.arrays.items()}
-    arrays |= {"k": progress.k, "fingerprint": fingerprint, "names": np.array(progress.record.names)}
-    try:
-        write_atomic(path, lambda file: np.savez(file, **arrays))
-    except OSError as error:  # a full disk must not end a run that works otherwise
-        warnings.warn(f"checkpoint {str(path)!r} could not be written: {error}", stacklevel=3)
-
-
-def _restore(path: Path, fingerprint: str, fresh: _Progress) -> _Progress:
-    """Reads a checkpoint of a run whose states have the structure of `fresh`."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        found = str(arrays["fingerprint"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"checkpoint {str(path)!r} is damaged, delete it: {error}") from error
-    if found != fingerprint:
-        raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
-    treedef = jax.tree.structure((fresh.worlds, fresh.states))
-    leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
-    worlds, states = jax.tree.unflatten(treedef, leaves)
-    recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
-    record = dataclasses.replace(fresh.record, names=tuple(map(str, arrays["names"])), arrays=recorded)
-    return _Progress(int(arrays["k"]), worlds, states, record)

@@ -22,6 +22,7 @@ from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine import process as clocks
+from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.provenance import describe, fingerprint, provenance
@@ -188,7 +189,7 @@ def _run(
     groups: dict[Any, list[str]] = {}
     for label, process in processes.items():
         groups.setdefault(driver.signature(process), []).append(label)
-    mark = "" if checkpoint is None else fingerprint(config, processes.values())
+    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, fingerprint(config, processes.values()))
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
     bar = tqdm(
@@ -205,8 +206,8 @@ def _run(
                 keys,
                 at=at,
                 bar=bar,
-                checkpoint=None if checkpoint is None else Path(f"{checkpoint}.{i}"),
-                fingerprint=mark,
+                checkpoints=checkpoints,
+                program=i,
             )
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 

@@ -10,6 +10,7 @@ import pytest
 from helpers import deep
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import archive
 from fedbandit_jax.engine import driver, provenance
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.engine.recording import RoundRecord
@@ -242,14 +243,44 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
 
 
 def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
-    def full(path, write):
-        raise OSError(28, "No space left on device")
+    """It is told once, however often a checkpoint fails, and what was written before stays to be continued."""
+    monkeypatch.setattr(driver, "CHECKPOINT_SECONDS", 0.0)
+    write, add, calls = archive.write_atomic, RoundRecord.add, []
 
-    monkeypatch.setattr(driver, "write_atomic", full)
-    with pytest.warns(UserWarning, match="could not be written: .*No space left"):
-        result = simulate(checkpoint=tmp_path / "run")
-    assert result.regret.shape == (3, 40)
+    def filling(path, content):
+        calls.append(path)
+        if len(calls) > space:
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    def interrupted(self, *arguments):
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    monkeypatch.setattr(archive, "write_atomic", filling)
+    space = 0
+    with pytest.warns(UserWarning, match="could not be written") as told:
+        whole = simulate(checkpoint=tmp_path / "run")
+    assert [str(warning.message) for warning in told] == [
+        f"checkpoint {str(tmp_path / 'run.0')!r} could not be written: No space left on device; the run goes on, and "
+        "tries again without another warning"
+    ]
+    assert len(calls) > 5
     assert list(tmp_path.iterdir()) == []
+
+    space = 2
+    calls.clear()
+    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    with pytest.warns(UserWarning, match="No space left") as told, pytest.raises(KeyboardInterrupt):
+        simulate(checkpoint=tmp_path / "run")
+    assert len(told) == 1
+    assert len(calls) == 6
+    calls.clear()
+    monkeypatch.undo()
+    monkeypatch.setattr(RoundRecord, "add", lambda self, *arguments: (calls.append(1), add(self, *arguments))[1])
+    np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
+    assert len(calls) == whole.rounds.size // 5 - space  # steps of 5 rounds, without the two that were written
 
 
 LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
@@ -402,7 +433,7 @@ def test_a_checkpoint_knows_the_program(tmp_path):
     with pytest.raises(ValueError, match="belongs to another run"):
         simulate(environment(2.0), checkpoint=tmp_path / "run")
     (tmp_path / "run.0").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"checkpoint .*run.0' is damaged, delete it"):
+    with pytest.raises(ValueError, match=r"checkpoint .*run.0' cannot be continued, delete it to begin anew or give"):
         simulate(environment(1.0), checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="checkpoint must be a file, got the folder"):
         simulate(checkpoint=tmp_path)
