@@ -402,14 +402,16 @@ class ArmAlgorithm(Algorithm):
 
     def collect(
         self,
-        key: Key[Array, ""],
+        rounding: Key[Array, ""],
+        own: Key[Array, ""],
         k: Int[Array, ""],
         rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
         inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
     ) -> Wide:
         """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm.
 
-        Rewards come in two halves, and so do the flags `inside`, which say who belongs to the batch.
+        Rewards come in two halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the
+        same for all algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine import simulation
 
 CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
@@ -49,6 +50,12 @@ def few_programs(request):
 @pytest.fixture
 def key():
     return jax.random.key(20261120)
+
+
+@pytest.fixture
+def same_noise(monkeypatch):
+    """Lets all that a test simulates draw the same privacy noise, whatever it is called and wherever it runs."""
+    monkeypatch.setattr(simulation, "salt", lambda *marks: ())
 
 
 @pytest.fixture

@@ -80,7 +80,9 @@ def trace(env, algo, horizon=4):
         with jaxtyped("context"):
             assert fits(metrics), metrics
 
-    jax.eval_shape(first_step, process(env, algo.bind(env.spec, horizon), horizon), jax.random.key(0))
+    jax.eval_shape(
+        first_step, process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2))), jax.random.key(0)
+    )
 
 
 def programs():

@@ -62,12 +62,12 @@ def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
         key = jax.random.key(0)
         program = jax.make_jaxpr(process.step)(key, *process.init(key), 0)
         leaves, structure = jax.tree.flatten(process)
-        account = [_nameless(str(program)), *map(_number, (*program.consts, *leaves)), *_written(structure)]
+        account = [nameless(str(program)), *map(_number, (*program.consts, *leaves)), *written(structure)]
         digest.update("\n".join(account).encode())
     return digest.hexdigest()
 
 
-def _nameless(text: str) -> str:
+def nameless(text: str) -> str:
     """Returns the text without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
@@ -78,17 +78,24 @@ def _number(leaf: Any) -> str:
     return repr(describe(np.atleast_1d(np.asarray(jax.random.key_data(leaf) if keys else leaf))))
 
 
-def _written(structure: Any) -> list[str]:
-    """Returns the code of the classes, with base classes, of all nodes of a tree and what their static fields hold."""
+def written(structure: Any, *, own: bool = False) -> list[str]:
+    """Returns the code of the classes, with base classes, of all nodes of a tree and what their static fields hold.
+
+    With `own` only that of classes and functions which are not this package's.
+    """
     found: dict[str, str] = {}
+    package = __name__.partition(".")[0]
+
+    def looked_into(module: str) -> bool:
+        return module not in _TRUSTED and not (own and module.partition(".")[0] == package)
 
     def add(value: Any) -> None:
         if isinstance(value, struct.Static):
             value = value.value
-        if isinstance(value, types.FunctionType):
+        if isinstance(value, types.FunctionType) and looked_into(value.__module__):
             found[f"{value.__module__}.{value.__qualname__}"] = repr(_code(value))
         for cls in (value if isinstance(value, type) else type(value)).__mro__:
-            if cls.__module__ not in _TRUSTED:
+            if looked_into(cls.__module__):
                 found[f"{cls.__module__}.{cls.__qualname__}"] = repr(_code(vars(cls)))
         if isinstance(value, Mapping):
             value = list(value.values())
@@ -127,10 +134,16 @@ def _code(value: Any) -> Any:
         return [_code(part) for part in (value.fget, value.fset, value.fdel)]
     function = inspect.unwrap(getattr(value, "__func__", getattr(value, "func", value)))
     if isinstance(function, types.FunctionType):
-        return _code(function.__code__), _code(function.__defaults__), _code(function.__kwdefaults__)
+        cells = [_code(getattr(part, "__code__", part)) for part in _closed(function)]
+        return _code(function.__code__), _code(function.__defaults__), _code(function.__kwdefaults__), cells
     if isinstance(value, (np.ndarray, jax.Array)) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return _nameless(repr(describe(value)))
+        return nameless(repr(describe(value)))
     return repr(value) if isinstance(value, (bool, int, float, complex, str, bytes, type(None))) else str(type(value))
+
+
+def _closed(function: types.FunctionType) -> list[Any]:
+    """Returns the values that a function has from the function it was defined in."""
+    return [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
 
 
 def versions() -> dict[str, str]:

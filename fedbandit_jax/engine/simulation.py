@@ -27,6 +27,7 @@ from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.provenance import describe, fingerprint, provenance
 from fedbandit_jax.engine.recording import Curves
+from fedbandit_jax.engine.salt import digest, salt
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status, certify
 from fedbandit_jax.report.results import Result
 
@@ -62,8 +63,9 @@ def simulate(
         horizon: T, the number of rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are
             played and counted, and no synchronisation follows them.
         key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever n_seeds is, and two
-            algorithms under one key see the same users and the same reward noise. The same versions, device and shapes
-            give the same bits.
+            algorithms under one key see the same users and the same reward noise. Their privacy noise is independent,
+            unless they are the same algorithm with the same noise. The same versions, device and shapes give the same
+            bits.
         n_seeds: number of independent repetitions, which run together.
         stride: record the curves every `stride` rounds, which must divide the horizon; or "log": at a few hundred
             rounds 1..T, evenly spaced on a logarithmic axis. Default: every round; if T > 10,000, at most 10,000
@@ -170,7 +172,8 @@ def _run(
         if Path(checkpoint).is_dir():
             raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
-    processes = {label: _process(env, label, one.algo, horizon) for label, one in configurations.items()}
+    world = digest(env)
+    processes = {label: _process(env, world, label, one.algo, horizon) for label, one in configurations.items()}
     spec = env.spec
     if not dataclasses.is_dataclass(env):
         raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(env).__name__}")
@@ -246,8 +249,11 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     return np.arange(stride, horizon + 1, stride)
 
 
-def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Process:
-    """Binds an algorithm, and returns the process that runs it after checking that all parts fit together."""
+def _process(env: Environment, world: bytes, label: str, algo: Algorithm, horizon: int) -> Process:
+    """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
+
+    `world` is the digest of the environment, which all processes of a sweep share.
+    """
     bound = algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
         raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
@@ -264,7 +270,7 @@ def _process(env: Environment, label: str, algo: Algorithm, horizon: int) -> Pro
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    made = clocks.process(env, bound, horizon)
+    made = clocks.process(env, bound, horizon, salt(world, digest(bound)))
     signature = driver.signature(made)
     if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
         made.check(label)

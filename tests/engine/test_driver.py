@@ -7,6 +7,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.engine import layout
 from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.salt import digest, salt
 
 
 def test_seeds_are_grouped_without_remainder():
@@ -31,7 +32,8 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
     both = fb.simulate(env, algo, horizon=40, key=key, n_seeds=2)
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, 40), horizon=40)
+    bound = algo.bind(env.spec, 40)
+    process = RoundProcess(env=env, algo=bound, horizon=40, salt=salt(digest(env), digest(bound)))
     init, step = jax.jit(process.init), jax.jit(process.step)
     for seed in range(2):
         alone = jax.random.fold_in(key, seed)

@@ -14,6 +14,7 @@ from fedbandit_jax.core import archive
 from fedbandit_jax.engine import driver, provenance
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.engine.recording import RoundRecord
+from fedbandit_jax.engine.salt import digest, salt
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -520,17 +521,20 @@ def test_a_fingerprint_is_that_of_another_process(tmp_path):
     """Nothing in it depends on addresses, or on the order of a set."""
     code = (
         "import jax, fedbandit_jax as fb\n"
-        "from fedbandit_jax.engine import process, provenance\n"
+        "from fedbandit_jax.engine import process, provenance, salt\n"
         "env = fb.envs.sphere(3, 4, 5, rewards='bernoulli')\n"
-        "algo = fb.algos.LinUCB()\n"
-        "print(provenance.fingerprint({}, [process.process(env, algo.bind(env.spec, 40), 40)]))"
+        "bound = fb.algos.LinUCB().bind(env.spec, 40)\n"
+        "print(provenance.fingerprint({}, [process.process(env, bound, 40, ())]))\n"
+        "print(*salt.salt(salt.digest(env), salt.digest(bound)))"
     )
     (tmp_path / "it.py").write_text(code)
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, tmp_path / "it.py"], capture_output=True, text=True, env=environment)
     assert not done.returncode, done.stderr
-    here = RoundProcess(env=ENV, algo=fb.algos.LinUCB().bind(ENV.spec, 40), horizon=40)
-    assert done.stdout.strip() == provenance.fingerprint({}, [here])
+    bound = fb.algos.LinUCB().bind(ENV.spec, 40)
+    here = RoundProcess(env=ENV, algo=bound, horizon=40)
+    marks = provenance.fingerprint({}, [here]), *salt(digest(ENV), digest(bound))
+    assert done.stdout.split() == list(map(str, marks))
 
 
 def test_spec_is_compared_by_value():

@@ -121,7 +121,7 @@ def test_copies_send_and_decode_the_same(name, key):
 @pytest.mark.parametrize(
     "name", ["blt", *(pytest.param(name, marks=pytest.mark.slow) for name in RELEASES if name != "blt")]
 )
-def test_copies_run_the_same(name, world):
+def test_copies_run_the_same(name, world, same_noise):
     """L is lower triangular with a positive diagonal, as is what draws in a built-in release: they draw the same."""
     built_in, mine = (simulate(world, fb.algos.Thompson(), release=release) for release in (name, copy(name)))
     assert mine.certificate.claim == "certified"
@@ -232,7 +232,7 @@ def test_the_policy_of_the_docs_runs(model, release, world):
 
 
 @pytest.mark.slow
-def test_the_policy_of_the_docs_is_the_one_that_ships(world):
+def test_the_policy_of_the_docs_is_the_one_that_ships(world, same_noise):
     mine, ours = (
         simulate(world, policy, release="blt") for policy in (from_the_docs("Thompson")(), fb.algos.Thompson())
     )

@@ -57,9 +57,11 @@ class BoundElimination(ArmAlgorithm):
         users = jnp.asarray(self.users)[k, n_active]
         return Plan(state.active, users, (n_active > 1) & self.protocol.admits(k, users))
 
-    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
         """Returns what a block of users of one arm adds to the sum of their messages (Algorithm 1, line 8)."""
-        return self.protocol.collect(key, k, rewards, inside)
+        return self.protocol.collect(rounding, own, k, rewards, inside)
 
     def conclude(self, key: Array, k: Array, state: EliminationState, sums: Wide) -> tuple[EliminationState, Report]:
         """Decodes the sums (K,) of batch k, and drops arms that are worse than another (Algorithm 1, lines 11-16).

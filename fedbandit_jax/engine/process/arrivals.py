@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import metrics, random, ridge, struct
 from fedbandit_jax.engine.process._checks import admit, check_environment, is_array, need, same
+from fedbandit_jax.engine.process.process import salted
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Status, Users
 
 BLOCK = 16, 256  # fewest and most rounds in a step
@@ -27,12 +28,13 @@ class ArrivalProcess:
     user who does not exist gets the number n, for which no table has a row, so that JAX drops what is written there.
 
     Whatever is counted is counted when a step ends. Every seed has four named streams, as in `RoundProcess`: users,
-    answers, choices and synchronisations (privacy noise).
+    answers, choices and synchronisations (privacy noise, which is `salted`).
     """
 
     env: Users
     algo: ClusteringAlgorithm  # bound
     horizon: int = struct.static()  # T, which is also the number of arrivals
+    salt: tuple[Any, ...] = ()
 
     @property
     def block(self) -> int:
@@ -64,11 +66,11 @@ class ArrivalProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
+        return world, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one block of rounds."""
-        syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
+        syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import jax
 from jax import Array
 
+from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import Algorithm, Metrics
 
 
 class Process(Protocol):
     """A pytree that can be stepped. Its world never depends on the algorithm, so that a sweep shares it."""
+
+    @property
+    def salt(self) -> tuple[Any, ...]:
+        """Returns the words that set the privacy noise of this process apart from others', see `salted`."""
+        ...
 
     @property
     def algo(self) -> Algorithm:
@@ -51,3 +58,19 @@ class Process(Protocol):
             TypeError: they do not; the message names the method, what it must return and what it returned.
         """
         ...
+
+
+def salted(key: Array, name: str, salt: tuple[Any, ...]) -> Array:
+    """Returns the key of a named stream that only processes of equal salt share, as privacy noise needs.
+
+    If two configurations shared their noise, the difference of what they release would show raw sums.
+
+    Args:
+        key: of the seed, from which streams without salt come too.
+        name: of the stream.
+        salt: uint32 words, see `fedbandit_jax.engine.salt`; without any, it is the stream that all share.
+    """
+    key = random.stream(key, name)
+    for word in salt:
+        key = jax.random.fold_in(key, word)
+    return key

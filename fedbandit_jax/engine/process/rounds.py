@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
+from fedbandit_jax.engine.process.process import salted
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report, Round, Status
 
 
@@ -19,7 +20,7 @@ class RoundProcess:
 
     Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
     synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
-    noise.
+    noise. What is drawn at synchronisations, or before the first round, is `salted`.
 
     What passes between the two parts is checked here in every round: an algorithm is given only users, arms and
     rewards that the environment's own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`. (Features are
@@ -30,6 +31,7 @@ class RoundProcess:
     env: Environment
     algo: Algorithm  # bound
     horizon: int = struct.static()  # T
+    salt: tuple[Any, ...] = ()
 
     @property
     def n_steps(self) -> int:
@@ -43,7 +45,7 @@ class RoundProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, self.algo.init(random.stream(key, "learner"), self.env.spec)
+        return world, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
 
     @property
     def alone(self) -> bool:
@@ -57,7 +59,8 @@ class RoundProcess:
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one batch and its synchronisation."""
-        users, answers, choices, syncs = (random.stream(key, name) for name in ("users", "answers", "choices", "syncs"))
+        users, answers, choices = (random.stream(key, name) for name in ("users", "answers", "choices"))
+        syncs = salted(key, "syncs", self.salt)
         env, algo = self.env, self.algo
 
         def offer(world, t):

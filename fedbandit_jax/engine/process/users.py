@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import control, random, struct, wide
+from fedbandit_jax.engine.process.process import salted
 from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report, Status
 
 BLOCK = 2**12  # users who are drawn from one key
@@ -23,15 +24,16 @@ MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the 
 class UserProcess:
     """A process in which a step is a batch of users; their number depends on which arms are still active.
 
-    Every seed has four named streams, as in `RoundProcess`: the world, users' rewards, what users draw themselves
-    (rounding, their share of the noise), and what is drawn once per batch. User i of an arm and a batch is the same for
-    every algorithm.
+    Every seed has five named streams: the world, users' rewards, the coins by which users round, their shares of the
+    noise, and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch
+    is the same for every algorithm, and rounds by the same coins.
     """
 
     env: Arms
     algo: ArmAlgorithm  # bound
     horizon: int = struct.static()  # T, which is also the number of users
     block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
+    salt: tuple[Any, ...] = ()
 
     @property
     def n_steps(self) -> int:
@@ -60,18 +62,20 @@ class UserProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world, and as the state the number of users so far, 0, with the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, (jnp.int32(0), self.algo.init(random.stream(key, "learner"), self.env.spec))
+        return world, (jnp.int32(0), self.algo.init(salted(key, "learner", self.salt), self.env.spec))
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one batch; if the horizon cuts it short, nothing is collected or learned."""
-        users, choices, syncs = (jax.random.fold_in(random.stream(key, s), k) for s in ("users", "choices", "syncs"))
+        streams = (random.stream(key, name) for name in ("users", "choices"))
+        noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
+        *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
         played, learner = state
         plan = self.algo.plan(learner, k)
         n_active = jnp.maximum(plan.active.sum(), 1)
         rest = self.horizon - played
         whole = plan.users <= rest // n_active
         asked = whole & plan.asked
-        sums, outside = self._collect(users, choices, world, plan, asked, k)
+        sums, outside = self._collect(drawn, world, plan, asked, k)
         concluded, report = self.algo.conclude(syncs, k, learner, sums)
         learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
         report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
@@ -88,10 +92,8 @@ class UserProcess:
             gap, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
         return world, (played + rounds.sum(), learner), Metrics(gap, report, rounds)
 
-    def _collect(
-        self, users: Array, choices: Array, world: Any, plan: Plan, asked: Array, k: Array
-    ) -> tuple[wide.Wide, Array]:
-        """Collects the users of one batch.
+    def _collect(self, keys: list[Array], world: Any, plan: Plan, asked: Array, k: Array) -> tuple[wide.Wide, Array]:
+        """Collects the users of one batch, whose rewards, coins and shares of the noise have a key each.
 
         The blocks of all arms form one queue, so that a small batch costs one turn of the loop instead of K.
 
@@ -103,17 +105,17 @@ class UserProcess:
         n = jnp.where(asked & plan.active, plan.users, 0)
         blocks = control.largest((n + self.block - 1) // self.block)
         ends = jnp.cumsum(blocks)
-        sources, own = (jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in (users, choices))
+        sources = [jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in keys]
 
         def of_block(i):
             arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # blocks behind the queue have nobody inside
             block = i - (ends - blocks)[arm]
-            source = jax.random.fold_in(sources[arm], block)
+            source, rounding, own = (jax.random.fold_in(key[arm], block) for key in sources)
             rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k)
             first = block * self.block + jnp.arange(self.block // 2)
             inside = first < n[arm], first + self.block // 2 < n[arm]
             wrong = self._outside(rewards, inside)
-            return arm, self.algo.collect(jax.random.fold_in(own[arm], block), k, rewards, inside), wrong
+            return arm, self.algo.collect(rounding, own, k, rewards, inside), wrong
 
         def add_blocks(carry):
             i, total, outside = carry
@@ -155,7 +157,7 @@ class UserProcess:
         need(f"{label}'s plan", "fb.Plan(active (K,) bool, users int32, asked bool)", plan,
              (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_))  # fmt: skip
         inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
-        need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, k, rewards, inside),
+        need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, key, k, rewards, inside),
              ((), jnp.uint32), ((), jnp.uint32))  # fmt: skip
         after = jax.eval_shape(algo.conclude, key, k, state, words)
         same = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (state, after[0] if isinstance(after, tuple) else after))

@@ -85,10 +85,13 @@ class SumProtocol:
         """Returns whether batch k may ask so many users of an arm; the guarantee covers no batch of another size."""
         raise NotImplementedError(f"{type(self).__name__}.admits")
 
-    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
         """Encodes and adds up the rewards of a block of N users of one arm (R, and the sum of S), a scalar.
 
-        `rewards`, and `inside`, which says who takes part, come in two halves (N / 2,). `key` is that of the block.
+        `rewards`, and `inside`, which says who takes part, come in two halves (N / 2,). The block has a key for
+        `rounding`, and one for the users' `own` shares of the noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 
@@ -133,9 +136,12 @@ class RealSum(SumProtocol):
         """Returns whether there are at most `self.users[k]` users; the noise is the same for any number."""
         return users <= jnp.asarray(self.users)[k]
 
-    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
         """Returns the sum of the rewards in units of 2^-24."""
-        return _collect_encoded(key, k, rewards, inside, jnp.float32(FINE))
+        del own
+        return _collect_encoded(rounding, k, rewards, inside, jnp.float32(FINE))
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
         """Adds independent noise to every sum in units of 2^-24: float32 may move a large sum more than users do."""
@@ -247,11 +253,12 @@ class RingSum(SumProtocol):
         """Returns whether there are exactly the n users the noise is for: fewer would bring fewer shares of it."""
         return users == jnp.asarray(self.users)[k]
 
-    def collect(self, key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Wide:
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
         """Returns the sum of the encoded rewards or, if users draw shares, of their messages modulo m."""
         if not self.messages:
-            return _collect_encoded(key, k, rewards, inside, jnp.asarray(self.steps)[k])
-        rounding, own = jax.random.split(key)
+            return _collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
         sent = self.randomize(rounding, own, k, x)
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))

@@ -318,7 +318,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.01, 1.01, 0.0, 1.0])
-def test_rewards_against_the_spec_are_flagged(value):
+def test_rewards_against_the_spec_are_flagged(value, same_noise):
     """And clipped, NaN to 0: the certificate stands, but the seed must not be trusted."""
     algo = algorithm("Dist-DP-SE")
     result = run(algo, env=Odd(value=value), throw=False)

@@ -19,7 +19,7 @@ def simulate(algo=FOUR, env=ARMS, **options):
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_equal_each_alone():
+def test_seeds_side_by_side_equal_each_alone(same_noise):
     result = simulate()
     np.testing.assert_array_equal(result.rounds, np.arange(1, HORIZON + 1))
     for seed in range(3):

@@ -217,7 +217,7 @@ def test_a_long_run(key):
 
 
 @pytest.mark.parametrize(("block", "chunks"), [(256, 50), pytest.param(64, 2, marks=pytest.mark.slow)])
-def test_process(key, monkeypatch, block, chunks):
+def test_process(key, monkeypatch, same_noise, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)

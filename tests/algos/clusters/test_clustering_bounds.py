@@ -67,7 +67,7 @@ def run(key, algo, throw=False, **damage):
     [*(pytest.param(algo, marks=pytest.mark.slow) for algo in ALGOS[:4]), ALGOS[4]],
     ids=lambda algo: algo.name,
 )
-def test_strangers_are_refused(key, algo):
+def test_strangers_are_refused(key, algo, same_noise):
     result = run(key, algo, user=-1)
     assert (result.status == OUTSIDE).all()
     gaps = np.diff(result.regret, prepend=0)
@@ -134,7 +134,7 @@ def test_rewards_that_are_not_promised_to_be_small(key):
 
 
 @pytest.mark.parametrize("algo", [ALGOS[0], ALGOS[4]], ids=lambda algo: algo.name)
-def test_features_are_scaled(key, algo):
+def test_features_are_scaled(key, algo, same_noise):
     """A vector of length 3 counts as one of length 1; one that is not finite as 0."""
     long, honest = run(key, algo, scale=3.0), run(key, algo)
     assert (long.status == OUTSIDE).all()

@@ -114,8 +114,8 @@ def test_messages_add_up_to_the_aggregate(key, g, tau):
         x = rng.random(size).astype(np.float32)
         own = jax.random.fold_in(key, block)
         halves = [tuple(jnp.split(jnp.asarray(v), 2)) for v in (x, there)]
-        collected = wide.add(collected, jax.jit(protocol.collect)(own, 0, *halves))
         rounding, drawing = jax.random.split(own)
+        collected = wide.add(collected, jax.jit(protocol.collect)(rounding, drawing, 0, *halves))
         sent = wide.to_int(jax.jit(protocol.randomize)(rounding, drawing, 0, x))
         assert 0 <= min(sent) <= max(sent) < m
         assert all(-1 < (s - v) % m - xg < 1 for s, v, xg in zip(sent, shares.tolist(), x * np.float32(g)))
@@ -154,7 +154,7 @@ def test_real_sums(key):
     there = np.arange(2**16) < 50_001
     exact = x[there].sum(dtype=np.float64)
     plain = ring.RealSum(scale=0.0, users=np.array([2**16]), bits=np.array([32.0]))
-    collected = jax.jit(plain.collect)(key, 0, jnp.split(x, 2), jnp.split(there, 2))
+    collected = jax.jit(plain.collect)(key, key, 0, jnp.split(x, 2), jnp.split(there, 2))
     np.testing.assert_allclose(wide.to_int(collected).item() / 2**24, exact, atol=50_001 * 2.0**-24)
     many = jax.tree.map(lambda word: jnp.full(20_000, word), collected)
     np.testing.assert_allclose(plain.decode(key, 0, many).sums, exact, rtol=1e-6)
@@ -173,8 +173,8 @@ RUNS = 4000
 @jax.jit
 def decoded_sums(protocol, keys, k, x, there):
     def one(key):
-        collecting, decoding = jax.random.split(key)
-        collected = protocol.collect(collecting, k, jnp.split(x, 2), jnp.split(there, 2))
+        rounding, own, decoding = jax.random.split(key, 3)
+        collected = protocol.collect(rounding, own, k, jnp.split(x, 2), jnp.split(there, 2))
         return protocol.decode(decoding, k, jax.tree.map(lambda word: word[None], collected)).sums[0]
 
     return jax.lax.map(one, keys, batch_size=500)
