@@ -70,8 +70,12 @@ class BatchLoop(Algorithm):
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: learning inside a batch, and a policy that scores several users at once."""
-        return policy_doors(self.policy, self.learns_in_batch)
+        """Returns the doors to raw data: learning inside a batch, and a policy that scores several users at once.
+
+        Nobody acts on what was learned inside a batch of one round: `sync` drops it, and the next batch downloads what
+        was released.
+        """
+        return policy_doors(self.policy, self.learns_in_batch, self.batch)
 
     def guarantee(self) -> Certificate:
         """Returns what the mechanism proves, weakened by the doors in `raw`."""
@@ -154,7 +158,8 @@ class Federated(Recipe):
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
             raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
-            batch, and so its sum, by far more than the theorem assumes, and the certificate claims only `as_printed`.
+            batch, and so its sum, by far more than the theorem assumes, and the certificate claims only `as_printed`,
+            unless the batch is of one round (schedule=1), where both are the same.
         name: label in results; default: the name of the policy's class.
 
     Raises:

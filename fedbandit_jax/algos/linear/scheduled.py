@@ -51,14 +51,21 @@ LEARNS_TOGETHER = Raw(
 )
 
 
-def policy_doors(policy: Policy, learns_in_batch: bool) -> tuple[Raw, ...]:
+def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a policy goes through.
 
     There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone; these are run
     as the pure functions that they are by themselves, see `fedbandit_jax.core.programs`.
+
+    Args:
+        policy: the policy that runs.
+        learns_in_batch: whether it is given raw rewards within a batch.
+        batch: B, if a loop of fixed batches forgets at the end of each of them what was learned in it; otherwise None.
+            With B = 1 no user comes between that reward and that end, so that a sealed policy's arms depend on released
+            statistics only.
     """
     if struct.is_sealed(policy):
-        return (LEARNS_IN_BATCH,) if learns_in_batch else ()
+        return (LEARNS_IN_BATCH,) if learns_in_batch and batch != 1 else ()
     written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
     scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
     reads = written["__getattribute__"] is not object.__getattribute__ or "__getattr__" in written
@@ -199,7 +206,7 @@ class ScheduledLoop(Algorithm):
     @property
     def raw(self) -> tuple[Raw, ...]:
         """Returns the doors to raw data: those of the schedule and the policy, and learning within an epoch."""
-        return (*doors(self.schedule), *policy_doors(self.policy, self.learns_in_batch))
+        return (*doors(self.schedule), *policy_doors(self.policy, self.learns_in_batch, None))
 
     def guarantee(self) -> Certificate:
         """Returns what the mechanism proves, composed with the epsilon of the schedule and weakened by the doors."""

@@ -73,6 +73,60 @@ def test_worst_case(key, learns):
     assert moved == pytest.approx(np.sqrt(2) * (B if learns else 1), rel=1e-5)
 
 
+def sums_of_all_rounds(process, key):
+    """[W | U] after every round, and the arms' gaps."""
+
+    def body(carry, k):
+        world, state, metrics = process.step(key, *carry, k)
+        return (world, state), (state.mechanism.view, metrics.gap)
+
+    return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
+    """Learning in it changes no arm: what a user did is dropped before the next one comes. In two rounds it does."""
+    greedy = fb.algos.UCB(exploration_scale=0.0)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=batch, exploration=greedy)
+    plain, runs = algo.replace(privacy=None).bind(script.spec, 20).policy, {}
+    for learns in (False, True):
+        bound = algo.replace(learns_in_batch=learns).bind(script.spec, 20)
+        assert bound.guarantee().claim == ("as_printed" if learns and batch == 2 else "certified")
+        bound = dataclasses.replace(silent(bound), policy=plain)  # without noise, which would hide what was learned
+        runs[learns] = jax.jit(sums_of_all_rounds)(RoundProcess(env=script, algo=bound, horizon=20), key)
+    moved = max(float(np.abs(a - b).max()) for a, b in zip(runs[False], runs[True]))
+    assert (moved < 1e-4) == (batch == 1)
+
+
+ROUND = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=1, learns_in_batch=True)
+
+
+@pytest.mark.parametrize(
+    ("algo", "claim"),
+    [
+        (ROUND, "certified"),
+        (fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1), schedule=1), "certified"),
+        (ROUND.replace(schedule=2), "as_printed"),
+        (ROUND.replace(calibration="released"), "none"),  # too little noise
+        (ROUND.replace(schedule=fb.schedules.Geometric(2.0, first=1)), "as_printed"),  # epochs grow
+        (ROUND.replace(schedule=fb.schedules.LogDet()), "none"),
+        (fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), privacy=fb.privacy.Budget(1.0, 0.1)), "none"),
+    ],
+    ids=["every(1)", "FedUCB", "every(2)", "released", "geometric", "logdet", "gossip"],
+)
+def test_which_batches_of_one_round_are_certified(script, algo, claim):
+    assert algo.certificate(script.spec, 20).claim == claim
+
+
+def test_batches_of_one_round_cannot_be_forged(script):
+    """A run in longer batches keeps its door, and a mechanism is bound to batches of one size."""
+    bound = ROUND.replace(schedule=2).bind(script.spec, 20)
+    assert dataclasses.replace(bound, batch=1).guarantee().claim == "none"
+    own = type("Own", (type(bound.policy),), {})
+    mine = dataclasses.replace(ROUND.bind(script.spec, 20), policy=fb.pytree(own)(**vars(bound.policy)))
+    assert mine.guarantee().claim == "none"  # a policy of one's own may score all users at once when it prepares
+
+
 def test_joint_sensitivity_is_attained():
     """x = (1, 0), x' = (-1/2, sqrt 3/2), y = y' = 1 moves (x y, x x') by sqrt 4.5, and nothing moves it further."""
     x, other = np.array([1, 0]), np.array([-0.5, np.sqrt(3) / 2])
