@@ -22,7 +22,7 @@ class ArmsSimulation(Simulation):
     Except in SE and DP-SE, rewards are rounded to integers, integer noise is added, and sums are taken modulo m, as in
     Chowdhury & Zhou (2023). The algorithms, who adds the noise, and what epsilon promises:
       SE              nobody adds noise                              no privacy
-      DP-SE           a trusted server, real-valued noise            epsilon-DP (Sajed & Sheffet 2019)
+      DP-SE           a trusted server, Laplace noise on a fine grid epsilon-DP (Sajed & Sheffet 2019)
       CDP-SE          a trusted server                               epsilon-DP
       LDP-SE          every user alone, who trusts nobody            epsilon-DP of every message
       Dist-DP-SE      all users together, by secure aggregation      epsilon-DP

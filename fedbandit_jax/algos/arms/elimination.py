@@ -16,7 +16,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.noise import rounded_up
-from fedbandit_jax.privacy.integers.ring import RealSum, SumProtocol
+from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, GridSum, SumProtocol, grid
 
 # Name of a variant -> (mechanism, trust), the arguments of `SuccessiveElimination` that select it.
 ELIMINATION = {
@@ -50,7 +50,7 @@ class SuccessiveElimination(Recipe):
     | name | mechanism, trust | guarantee |
     |---|---|---|
     | SE | none, none | none |
-    | DP-SE | laplace, central | epsilon-DP; real-valued noise, and the epochs of Sajed & Sheffet (2019) |
+    | DP-SE | laplace, central | epsilon-DP; Laplace noise on a fine grid, the epochs of Sajed & Sheffet (2019) |
     | CDP-SE | discrete_laplace, central | epsilon-DP (Theorem 5) |
     | LDP-SE | discrete_laplace, local | epsilon-DP of every message (Theorem 6) |
     | Dist-DP-SE | discrete_laplace, secagg | epsilon-DP (Theorem 1) |
@@ -177,11 +177,19 @@ class SuccessiveElimination(Recipe):
         return made(self.epsilon, self.scale, self.failure / (100 * n_sums), horizon)
 
     def _protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
-        """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked."""
+        """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked.
+
+        DEVIATION sajed2019 Alg. 2: the Laplace noise is drawn on a grid, and rewards are rounded to it without bias.
+        The low digits of real-valued noise in floating point would tell neighbours apart.
+        """
         if mechanism is not None:
             return mechanism.sums(asked.tolist(), messages=self.messages)
-        scale = 0.0 if self.epsilon is None else float(rounded_up(1 / self.epsilon))
-        return RealSum(scale=scale, users=asked, bits=np.full(len(asked), 32.0, np.float32))
+        steps = FINE if self.epsilon is None else grid(self.epsilon)
+        scale = np.float32(0) if self.epsilon is None else rounded_up(steps / self.epsilon)
+        if scale > MAX_WIDTH:
+            raise ValueError(f"epsilon must be at least 2^-25 for integer noise of 32 bits, got {self.epsilon:g}")
+        bits = np.full(len(asked), 32.0, np.float32)
+        return GridSum(scale=float(scale), steps=float(steps), users=asked, bits=bits)
 
     def _radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
         """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""

@@ -38,7 +38,7 @@ MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
 MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
 MAX_MESSAGE = 2**43  # largest m if users draw shares: 2^19 blocks, each reduced modulo m, stay below 2^63
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
-MAX_REAL = 1.001e9  # largest scale of real-valued noise, so that 2^24 times a draw fits in 64 bits
+GRID_WIDTH = 2.0**12  # steps that the noise of a `GridSum` is wide, where 1 to 2^24 steps per unit allow that
 
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
@@ -119,16 +119,24 @@ def _collect_encoded(
     return wide.total(halves[0] + halves[1])
 
 
+def grid(epsilon: float) -> int:
+    """Returns g, the steps per unit of reward on which Laplace noise of scale 1 / epsilon is drawn, a power of two."""
+    return 2 ** min(max(math.floor(math.log2(GRID_WIDTH * epsilon)), 0), 24)
+
+
 @struct.sealed
 @struct.pytree
-class RealSum(SumProtocol):
-    """Sums to which the server, which is trusted, adds real-valued Laplace noise of scale 1/epsilon, or no noise.
+class GridSum(SumProtocol):
+    """Sums to which the server, which is trusted, adds Laplace noise of scale 1/epsilon on a grid, or no noise.
 
-    Replacing one user's reward moves a sum by at most 1. Rewards are counted in units of 2^-24, which makes sums of any
-    size exact before the noise is added.
+    Users round their rewards to integers in 0..g at random, so that replacing one user's reward moves a sum by at most
+    g steps, whatever the coins. Sums are 64-bit integers, and so is the discrete Laplace noise of scale g/epsilon that
+    is added: both neighbours' sums have the same support, which sums of float32 numbers with float32 noise do not have
+    (Mironov 2012). What is read from a noisy sum, and how it is rounded then, is post-processing.
     """
 
-    scale: struct.Number  # of the noise, in units of reward; 0 for no noise
+    scale: struct.Number  # of the noise, in steps; 0 for no noise
+    steps: struct.Number  # g, steps per unit of reward
     users: Any  # (S,) int32 largest number of users of an arm in each batch
     bits: Any  # (S,) bits that a user sends in each batch
 
@@ -139,36 +147,39 @@ class RealSum(SumProtocol):
     def collect(
         self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
     ) -> Wide:
-        """Returns the sum of the rewards in units of 2^-24."""
+        """Returns the sum of the encoded rewards, in steps."""
         del own
-        return _collect_encoded(rounding, k, rewards, inside, jnp.float32(FINE))
+        return _collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps, jnp.float32))
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        """Adds independent noise to every sum in units of 2^-24: float32 may move a large sum more than users do."""
+        """Adds independent noise to every sum in steps: float32 may move a large sum more than users do."""
         del k
-        noise = samplers.laplace(key, self.scale, collected.low.shape)
-        noisy = wide.add(collected, wide.from_float(noise * FINE))  # the noise is added before float32 rounds the sum
-        return Decoded(wide.to_float(noisy) / FINE, jnp.zeros(noise.shape, bool))
+        noise = samplers.discrete_laplace(key, self.scale, collected.low.shape)
+        noisy = wide.add(collected, wide.from_int32(noise))  # the noise is added before float32 rounds the sum
+        return Decoded(wide.to_float(noisy) / self.steps, jnp.zeros(noise.shape, bool))
 
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """Proves pure DP with epsilon = 1 / scale by the Laplace mechanism, see `SumProtocol.guarantee`."""
-        scale, releases = float(np.float32(self.scale)), int(np.count_nonzero(self.users))
-        if not 0 < scale <= MAX_REAL:
+        """Proves pure DP with epsilon = g / scale by the discrete Laplace mechanism, see `SumProtocol.guarantee`."""
+        scale, steps = (float(np.float32(number)) for number in (self.scale, self.steps))
+        releases = int(np.count_nonzero(self.users))
+        if not 0 < scale <= MAX_WIDTH:
             return no_privacy("the algorithm adds no noise" if scale == 0 else f"noise of scale {scale:g} is not drawn")
+        if not (1 <= steps <= MAX_STEPS and steps == int(steps)):
+            return no_privacy(f"rewards are not rounded to {steps:g} steps per unit")
         if not releases:
             return _nothing_released()
-        std = math.sqrt(2) * scale
         try:
+            std = 1 / (math.sqrt(2) * math.sinh(1 / (2 * scale)) * steps)
             return _certificate(
-                PureDP(1 / scale),
+                PureDP(steps / scale),
                 at=delta,
-                spent=1 / scale,
+                spent=steps / scale,
                 trust="central: the server is trusted and adds the noise to every sum",
                 notion="pure DP",
                 epsilon=epsilon,
                 delta=0.0,
-                epsilon_exact=1 / scale,
-                accountant="Laplace mechanism",
+                epsilon_exact=steps / scale,
+                accountant="discrete Laplace mechanism",
                 noise_std=std,
                 noise_whose="of an arm's sum of rewards",
                 server_noise_std=std,

@@ -72,9 +72,9 @@ def check(run, expected, batches, bits, failures, *, tolerance=1e-3):
     assert totals["eliminations"] > 0
 
 
-def fine_sums(uniforms):
-    """Without a ring: sums as fine as float32 resolves."""
-    return lambda b, a, x: sum(map(oracles.randomize, x, uniforms[b - 1, a], [2**24] * len(x))) / 2**24
+def grid_sums(uniforms, g):
+    """Without a ring."""
+    return lambda b, a, x: sum(map(oracles.randomize, x, uniforms[b - 1, a], [g] * len(x))) / g
 
 
 @pytest.mark.parametrize("growth", [2, 4])
@@ -87,7 +87,7 @@ def test_se_is_algorithm_1(key, growth):
         lambda b, _: growth**b,
         lambda b, n: lemma_2(b, growth**b, n, 0, 0),
         lambda b, a, i: rewards[b - 1, a, i],
-        fine_sums(uniforms),
+        grid_sums(uniforms, 2**24),  # as fine as float32 resolves
     )
     check(run, regret, batches, lambda _: 32, [0] * len(batches))
     assert len(batches[-1].left) == 1  # and the users of one arm are not asked any more
@@ -99,8 +99,9 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     env = fb.envs.arms(means=[0.1, 0.95, 0.5, 0.9])  # two arms are left, and the second epoch is cut
     run = process, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
     rewards, uniforms = drawn(process, key)
-    laplace = [noise.laplace(sync, 1 / epsilon, (process.env.spec.n_arms,)) for sync in syncs(process, key)]
-    plain = fine_sums(uniforms)
+    g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
+    laplace = [noise.discrete_laplace(sync, g / epsilon, (process.env.spec.n_arms,)) for sync in syncs(process, key)]
+    exact = grid_sums(uniforms, g)
 
     def logs(e, n):
         return math.log(8 * n * e**2 / P), math.log(4 * n * e**2 / P)
@@ -122,7 +123,7 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
         size,
         half_threshold,
         lambda e, a, i: rewards[e - 1, a, i],
-        lambda e, a, x: plain(e, a, x) + float(laplace[e - 1][a]),
+        lambda e, a, x: exact(e, a, x) + int(laplace[e - 1][a]) / g,
         round_robin=True,
     )
     check(run, regret, batches, lambda _: 32, [0] * len(batches), tolerance=1.0)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from four_arms import ARMS, INIT, PRIVATE, RINGS, STEP, algorithm
+from four_arms import ARMS, INIT, PRIVATE, STEP, algorithm
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms.loop import BoundElimination
@@ -33,7 +33,7 @@ def changed(of, **fields):
 
 def noisier(of, factor):
     """With noise of another width, nothing else being told of it."""
-    if isinstance(of.protocol, ring.RealSum):
+    if isinstance(of.protocol, ring.GridSum):
         return changed(of, scale=of.protocol.scale * factor)
     power = factor * abs(factor) if hasattr(of.protocol.noise, "variance") else factor
     return changed(of, noise=jax.tree.map(lambda table: table * np.float32(power), of.protocol.noise))
@@ -84,10 +84,11 @@ def test_the_true_epsilon_is_that_of_the_pmf():
     assert certify(only).epsilon_exact == pytest.approx(max(worst), rel=1e-9)
 
 
-@pytest.mark.parametrize("label", RINGS)
+@pytest.mark.parametrize("label", PRIVATE)
 def test_finer_steps(label):
     """Twice the steps: one user moves a sum twice as far."""
-    found = certify(changed(bound(label), steps=2 * bound(label).protocol.steps))
+    honest = algorithm(label).bind(ARMS.spec, HORIZON if label != "DP-SE" else 20_000)
+    found = certify(changed(honest, steps=2 * honest.protocol.steps))
     assert found.claim == "none"
     assert found.epsilon_exact > 1.4
 
@@ -163,6 +164,10 @@ def shuffled(epsilon, failure):
     return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
 
 
+def real_noise():
+    return algorithm("DP-SE").bind(ARMS.spec, 20_000)
+
+
 FORGED = {
     "noise of a subclass": lambda: changed(bound(), noise=Quiet(scale=bound().protocol.noise.scale)),
     "noise of one's own": lambda: changed(bound(), noise=Own()),
@@ -177,6 +182,10 @@ FORGED = {
     "steps beyond float32": lambda: changed(bound(), steps=bound().protocol.steps * 2.0**24),
     "no ring": lambda: changed(bound(), modulus=wide.of([1] * len(bound().users))),
     "a ring beyond its words": lambda: changed(bound(), modulus=wide.of([2**62] * len(bound().users))),
+    "steps that are no integer": lambda: changed(real_noise(), steps=4095.5),
+    "no steps": lambda: changed(real_noise(), steps=0.5, scale=0.5),
+    "noise beyond its words": lambda: changed(real_noise(), steps=1.0, scale=2.0**26),
+    "hardly any noise": lambda: changed(real_noise(), scale=1e-5),
     "less asked than given": lambda: replace(bound(), epsilon=0.9),
     "no delta": lambda: replace(bound("Dist-CDP-SE"), delta=0.0),
 }  # fmt: skip

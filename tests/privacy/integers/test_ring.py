@@ -1,5 +1,6 @@
 """Encoding and modular sums are the integers of Algorithms 2-7, and messages add up to the noise drawn at once."""
 
+import math
 from dataclasses import replace
 
 import jax
@@ -148,20 +149,95 @@ def test_central_noise_is_the_server_s(key):
 
 
 @pytest.mark.slow
-def test_real_sums(key):
-    """Without noise exact to 2^-24 for each reward; with it, independent Laplace variables of scale 1 / epsilon."""
+def test_sums_without_noise(key):
+    """Exact to 2^-24 for each reward."""
     x = np.random.default_rng(0).random(2**16).astype(np.float32)
     there = np.arange(2**16) < 50_001
     exact = x[there].sum(dtype=np.float64)
-    plain = ring.RealSum(scale=0.0, users=np.array([2**16]), bits=np.array([32.0]))
+    plain = ring.GridSum(scale=0.0, steps=2.0**24, users=np.array([2**16]), bits=np.array([32.0]))
     collected = jax.jit(plain.collect)(key, key, 0, jnp.split(x, 2), jnp.split(there, 2))
     np.testing.assert_allclose(wide.to_int(collected).item() / 2**24, exact, atol=50_001 * 2.0**-24)
     many = jax.tree.map(lambda word: jnp.full(20_000, word), collected)
     np.testing.assert_allclose(plain.decode(key, 0, many).sums, exact, rtol=1e-6)
-    private = ring.RealSum(scale=20.0, users=np.array([2**16]), bits=np.array([32.0]))
-    spread = np.asarray(private.decode(key, 0, many).sums, float) - exact
-    assert stats.kstest(spread, stats.laplace(scale=20).cdf).pvalue > ALPHA
-    assert stats.kstest(spread, stats.laplace(scale=22).cdf).pvalue < ALPHA
+
+
+DECODE = jax.jit(lambda protocol, key, sums: protocol.decode(key, 0, sums).sums)
+
+
+def shown(protocol, key, total, size=200_000):
+    """What the server shows of a sum, many times, in steps."""
+    many = jax.tree.map(lambda word: np.full(size, word), wide.of(total))
+    return np.asarray(DECODE(protocol, key, many), float) * protocol.steps
+
+
+def on_grid(x, scale):
+    """The pmf of discrete Laplace noise, as its definition has it."""
+    b = math.exp(-1 / scale)
+    return (1 - b) / (1 + b) * b ** np.abs(x)
+
+
+def chi_square(sample, scale):
+    """p-value of integers in cells around 0, and the two tails, against the pmf."""
+    edge = int(3 * scale)
+    cells = np.clip(sample.astype(int), -edge, edge) + edge
+    expected = on_grid(np.arange(-edge, edge + 1), scale)
+    expected[[0, -1]] = (1 - expected[1:-1].sum()) / 2
+    return stats.chisquare(np.bincount(cells, minlength=2 * edge + 1), expected * len(sample)).pvalue
+
+
+def test_sums_on_a_grid(key):
+    """The sum is exact and the noise has the pmf of its scale; 4 % more or less noise is rejected."""
+    protocol = ring.GridSum(scale=20.0, steps=4.0, users=np.array([4]), bits=np.array([32.0]))
+    spread = shown(protocol, key, 10) - 10
+    assert (spread == np.round(spread)).all()
+    assert chi_square(spread, 20.0) > ALPHA
+    assert chi_square(spread, 20.8) < ALPHA > chi_square(spread, 19.2)
+    assert spread.std() / 4 == pytest.approx(protocol.guarantee(0.2, 1e-6).noise_std, rel=0.01)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-4, 0.01, 0.3, 1.0, 7.0, 500.0])
+def test_the_grid_of_a_budget(epsilon):
+    """A power of 2 on which the noise gives epsilon, is wide, and fits in the sampler's range."""
+    protocol = (
+        fb.algos.SuccessiveElimination(epsilon=epsilon, mechanism="laplace", trust="central")
+        .bind(fb.envs.arms(n_arms=2).spec, 10**6)
+        .protocol
+    )
+    g, scale = protocol.steps, protocol.scale
+    assert math.log2(g) == int(math.log2(g)) >= 0
+    assert epsilon * (1 - 1e-6) < g / scale <= epsilon
+    assert scale <= 2**25
+    assert 2048 < scale <= 4097 or g in (1, 2**24)
+    x = np.array([0, g // 2, g])  # seen with one user at 0, or at g: the same sign, across 0, and the other sign
+    ratio = np.log(on_grid(x, scale)) - np.log(on_grid(x - g, scale))
+    assert np.abs(ratio).max() == pytest.approx(g / scale, rel=1e-6)
+
+
+def test_epsilon_too_small_for_the_grid():
+    algo = fb.algos.SuccessiveElimination(epsilon=1e-9, mechanism="laplace", trust="central")
+    with pytest.raises(ValueError, match=r"epsilon must be at least 2\^-25 for integer noise of 32 bits, got 1e-09"):
+        algo.bind(fb.envs.arms(n_arms=2).spec, 10**6)
+
+
+def test_low_digits_do_not_tell_neighbours_apart(key):
+    """Float32 noise on a float32 sum is an odd multiple of 2^-24 with probability .0040 or .0079, at epsilon .01.
+
+    Here all that is shown is on the grid, where the law says how often it is odd: nearly always a half.
+    """
+    epsilon = 0.01
+    algo = fb.algos.SuccessiveElimination(epsilon=epsilon, mechanism="laplace", trust="central")
+    protocol = algo.bind(fb.envs.arms(n_arms=2).spec, 10**6).protocol
+    g, scale = int(protocol.steps), float(protocol.scale)
+    x = np.arange(-60 * int(scale), 60 * int(scale) + 1)
+    often = []
+    for moved in (0, 1, g // 2 - 1, g):  # the sum over users, one of whom is replaced
+        views = shown(protocol, key, moved)
+        assert (views == np.round(views)).all()
+        odd = on_grid(x, scale)[(x + moved) % 2 == 1].sum()
+        assert stats.binomtest(int((views % 2 == 1).sum()), len(views), odd).pvalue > ALPHA
+        often.append(odd)
+    assert np.abs(np.log(np.divide.outer(often, often))).max() <= epsilon
+    assert protocol.guarantee(epsilon, 1e-6).epsilon_exact <= epsilon
 
 
 # Messages of all users against the noise drawn at once: half of the users of a block take part in a batch.
@@ -243,10 +319,10 @@ def test_missing_users_are_rejected(key, pair, k):
 
 def test_server_noise_is_added_before_float32_rounds(key):
     """Rounding sums of 2^24 and more first would move neighbours by 2 and more: twice the epsilon."""
-    protocol = ring.RealSum(scale=1.0, users=np.array([2**25]), bits=np.full(1, 32.0))
+    protocol = ring.GridSum(scale=2.0**10, steps=2.0**10, users=np.array([2**25]), bits=np.full(1, 32.0))
     keys = jax.random.split(key, 200_000)
     decode = jax.jit(jax.vmap(lambda key, sums: protocol.decode(key, jnp.int32(0), sums).sums[0], (0, None)))
-    views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * ring.FINE]))) for moved in (0, 1)]
+    views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * 2**10]))) for moved in (0, 1)]
     values, counts = zip(*(np.unique(view, return_counts=True) for view in views))
     shared = np.intersect1d(*values)
     ratios = [count[np.isin(value, shared)] for value, count in zip(values, counts)]
