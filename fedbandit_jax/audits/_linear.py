@@ -112,7 +112,7 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
     validate.integer("n_agents", n_agents, at_least=1)
     if not isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a fixed batch, got {algo.schedule!r}; see fb.audits.scheduled")
-    horizon, visits = N_SYNCS * algo.schedule.batch, privacy.visits
+    horizon, visits = N_SYNCS * algo.schedule.batch, privacy.together
     spec = neighbours(horizon, n_agents, budget.adjacency, visits)[0].spec
     bound = algo.bind(spec, horizon)
     certified(bound)

@@ -257,8 +257,9 @@ class BoundMechanism(Exact):
 
     def _unit(self) -> str:
         if self.statistic.n_users:
-            rounds = "one round" if self.visits == 1 else f"any {int(self.visits)} rounds at one silo"
-            return f"what a user did in {rounds}; users return in this environment, and more rounds are not covered"
+            one = "one interaction, i.e. what a user did in one round"
+            some = one if self.visits == 1 else f"what a user did in any {int(self.visits)} rounds at one silo"
+            return f"{some}; users return in this environment, and nobody is protected in more rounds together"
         if self.visits == 1:
             return "one user, who comes once: every arrival counts as a new user, as the environment declares"
         return f"one user, who comes up to {int(self.visits)} times, always to the same silo"

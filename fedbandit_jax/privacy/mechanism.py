@@ -29,10 +29,11 @@ MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release
 class Mechanism:
     """A recipe for how sums of (x y, x x') over users leave the silos: with which noise, added by whom, to what.
 
-    The privacy unit is one user, who comes up to `visits` times to one silo. With ||x|| <= 1 and y in [0, 1], which are
-    enforced where data enter, one visit moves a batch sum by at most Delta_J in joint l2 norm: Delta_J^2 = 4.5 if the
-    user is replaced, and 2 if the user's contribution becomes zero (the budget's adjacency says which). All messages
-    together move by at most visits sqrt(kappa) Delta_J, where kappa is the squared sensitivity of the release.
+    The privacy unit is one user, who comes up to `visits` times to one silo, by default once. With ||x|| <= 1 and y in
+    [0, 1], which are enforced where data enter, one visit moves a batch sum by at most Delta_J in joint l2 norm:
+    Delta_J^2 = 4.5 if the user is replaced, and 2 if the user's contribution becomes zero (the budget's adjacency says
+    which). All messages together move by at most visits sqrt(kappa) Delta_J, where kappa is the squared sensitivity of
+    the release.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
@@ -52,7 +53,8 @@ class Mechanism:
         calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
             "central" and "local") or "released" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
             two need the release "tree" or "prefix_tree".
-        visits: how often one user may come to their silo, at least 1.
+        visits: how often one user may come to their silo, at least 1; None: once. In an environment whose users return
+            it must be given: 1 then protects each interaction by itself, and r any r of one user's together.
         clip_rewards: whether rewards are clipped to [0, 1] before they enter a statistic. If not, rewards that the
             environment does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their
             clipped mean is no longer linear in x, and confidence widths are no longer proved.
@@ -75,7 +77,7 @@ class Mechanism:
     release: str | Callable[[int], Release] = "tree"
     trust: str | type[Trust] = "silo_local"
     calibration: str = "tight"
-    visits: int = 1
+    visits: int | None = None
     clip_rewards: bool = True
     messages: bool = False
 
@@ -96,7 +98,8 @@ class Mechanism:
                 values = {getattr(one, name) for one in budgets}
                 if len(values) > 1:
                     raise ValueError(f"budget must have one {name} for all silos, got {sorted(values)}")
-        validate.integer("visits", self.visits, at_least=1)
+        if self.visits is not None:
+            validate.integer("visits", self.visits, at_least=1)
         validate.boolean("clip_rewards", self.clip_rewards)
         validate.boolean("messages", self.messages)
         if self.messages and trust.find(self.trust).randomize is Trust.randomize:
@@ -107,9 +110,14 @@ class Mechanism:
         """The budgets as a tuple: one for all silos, or M, one for each."""
         return self.budget if isinstance(self.budget, tuple) else (self.budget,)
 
+    @property
+    def together(self) -> int:
+        """How many visits of one user are protected together: `visits`, or 1."""
+        return 1 if self.visits is None else self.visits
+
     def shares(self) -> np.ndarray | float:
         """Returns epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
-        epsilons = np.array([one.epsilon for one in self.budgets]) / self.visits
+        epsilons = np.array([one.epsilon for one in self.budgets]) / self.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
     def bind(
@@ -139,6 +147,11 @@ class Mechanism:
         """
         if len(self.budgets) not in (1, n_agents):
             raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
+        if statistic.n_users and self.visits is None:
+            raise ValueError(
+                f"visits must say how many rounds of one user are protected together, as the {statistic.n_users} users "
+                "of this environment return, got None: visits=1 protects each interaction by itself"
+            )
         if n_syncs > MAX_SYNCS:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
         if n_syncs == 0:
@@ -155,7 +168,7 @@ class Mechanism:
                 release=self.release,
                 method=self.calibration,
                 trust=self.trust,
-                visits=self.visits,
+                visits=self.together,
                 n_agents=n_agents,
                 batch=batch,
                 dim=statistic.dim,
@@ -176,7 +189,7 @@ class Mechanism:
             epsilon=np.array([one.epsilon for one in self.budgets], float),
             delta=self.budgets[0].delta,
             batch=batch,
-            visits=self.visits,
+            visits=self.together,
             method=self.calibration,
         )
 

@@ -852,14 +852,46 @@ def test_forged_classes_share_no_program():
     assert jax.tree.structure(bound) == jax.tree.structure(changed(bound, "mechanism.statistic", dim=2))
 
 
+RETURNING = dataclasses.replace(SPEC, n_users=12)
+
+
 def test_returning_users_are_said_to_return():
-    """By the environment's own spec; what then is protected is what one of them did in one round."""
-    spec = dataclasses.replace(SPEC, n_users=12)
-    found = federated().certificate(spec, HORIZON)
-    assert (found.claim, found.unit.split(";")[0]) == ("certified", "what a user did in one round")
-    assert "users return in this environment" in found.unit
-    assert "any 3 rounds" in federated(visits=3).certificate(spec, HORIZON).unit
+    """By the environment's own spec; what is protected then must be asked for."""
+    found = federated(visits=1).certificate(RETURNING, HORIZON)
+    assert (found.claim, found.unit.split(";")[0]) == (
+        "certified",
+        "one interaction, i.e. what a user did in one round",
+    )
+    assert "users return in this environment, and nobody is protected in more rounds together" in found.unit
+    thrice = federated(visits=3).certificate(RETURNING, HORIZON)
+    assert thrice.unit.startswith("what a user did in any 3 rounds at one silo; users return")
+    assert thrice.noise_std == pytest.approx(3 * found.noise_std, rel=1e-6)
     assert "counts as a new user" in federated().certificate(SPEC, HORIZON).unit
+    assert federated().certificate(SPEC, HORIZON) == federated(visits=1).certificate(SPEC, HORIZON)
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        federated(),
+        federated(release="blt", trust="central"),
+        federated(schedule=fb.schedules.Geometric()),
+        federated(schedule=fb.schedules.PrivateLogDet(), policy=fb.algos.UCB()),
+        federated(schedule=1000),  # longer than the run, so that nothing is released
+        fb.algos.fed_ucb(BUDGET),
+        fb.algos.GossipFedUCB(graph=nx.path_graph(SPEC.n_agents), privacy=BUDGET),
+    ],
+    ids=["tree", "blt", "geometric", "private", "closed", "FedUCB", "gossip"],
+)
+def test_returning_users_need_visits(algo):
+    words = (
+        r"visits must say how many rounds of one user are protected together, as the 12 users of .* got None: visits=1"
+    )
+    with pytest.raises(ValueError, match=words):
+        algo.bind(RETURNING, HORIZON)
+    told = algo.replace(visits=1) if algo.takes("visits") else algo
+    assert told is not algo
+    told.bind(RETURNING, HORIZON)
 
 
 def test_gossip_cannot_be_certified():

@@ -98,6 +98,6 @@ class BoundElimination(ArmAlgorithm):
             return no_privacy(f"{type(self.protocol).__name__} is a protocol of its own, of which nothing is proved")
         found = self.protocol.guarantee(float(self.epsilon), float(self.delta))
         if self.spec.n_users and found.epsilon is not None:
-            unit = "what one user did in one round: users return, for more see visits"
+            unit = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
             found = dataclasses.replace(found, unit=unit)
         return found.through(self.raw)
