@@ -55,6 +55,8 @@ class Certificate:
             `epsilon_exact` is stated.
         epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if none is, as where
             rewards are unbounded or a door to raw data voids the claim.
+        warning: says that delta is not below one over the number of users who can come, if that is so. Such a delta
+            allows what no epsilon shows: to publish all that one user did, chosen at random.
         accountant: the proof of `epsilon_exact`.
         noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
             that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
@@ -87,6 +89,7 @@ class Certificate:
     epsilon: float | None = None
     delta: float | None = None
     epsilon_exact: float | None = None
+    warning: str = ""
     accountant: str = "none"
     noise_std: float | None = None
     noise_whose: str = "per entry of a silo's message"
@@ -125,6 +128,13 @@ class Certificate:
             not_covered=(*(door.seen for door in doors), *self.not_covered),
         )
 
+    def among(self, n_users: int) -> Certificate:
+        """Returns this certificate for so many users, with a `warning` unless its delta is below 1 / `n_users`."""
+        if self.claim == "none" or not self.delta or self.delta * n_users < 1:
+            return self
+        weak = f"delta = {self.delta:g} is not below 1 / {n_users:,} users: it allows to expose some of them"
+        return dataclasses.replace(self, warning=weak)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a dictionary that can be written as JSON."""
         return dataclasses.asdict(self)
@@ -142,6 +152,7 @@ class Certificate:
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
+                *([("warning", self.warning)] if self.warning else []),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),

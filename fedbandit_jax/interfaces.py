@@ -48,6 +48,11 @@ class Spec:
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
 
+    def users(self, horizon: int) -> int:
+        """Returns how many users can come in T = `horizon` rounds: M T, or n of them if they return."""
+        arrivals = self.n_agents * horizon
+        return min(self.n_users, arrivals) if self.n_users else arrivals
+
 
 class Round(NamedTuple):
     """One round as the agents see it: which arms they may play, and who came."""
@@ -195,7 +200,7 @@ class Algorithm:
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
-        return certify(self.bind(spec, horizon))
+        return certify(self.bind(spec, horizon)).among(spec.users(horizon))
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
         """Returns the state before round 0."""

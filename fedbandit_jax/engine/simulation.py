@@ -186,7 +186,7 @@ def _run(
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
-    certificates = {label: certify(process.algo) for label, process in processes.items()}
+    certificates = {label: certify(process.algo).among(spec.users(horizon)) for label, process in processes.items()}
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_seeds))
 
     groups: dict[Any, list[str]] = {}

@@ -35,7 +35,7 @@ def test_the_honest_run_is_certified(bound):
     assert bound.raw == ()
     env = fb.envs.clustered(8, 3, 2, dim=3)
     result = fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), n_seeds=1)
-    assert result.certificate == certify(HONEST.bind(env.spec, T))
+    assert result.certificate == HONEST.certificate(env.spec, T)
 
 
 def sub(noise, **changes):

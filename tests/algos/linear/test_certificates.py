@@ -126,6 +126,43 @@ def test_nothing_released():
         assert certificate(horizon=25, **options).epsilon_exact == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("spec", "horizon", "delta", "users"),
+    [
+        (UNIT, 1000, 0.1, "10,000"),  # M T arrivals, all of whom are new
+        (UNIT, 1000, 1e-4, "10,000"),
+        (UNIT, 1000, 0.99e-4, None),
+        (UNIT, 999, 1e-4, None),
+        (dataclasses.replace(UNIT, n_users=50), 1000, 0.02, "50"),
+        (dataclasses.replace(UNIT, n_users=50), 1000, 0.019, None),
+        (dataclasses.replace(UNIT, n_users=10**6), 1000, 1e-4, "10,000"),  # no more can come
+    ],
+)
+def test_deltas_that_protect_nobody(spec, horizon, delta, users):
+    """As large as one over the number of users: to publish one user at random is (0, 1 / n)-DP."""
+    c = certificate(spec, horizon, delta=delta, visits=1)
+    assert c.warning == (
+        f"delta = {delta:g} is not below 1 / {users} users: it allows to expose some of them" if users else ""
+    )
+    lines = [line for line in str(c).splitlines() if line.startswith("warning")]
+    assert lines == ([f"warning       {c.warning}"] if users else [])
+
+
+def test_warnings_of_other_families():
+    """Pure DP has no delta; where nothing is claimed there is nothing to warn of."""
+    spec = fb.envs.arms(n_arms=2).spec
+    for label, warned in (("CDP-SE", False), ("Dist-RDP-SE", True), ("Dist-CDP-SE", True)):
+        mechanism, trust = fb.algos.ELIMINATION[label]
+        algo = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism=mechanism, trust=trust, delta=1e-3)
+        assert algo.certificate(spec, 999).warning == ""
+        assert ("1 / 1,000 users" in algo.certificate(spec, 1000).warning) == warned
+    fclub = fb.algos.FCLUB(budget=BUDGET, alpha_1=math.inf, trigger="count")
+    assert "1 / 12 users" in fclub.certificate(fb.envs.clustered(n_users=12, n_clusters=2).spec, 100).warning
+    assert certificate(learns_in_batch=True).warning
+    assert certificate(calibration="released").warning == certificate(clip_rewards=False, spec=UNBOUNDED).warning == ""
+    assert fb.algos.LinUCB().certificate(UNIT, 100).warning == ""
+
+
 def test_not_private():
     for algo in (fb.algos.LinUCB(), fb.algos.fed_lin_ucb(), fb.algos.Federated(policy=fb.algos.Thompson())):
         c = algo.certificate(UNIT, 100)
