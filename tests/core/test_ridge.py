@@ -28,10 +28,10 @@ def matrices(posterior):
     return posterior.inverse if wide else np.moveaxis(posterior.inverse, -1, 0)
 
 
-@pytest.mark.parametrize(("d", "agents"), deep(itertools.product([1, 3, 16, 17, 40], [1, M]), keep={0, 3, 5, 7}))
+@pytest.mark.parametrize(("d", "agents"), deep(itertools.product([1, 3, 16, 17, 40], [1, M]), keep={3, 5, 7}))
 def test_scores_and_update(d, agents):
     gram, bias, contexts = instance(d, agents)
-    posterior, ok = ridge.solve(jnp.asarray(gram, jnp.float32), jnp.asarray(bias, jnp.float32))
+    posterior, ok = jax.jit(ridge.solve)(jnp.asarray(gram, jnp.float32), jnp.asarray(bias, jnp.float32))
     assert bool(ok.all())
     inverse = np.linalg.inv(gram)
     theta = np.einsum("aij,aj->ai", inverse, bias)
@@ -40,12 +40,12 @@ def test_scores_and_update(d, agents):
     x = jnp.asarray(contexts, jnp.float32)
     wide = np.broadcast_to(inverse, (M, d, d))
     np.testing.assert_allclose(
-        ridge.width_sq(x, posterior.inverse),
+        jax.jit(ridge.width_sq)(x, posterior.inverse),
         np.einsum("mki,mij,mkj->km", contexts, wide, contexts),
         rtol=1e-3,
     )
     np.testing.assert_allclose(
-        ridge.inner(x, posterior.theta),
+        jax.jit(ridge.inner)(x, posterior.theta),
         np.einsum("mki,mi->km", contexts, np.broadcast_to(theta, (M, d))),
         atol=1e-4,
     )
@@ -55,7 +55,7 @@ def test_scores_and_update(d, agents):
 
     posterior = ridge.tile(posterior, M)
     y = jnp.arange(M, dtype=jnp.float32)
-    posterior = ridge.update(posterior, ridge.gain(posterior, jnp.asarray(taken), y))
+    posterior = jax.jit(lambda p, x: ridge.update(p, ridge.gain(p, x, y)))(posterior, jnp.asarray(taken))
     new_gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
     new_bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
     np.testing.assert_allclose(matrices(posterior), np.linalg.inv(new_gram), rtol=2e-3, atol=1e-5)

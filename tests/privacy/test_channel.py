@@ -165,7 +165,7 @@ def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
     trust, rounded = small_vector_sum()
     assert type(rounded) is Rounded
-    n = 800
+    n = 300
     a = sample(formed(Messages, rounded), key, n)
     b = sample(rounded, jax.random.fold_in(key, 1), n)
     assert (abs(a.mean(0) - exact()) < 5 * a.std(0) / np.sqrt(n)).all()
@@ -224,10 +224,11 @@ def test_vector_sum_shows_only_mixed_bits(key):
     trust, rounded = small_vector_sum()
     mechanism = formed(Messages, rounded)
     x, y = users()
-    _, shown = play(mechanism, key, x, y)
+    run = jax.jit(play)
+    _, shown = run(mechanism, key, x, y)
     assert shown.shape == (packed_size(D), M * S * B * trust.width)
     assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
-    _, again = play(mechanism, jax.random.fold_in(key, 1), x, y)
+    _, again = run(mechanism, jax.random.fold_in(key, 1), x, y)
     assert not np.array_equal(shown, again)
 
 
@@ -253,16 +254,15 @@ def test_secagg_is_modular(key):
         np.testing.assert_allclose(trust.analyze(key, 1, shown), total, atol=1e-3 * abs(total) + 0.01)
 
 
-def test_zero_noise_is_exact(key):
-    x, y = users()
-    for release in RELEASES:
-        for kind in (Aggregated, Messages):
-            trust = SiloLocal(std=np.zeros(M, np.float32))
-            mechanism = formed(kind, bound("silo_local", release, messages=False), trust=trust)
-            np.testing.assert_allclose(pack(play(mechanism, key, x, y)[0]).ravel(), exact(), atol=2e-5)
+@pytest.mark.parametrize("kind", [Aggregated, Messages])
+@pytest.mark.parametrize("release", deep(RELEASES, keep={0, 2}))
+def test_zero_noise_is_exact(key, release, kind):
+    trust = SiloLocal(std=np.zeros(M, np.float32))
+    mechanism = formed(kind, bound("silo_local", release, messages=False), trust=trust)
+    np.testing.assert_allclose(pack(jax.jit(play)(mechanism, key, *users())[0]).ravel(), exact(), atol=2e-5)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 5])
+@pytest.mark.parametrize("dim", deep([1, 2, 5], keep={1}))
 def test_packing_is_an_isometry(dim):
     rng = np.random.default_rng(dim)
     w = rng.standard_normal((7, dim, dim))
@@ -289,19 +289,22 @@ def test_unpacked_noise_has_the_symmetric_law(key):
 
 @pytest.mark.parametrize(
     ("trust", "release", "messages"),
-    [
-        ("secagg", "tree", False),
-        ("secagg", "tree", True),
-        ("secagg", "blt", False),
-        ("secagg", "blt", True),
-        ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
-    ],
+    deep(
+        [
+            ("secagg", "tree", False),
+            ("secagg", "tree", True),
+            ("secagg", "blt", False),
+            ("secagg", "blt", True),
+            ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
+        ],
+        keep={0, 3, 4},
+    ),
 )
 def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
     """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
     mechanism = bound(trust, release, messages=messages)
     x, y = users()
-    _, state = mechanism.step(key, jnp.int32(1), mechanism.init(D), x[0], y[0])
+    _, state = jax.jit(mechanism.step)(key, jnp.int32(1), mechanism.init(D), x[0], y[0])
     first = np.asarray(state.view).reshape(D, D + 1) if not messages else None
     counts = np.asarray(pack(jnp.asarray(first)) if first is not None else state.view, float)
     steps = counts * float(mechanism.trust.scale if trust == "secagg" else mechanism.trust.g[0])

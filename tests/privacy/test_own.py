@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -81,7 +82,7 @@ def copy(name):
 # Releases.
 
 
-@pytest.mark.parametrize("n", [1, 2, 13])
+@pytest.mark.parametrize("n", deep([1, 2, 13], keep={2}))
 @pytest.mark.parametrize("name", RELEASES)
 def test_copies_become_matrices_of_the_same_law(name, n):
     """C, R, the noise of one draw a synchronisation, and what is read from them."""
@@ -97,7 +98,7 @@ def test_copies_become_matrices_of_the_same_law(name, n):
     assert mine.message_bound() == pytest.approx(built_in.message_bound(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", deep(RELEASES, keep={0, 2, 4}))
 def test_copies_send_and_decode_the_same(name, key):
     """Message by message, live parts only, and every prefix."""
     n = 9
@@ -204,7 +205,7 @@ def pairs_that_fit():
 
 
 FIT = list(pairs_that_fit())
-QUICK = [("secagg", "blt"), ("shuffle_vector_sum", "tree"), (Pairs, Prefixes)]
+QUICK = [("secagg", "blt"), (Pairs, Prefixes)]
 
 
 def test_what_fits():
