@@ -57,6 +57,9 @@ class Certificate:
             rewards are unbounded or a door to raw data voids the claim.
         warning: says that delta is not below one over the number of users who can come, if that is so. Such a delta
             allows what no epsilon shows: to publish all that one user did, chosen at random.
+        smallest_delta: the smallest delta that this noise could give at the epsilon asked for, however large: the far
+            tails of noise are never drawn, and the mass that they lack is charged to delta. For pure DP, which no noise
+            of bounded reach gives, this is the delta that it has in truth.
         accountant: the proof of `epsilon_exact`.
         noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
             that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
@@ -90,6 +93,7 @@ class Certificate:
     delta: float | None = None
     epsilon_exact: float | None = None
     warning: str = ""
+    smallest_delta: float | None = None
     accountant: str = "none"
     noise_std: float | None = None
     noise_whose: str = "per entry of a silo's message"
@@ -153,6 +157,7 @@ class Certificate:
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
                 *([("warning", self.warning)] if self.warning else []),
+                ("tails", f"far tails are never drawn: delta is at least {_number(self.smallest_delta)}"),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),

@@ -16,6 +16,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
+from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.trust.gaussian import numbers
@@ -130,7 +131,8 @@ def calibrate(
         visits: r, how often one user may come to their silo; the sensitivity is r times as large (group privacy).
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
-        dim: d, which only some trust models need.
+        dim: d, which only some trust models need. It also says how many numbers get noise, and so which mass its far
+            tails lack, which is charged to delta.
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); visits times pure must be less
             than the budget's epsilon.
 
@@ -178,7 +180,9 @@ def calibrate(
         pure=visits * pure,
         **{name: value or 1 for name, value in sizes.items()},
     )
-    return Calibration(ask=ask, model=numbers(model.calibrate(ask, method)), method=method)
+    bound = numbers(model.calibrate(ask, method))
+    check_delta(budget.delta, bound.missing(ask))
+    return Calibration(ask=ask, model=bound, method=method)
 
 
 def epsilon_of(
@@ -186,7 +190,8 @@ def epsilon_of(
 ) -> float:
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
-    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local".
+    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local". It is infinite where
+    the far tails of the noise, which are never drawn, cost more than delta, as they do from about 75 on.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.
@@ -208,7 +213,8 @@ def epsilon_of(
     sigma = validate.positive("sigma", sigma)
     visits = validate.integer("visits", visits, at_least=1)
     release_ = releases.make(release, validate.integer("n_syncs", n_syncs, at_least=1))
-    mu = Ask(budget=budget, release=release_, visits=visits).sensitivity / sigma
+    ask = Ask(budget=budget, release=release_, visits=visits)
+    mu = ask.sensitivity / sigma
     if not mu <= 1e4:
         raise ValueError(f"sigma must be at least {mu / 1e4 * sigma:.3g} for epsilon to be computed, got {sigma:g}")
-    return gaussian_epsilon(mu, delta)
+    return ask.epsilon(lambda left: gaussian_epsilon(mu, left), ask.missing)

@@ -21,24 +21,54 @@ from jax import Array
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic, pack, packed_size, unpack
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
+ROUNDING = 2.0**-6  # the largest unit in the last place of a sum over users, in standard deviations of the noise
+
+
+def too_coarse(users: int, std: float) -> str:
+    """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
+
+    A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
+    rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are as
+    good as independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std: they
+    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std.
+    """
+    last = float(np.spacing(np.float32(users)))
+    if last <= ROUNDING * std:
+        return ""
+    return (
+        f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
+        f"deviation {std:.3g}"
+    )
+
 
 class Sums(NamedTuple):
-    """The sum of all batches so far, with Kahan compensation."""
+    """The sum of all batches so far, as the difference of two floats; it is right to 2^-47 of its size a batch."""
 
-    high: Array  # (d, d + 1) the float32 sum [W | U]
-    low: Array  # (d, d + 1) the rounding error by which `high` exceeds the true sum
+    high: Array  # (d, d + 1) the sum [W | U], rounded to float32
+    low: Array  # (d, d + 1) the rounding error by which `high` exceeds the sum
 
     def add(self, batch: Array) -> Sums:
-        """Returns the sum with one more batch sum (d, d + 1) added."""
-        batch = batch - self.low
-        high = self.high + batch
-        return Sums(high, (high - self.high) - batch)
+        """Returns the sum with one more batch sum (d, d + 1) added (Knuth's exact addition, and Dekker's)."""
+        total = self.high + batch
+        part = total - self.high
+        low = self.low - ((self.high - (total - part)) + (batch - part))
+        high = total - low
+        return Sums(high, low - (total - high))
+
+    def noisy(self, noise: Array) -> Array:
+        """Returns the sum with noise, rounded to float32 when both are added up.
+
+        `high` alone would tell users apart by how it is rounded: they move it by up to two units in its last place more
+        than the sum, whatever the noise.
+        """
+        return self.high + (noise - self.low)
 
 
 class Timing(NamedTuple):
@@ -158,6 +188,7 @@ class BoundMechanism(Exact):
     delta: struct.Number
     visits: struct.Number  # r, how often one user may come to their silo
     batch: int | None = struct.static()  # B, or None if the size of batches is not known in advance
+    longest: int = struct.static()  # the most rounds of a batch: B, or T if the size is not known
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "released"
 
     @property
@@ -173,6 +204,16 @@ class BoundMechanism(Exact):
         """Returns the standard deviation of the noise on an entry of every release, (S,)."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance())
 
+    def coarse(self) -> str:
+        """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
+
+        Only the sum of one batch is rounded (see `Sums`; the messages of integer noise are rounded to a grid that is
+        charged for), so that it matters once for a user. See `too_coarse`.
+        """
+        if self.trust.on_grid:
+            return ""
+        return too_coarse(self.n_agents * (self.batch or self.longest), self.trust.sum_std())
+
     @property
     def sensitivity(self) -> float:
         """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
@@ -187,14 +228,20 @@ class BoundMechanism(Exact):
         proofs = [self._proof(i, timing) for i in range(len(self.budgets))]
         budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         bounded, statistic = self.statistic.bounded, self.statistic
+        epsilons = [one.epsilon for one in self.budgets]
+        smallest = truncation.smallest_delta(max(epsilons), self.trust.missing(self._ask(0, timing)))
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         if not bounded:
             claim, reason = (
                 "none",
                 f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}",
             )
+        elif not smallest < budget.delta:
+            claim, reason = "none", truncation.sentence(smallest, max(epsilons), budget.delta)
         elif not proof.epsilon <= budget.epsilon:
             claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
+        elif self.coarse():
+            claim, reason = "none", self.coarse()
         else:
             claim, reason = "certified", "; ".join(self._why(timing))
         worst = max(proofs, key=lambda proof: proof.epsilon)
@@ -210,6 +257,7 @@ class BoundMechanism(Exact):
             epsilon=asked.epsilon,
             delta=asked.delta,
             epsilon_exact=worst.epsilon if bounded else math.inf,
+            smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,
             noise_whose=f"per entry {self.trust.whose}",
@@ -309,11 +357,11 @@ class Aggregated(BoundMechanism):
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
         """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
-        exact, state = Exact.release_sum(self, key, k, state, total, x, y)
-        draw = self.trust.noise(key, packed_size(len(exact)))
-        noise, release = self.release.step(state.release, k, draw)
-        statistics = self._released(k, exact + unpack(noise, len(exact)))
-        return statistics, state._replace(release=release, view=statistics)
+        del x, y
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
+        statistics = self._released(k, sums.noisy(unpack(noise, len(total))))
+        return statistics, state._replace(sums=sums, release=release, view=statistics)
 
 
 @struct.sealed

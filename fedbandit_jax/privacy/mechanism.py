@@ -127,6 +127,7 @@ class Mechanism:
         n_agents: int,
         n_syncs: int,
         batch: int | None = None,
+        horizon: int | None = None,
         pure: np.ndarray | float = 0.0,
     ) -> BoundMechanism | Closed:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
@@ -136,6 +137,7 @@ class Mechanism:
             n_agents: M.
             n_syncs: S, the largest number of synchronisations there can be.
             batch: B, if every batch has the same number of rounds, and None otherwise.
+            horizon: T, the most rounds that a batch may have; needed only if `batch` is None.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
@@ -143,7 +145,8 @@ class Mechanism:
             `Aggregated` if it is not; `Closed` if n_syncs is 0.
 
         Raises:
-            ValueError: if an argument does not go with this recipe, or the calibration's condition does not hold.
+            ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or
+                float32 cannot add up so many users exactly enough for the noise.
         """
         if len(self.budgets) not in (1, n_agents):
             raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
@@ -180,7 +183,7 @@ class Mechanism:
         if len(noises) > 1:
             model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
         form = Messages if self.messages else Rounded if model.on_grid else Aggregated
-        return form(
+        bound = form(
             n_agents=n_agents,
             trust=model,
             release=noises[0].ask.release,
@@ -189,9 +192,13 @@ class Mechanism:
             epsilon=np.array([one.epsilon for one in self.budgets], float),
             delta=self.budgets[0].delta,
             batch=batch,
+            longest=batch or horizon or 1,
             visits=self.together,
             method=self.calibration,
         )
+        if bound.coarse():
+            raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {bound.coarse()}")
+        return bound
 
 
 def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local") -> Mechanism | None:

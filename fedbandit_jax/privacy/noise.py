@@ -1,9 +1,9 @@
 """Samplers of the noise distributions that JAX does not have, or not for large parameters.
 
 Parameters may be traced, and broadcast against `shape`, the shape of the result. A sampler is called exact if its only
-error is that of comparing exact random words with float32 thresholds: every probability is right to 1e-4 relative or
-2^-31 absolute. Nothing is calibrated here: callers choose the parameters and state who adds the noise and what it
-proves.
+error is that of float32 arithmetic, which moves the logarithm of a probability by up to 1e-4, and that a mass of less
+than `CUT` is missing: far values that are never drawn. Nothing is calibrated here: callers choose the parameters and
+state who adds the noise and what it proves.
 """
 
 import math
@@ -11,11 +11,16 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.core.random import bits
+from fedbandit_jax.privacy.tails import exponential, normal
 
+# Bounds on the mass that is missing from a draw: of a discrete Laplace, of a discrete Gaussian, and of any sampler of
+# this file, normal limits aside.
+LAPLACE_CUT, GAUSSIAN_CUT, CUT = 2.0**-87, 2.0**-120, 2.0**-72
 NORMAL_LIMIT = 1e6  # variance from which on a centred binomial is drawn as a rounded Gaussian
 _DEBYE = 64.0  # variance from which on the asymptotic expansion of a Skellam law is accurate enough
 _TINY = 1e-30  # probabilities and rates are raised to this, which has a finite logarithm and no other effect
@@ -27,28 +32,36 @@ Shape = tuple[int, ...]
 def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
     """Draws int32 integers with P(x) proportional to exp(-|x| / scale), for 0 <= scale <= 2^25, exactly.
 
-    No rejection is needed: binary digit j of a geometric variable, P(k) ~ e^(-k / scale), is 1 with probability
-    1 / (1 + e^(2^j / scale)), independently of the other digits. With the probability that digit 0 is 1, x is 1 + such
-    a variable; with the same probability it is minus that, and otherwise it is 0.
+    No rejection is needed. Let x be 1 + a geometric variable, P(k) ~ e^(-k / scale), or minus that, or 0 with P(0) =
+    tanh(1 / (2 scale)). Binary digit j of such a variable is 1 with probability 1 / (1 + e^(2^j / scale)),
+    independently of the other digits. So are the digits with 2^j < scale drawn, from 32 bits each; their probabilities
+    are above 1/4. What is left, in units of the next power of two, is geometric, too, and as small as an exponential
+    variable rounded down: it is drawn from 128 bits, up to 88 scales, or 61 where 32 bits end.
     """
-    first, second = bits(key, 16 * math.prod(shape))
-    words = jnp.concatenate([first, second]).reshape(32, *shape)
-    thresholds = (_digits(scale, shape) * 2.0**32).astype(jnp.uint32)
-    zero = jnp.broadcast_to(jnp.tanh(0.5 / jnp.asarray(scale, jnp.float32)), shape)  # P(0), which 1 - 2 P(1) would lose
-    side = jnp.uint32(2**31) - (zero * 2.0**31).astype(jnp.uint32)
-    magnitude = 1 + ((words[1:] < thresholds).astype(jnp.int32) << _column(31, len(shape))).sum(0)
-    return jnp.where(words[0] < side, magnitude, jnp.where(~words[0] < side, -magnitude, 0))
+    sides, lows, highs = jax.random.split(key, 3)
+    scale = jnp.broadcast_to(jnp.asarray(scale, jnp.float32), shape)
+    size = math.prod(shape)
+    power = _powers(25, shape)
+    words = jnp.concatenate(bits(lows, 13 * size)).reshape(-1, *shape)[:25]
+    tilt = jnp.tanh(power / scale / 2) / 2  # P(digit = 0) - 1/2
+    ones = (power < scale) & (words < jnp.uint32(2**31) - jnp.round(tilt * 2.0**32).astype(jnp.uint32))
+    unit = jnp.where(power < scale, 2 * power, 1).max(0)
+    count = jnp.minimum(jnp.floor(exponential(highs, shape) * (scale / unit)), 2.0**31 / unit - 2)
+    low = (ones.astype(jnp.int32) << _column(25, len(shape))).sum(0)
+    magnitude = 1 + low + count.astype(jnp.int32) * unit.astype(jnp.int32)
+    plus, minus = _side(wide.Wide(*(word.reshape(shape) for word in bits(sides, size))), scale)
+    return jnp.where(plus, magnitude, jnp.where(minus, -magnitude, 0))
 
 
-def laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
-    """Draws float32 Laplace noise, P(x) ~ exp(-|x| / scale), from 64 random bits, so that its tails reach 44 scales."""
-    magnitude, rest = (words.reshape(shape) for words in bits(key, math.prod(shape)))
-    uniform = (magnitude.astype(jnp.float32) + ((rest >> 1).astype(jnp.float32) + 0.5) * 2.0**-31) * 2.0**-32
-    return jnp.where(rest & 1 == 1, scale, -scale) * -jnp.log(uniform)
+def _side(words: wide.Wide, scale: Array) -> tuple[Array, Array]:
+    """Returns whether discrete Laplace noise is positive, and whether it is negative, from 64 random bits."""
+    zero = wide.from_float(jnp.tanh(0.5 / scale) * 2.0**63)  # P(0), which 1 - 2 P(x > 0) would lose
+    side = wide.sub(wide.Wide(jnp.full_like(words.high, 2**31), jnp.zeros_like(words.low)), zero)
+    return wide.less(words, side), wide.less(wide.Wide(~words.high, ~words.low), side)
 
 
 def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape: Shape) -> wide.Wide:
-    """Draws the sum of n independent `discrete_laplace`, exactly, for 1 <= n <= 2^30 in time independent of n.
+    """Draws the sum of n independent discrete Laplace variables, exactly, for 1 <= n <= 2^30 in time independent of n.
 
     Each is the difference of two geometric variables, so that digit by digit the sum is a difference of two binomials.
     The sum is returned as 64-bit integers in two's complement.
@@ -88,8 +101,8 @@ def binomial(key: Array, n: Array | int, p: Array | float, shape: Shape) -> Arra
 
 
 def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
-    """Draws Poisson(rate) as int32, exactly, for 0 <= rate <= 2^30."""
-    rate = jnp.clip(jnp.asarray(rate, jnp.float32), _TINY, 2.0**30)
+    """Draws Poisson(rate) as int32, exactly, for 0 <= rate <= 1.8e9; larger rates are cut to that."""
+    rate = jnp.clip(jnp.asarray(rate, jnp.float32), _TINY, 1.8e9)
     mode = rate.astype(jnp.int32)
     tilt = jnp.log1p((0.5 - (rate - jnp.floor(rate))) / rate)
 
@@ -121,7 +134,7 @@ def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
 
 
 def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> Array:
-    """Draws Polya(r, beta) as int32: P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), 1/4096 <= r <= 1.
+    """Draws Polya(r, beta) as int32: P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), 0 < r <= 1.
 
     The difference of two such draws is one user's share of noise: the sum over n users with r = 1 / n has the law of
     `discrete_laplace(scale)`, for scale <= 2^25. A draw is Poisson with a Gamma(r) rate of *scale* beta / (1 - beta).
@@ -129,8 +142,27 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
     Reference: Chowdhury & Zhou (2023), whose released code uses the inverse of that scale.
     """
     gamma_key, poisson_key = jax.random.split(key)
-    gamma = jax.random.gamma(gamma_key, jnp.asarray(r, jnp.float32), shape)
-    return poisson(poisson_key, gamma / jnp.expm1(1 / jnp.asarray(scale, jnp.float32)), shape)
+    return poisson(poisson_key, gamma(gamma_key, r, shape) / jnp.expm1(1 / jnp.asarray(scale, jnp.float32)), shape)
+
+
+def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
+    """Draws float32 Gamma(r) noise, x^(r-1) e^-x / Gamma(r), for 0 < r <= 1, with the tails of `tails.exponential`.
+
+    It is an exponential variable times one of Beta(r, 1 - r), which is u / (u + v) for u = U^(1/r) and v = V^(1/(1-r))
+    given u + v <= 1 (Joehnk 1964), U and V being uniform. At least 3/4 of all proposals are accepted.
+    """
+    beta_key, scale_key = jax.random.split(key)
+    r = jnp.broadcast_to(jnp.asarray(r, jnp.float32), shape)
+
+    def attempt(carry):
+        i, kept, done = carry
+        u, v = (exponential(half, shape) for half in jax.random.split(jax.random.fold_in(beta_key, i)))
+        u, v = u / r, v / (1 - r)  # minus logarithms
+        reject = jnp.exp(-u) + jnp.exp(-v) > 1
+        return i + 1, jnp.where(done, kept, 1 / (1 + jnp.exp(u - v))), done | ~reject
+
+    init = (jnp.int32(0), jnp.zeros(shape), jnp.zeros(shape, bool))
+    return exponential(scale_key, shape) * lax.while_loop(lambda carry: ~carry[2].all(), attempt, init)[1]
 
 
 def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Array:
@@ -139,7 +171,7 @@ def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Arra
     With `exact=False` the caller promises that the variance is that large everywhere, which saves the exact sampler.
     """
     normals, binomials = jax.random.split(key)
-    limit = jnp.round(jnp.sqrt(n) / 2 * jax.random.normal(normals, shape))
+    limit = jnp.round(jnp.sqrt(n) / 2 * normal(normals, shape))
     if not exact:
         return limit
     few = jnp.minimum(n, 4 * NORMAL_LIMIT)
@@ -151,10 +183,11 @@ def _rejection(
 ) -> Array:
     """Draws int32 integers x by rejection, where ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
 
-    A proposal of law Q is made of a number h of leading zeros, P(h) = 2^(-h-1), a place in cell h, which is the
-    interval [h width, (h+1) width), and a side of -1/2. All of these are integers from the bits of two words, whose
-    other bits are the coin that accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4
-    (tested), as the width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted.
+    A proposal of law Q is made of a number h <= 31 of leading zeros, P(h) = 2^(-h-1), a place in cell h, which is the
+    interval [h width, (h+1) width), and a side of -1/2. All of these are integers from the bits of two words. A coin of
+    128 bits accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4 (tested), as the
+    width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted. What is missing is
+    beyond 32 cells.
 
     Args:
         log_ratio: a function of an int32 array; -inf outside the support.
@@ -168,14 +201,13 @@ def _rejection(
 
     def attempt(carry):
         i, kept, done = carry
-        first, second = (words.reshape(shape) for words in bits(jax.random.fold_in(key, i), math.prod(shape)))
+        places, coins = jax.random.split(jax.random.fold_in(key, i))
+        first, second = (words.reshape(shape) for words in bits(places, math.prod(shape)))
         zeros = lax.clz(first | 1).astype(jnp.int32)
         place = (second & (width - 1).astype(jnp.uint32)).astype(jnp.int32)
         side = -((second >> 31) & (start > 0)).astype(jnp.int32)
         x = (zeros * width + place) ^ side
-        coin = (first << (zeros + 1).astype(jnp.uint32)) | (jnp.uint32(1) << zeros.astype(jnp.uint32))
-        log_coin = jnp.log(coin.astype(jnp.float32) * 2.0**-32)
-        reject = log_coin > log_ratio(x) + _LN2 * zeros - peak  # NaN is not rejected, so that the loop always ends
+        reject = -exponential(coins, shape) > log_ratio(x) + _LN2 * zeros - peak  # NaN is kept, so that the loop ends
         return i + 1, jnp.where(done, kept, x), done | ~reject
 
     init = (jnp.int32(0), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
@@ -217,7 +249,12 @@ def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
 def _digits(scale: Array | float, shape: Shape) -> Array:
     """Returns P(digit = 1) of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
     scale = jnp.asarray(scale, jnp.float32)
-    return 1 / (1 + jnp.exp(jnp.exp2(_column(31, len(shape)).astype(jnp.float32)) / scale))
+    return 1 / (1 + jnp.exp(_powers(31, shape) / scale))
+
+
+def _powers(length: int, shape: Shape) -> np.ndarray:
+    """Returns 1, 2, 4, ... along a leading axis, followed by axes of length 1; `jnp.exp2` is not exact."""
+    return 2.0 ** np.arange(length, dtype=np.float32).reshape(length, *[1] * len(shape))
 
 
 def _column(length: int, ndim: int) -> Array:

@@ -31,9 +31,12 @@ from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, validate
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
+from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
 from fedbandit_jax.privacy.statistic import LinearStatistic, matrix_weights, packed_size, unpack
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
@@ -42,6 +45,7 @@ TRUST = (
     "global server and other servers are not trusted"
 )
 LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
+NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails that are never drawn of one node, for D <= 2^16, i.e. d <= 360
 
 
 @struct.sealed
@@ -122,19 +126,19 @@ class Replanted:
         sensitivity = _sensitivity(self._counts, self._visits, self.adjacency)
         if not self.sigma * LARGEST_MU > sensitivity:
             return math.inf
-        return gaussian_epsilon(sensitivity / self.sigma, float(self.delta))
+        mu, asked = sensitivity / self.sigma, float(self.epsilon)
+        return truncation.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
         """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
-        sound, once = exact <= asked, self._visits == 1
+        smallest, sound, once = truncation.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
+        short = f"the noise {gives}, not {asked:g}" if smallest < delta else truncation.sentence(smallest, asked, delta)
         rounds, often = ("one round", "once") if once else (f"{self._visits} rounds", f"{self._visits} times")
         return Certificate(
             claim="certified" if sound else "none",
-            reason=f"noise of known law is on every sum that leaves a server, and {gives}"
-            if sound
-            else f"the noise {gives}, not {asked:g}",
+            reason=f"noise of known law is on every sum that leaves a server, and {gives}" if sound else short,
             trust=TRUST.format(n_servers),
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
@@ -142,6 +146,7 @@ class Replanted:
             epsilon=asked,
             delta=delta,
             epsilon_exact=exact,
+            smallest_delta=smallest,
             accountant=f"{GAUSSIAN}; all trees of all phases composed",
             noise_std=self.sigma,
             noise_whose="of a node of a local cluster's tree, sqrt 2 of it on the diagonal",
@@ -155,6 +160,11 @@ class Replanted:
                 "floating-point attacks: noise is pseudo-random, all arithmetic and its rounding float32",
             ),
         )
+
+    @property
+    def missing(self) -> float:
+        """Bounds the mass of the tails that are never drawn, over all nodes of the trees that a user's data are in."""
+        return _missing(self._counts)
 
     @property
     def _counts(self) -> tuple[int, ...]:
@@ -200,8 +210,11 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     for count in leaves:
         validate.integer("leaves", count, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
+    check_delta(budget.delta, _missing(leaves))
     if method == "tight":
-        sigma = _sensitivity(leaves, visits, budget.adjacency) / gaussian_mu(budget.epsilon, budget.delta)
+        left = budget.delta - truncation.smallest_delta(budget.epsilon, _missing(leaves))
+        mu = gaussian_mu(budget.epsilon, left if left > 0 else budget.delta)
+        sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
     else:
         nu = 1 + math.ceil(math.log2(max(leaves)))
         sigma = 8 * math.sqrt(nu * math.log(2 / budget.delta)) / budget.epsilon
@@ -220,6 +233,11 @@ def _kappa(leaves: tuple[int, ...]) -> int:
     return max(1, sum(map(int.bit_length, leaves)) - 1)
 
 
+def _missing(leaves: tuple[int, ...]) -> float:
+    """Returns what the nodes of trees with that many leaves lack, at most two nodes for every leaf."""
+    return 2 * sum(leaves) * NODE_MISSING
+
+
 def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
     """Returns how far one user moves all releases together, in the norm whose entries all have equal noise."""
     return visits * math.sqrt(_kappa(leaves) * MATRIX_SENSITIVITY_SQ[adjacency])
@@ -234,4 +252,4 @@ def _node(tree: Array, level: Array, index: Array, dim: int) -> Array:
     """Draws node `index` = 1, 2, ... of a level, [(G + G') / sqrt 2 | g], where G and g have iid N(0, 1) entries."""
     own = jax.random.fold_in(jax.random.fold_in(tree, level), index)
     size = packed_size(dim)
-    return unpack(jax.random.normal(own, (size,)) * matrix_weights(size), dim)
+    return unpack(normal(own, (size,)) * matrix_weights(size), dim)

@@ -232,6 +232,7 @@ def test_extremes_end_in_a_number_or_a_sentence(trust, release, method, epsilon,
         return
     assert 0 < c.sigma < math.inf
     nothing = c.sigma * 1e4 <= c.sensitivity  # mu above 10^4: epsilon would be above 10^7, and is not computed
+    nothing |= epsilon > 100  # the tails that are never drawn cost more than any delta
     assert 0 <= c.epsilon_exact < math.inf or nothing or (trust, method) == ("shuffle_vector_sum", "released")
     assert not (nothing and c.sound)
     assert np.isfinite(c.model.sum_std())

@@ -114,13 +114,26 @@ def test_what_is_asked_is_given():
     """float32 rounds the noise up: never a part in 10^6 too much, never too little."""
     rng = np.random.default_rng(0)
     for _ in range(300):
-        epsilon, delta = 10 ** rng.uniform(-3, 4), 10 ** rng.uniform(-12, -0.1)
+        epsilon, delta = 10 ** rng.uniform(-3, 1.4), 10 ** rng.uniform(-12, -0.1)
         adjacency, visits = ("replace", "add_remove")[rng.integers(2)], int(rng.integers(1, 4))
         leaves = tuple(rng.integers(1, 2**18, rng.integers(1, 18)).tolist())
         noise = replant(fb.privacy.Budget(epsilon, delta, adjacency), leaves=leaves, visits=visits)
         assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
         certificate = noise.guarantee(3, 3)
         assert (certificate.claim, certificate.epsilon, certificate.delta) == ("certified", epsilon, delta)
+
+
+def test_tails_are_charged():
+    """By hand: 2 (3 + 5 + 9) nodes of up to 2^16 numbers, each of which lacks 2^-127; large epsilon is not claimed."""
+    noise = replant(BUDGET, leaves=(3, 5, 9))
+    found = noise.guarantee(3, 3)
+    assert found.smallest_delta == pytest.approx((1 + math.exp(BUDGET.epsilon)) * 34 * 2.0**16 * 2.0**-127)
+    assert found.claim == "certified"
+    with pytest.raises(ValueError, match="delta must be larger than 2.62e-32, .*tails"):
+        replant(fb.privacy.Budget(1.0, 2e-32), leaves=(3, 5, 9))
+    large = replant(fb.privacy.Budget(80.0, 0.1), leaves=(3, 5, 9)).guarantee(3, 3)
+    assert (large.claim, large.epsilon_exact) == ("none", math.inf)
+    assert "far tails" in large.reason
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Recipe, Spec
+from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.noise import rounded_up
 from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, GridSum, SumProtocol, grid
@@ -71,6 +72,8 @@ class SuccessiveElimination(Recipe):
         failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
             of integers modulo m; 0.1 in the paper's figures, 1/T in its theorems.
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table.
+            Nothing is claimed if the far tails of the noise, which are never drawn, cost as much, as they do from
+            epsilon = 45 on (at 1e-6; `Certificate.smallest_delta`).
         messages: whether every user draws a share of the noise, as audits need; by default, the noise of a sum is drawn
             at once from its law.
         name: label in results; by default the name in the table. A name of another row is replaced by the right one.
@@ -153,6 +156,8 @@ class SuccessiveElimination(Recipe):
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self._mechanism(n_arms * len(sizes), horizon)
         protocol = self._protocol(mechanism, np.where(fits, users[:, n_arms], 0))
+        if self.epsilon is not None:
+            check_delta(self.delta, protocol.missing)
         return BoundElimination(
             users=users,
             radius=(self._radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32),

@@ -14,6 +14,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import replanted, spectral
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.channel import too_coarse
 from fedbandit_jax.privacy.replanted import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
 
@@ -170,7 +171,10 @@ class FCLUB(ClusteringRecipe):
                 f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
                 f"{spec.max_norm:g}: scale its features"
             )
-        return replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
+        noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
+        if wrong := too_coarse(horizon, noise.sigma):
+            raise ValueError(f"horizon must be shorter, or epsilon smaller: {wrong}")
+        return noise
 
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
         """Returns (rho, 3 rho, kappa), bounds on the noise of one local cluster; without noise all three are 0.

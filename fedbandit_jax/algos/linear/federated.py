@@ -221,6 +221,7 @@ class Federated(Recipe):
                 n_agents=m,
                 n_syncs=n_syncs,
                 batch=batch,
+                horizon=horizon,
                 pure=schedule.pure(shares),
             )
             stds = mechanism.stds()

@@ -53,8 +53,6 @@ class Noise:
     """Whether the server adds all noise and users add none."""
     per_user: ClassVar[bool] = False
     """Whether every user's message is private on its own."""
-    max_shares: ClassVar[float] = math.inf
-    """The largest number of users in a batch whose shares can be drawn."""
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
         """Draws the noise of whole sums at once, from the law of n users' noise together.
@@ -90,6 +88,10 @@ class Noise:
         del k, n
         return 0.0
 
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds the mass of the tails that are never drawn, in the noise of a sum of batch k or in n users' shares."""
+        raise NotImplementedError(f"{type(self).__name__}.missing")
+
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
         """Computes what the noise of batch k proves about one user, on the host.
 
@@ -109,8 +111,6 @@ class Noise:
 @struct.pytree
 class PolyaNoise(Noise):
     """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1)."""
-
-    max_shares = 4096  # float32 gamma variables of a shape below 1 / 4096 are biased
 
     scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
 
@@ -134,6 +134,11 @@ class PolyaNoise(Noise):
         del n
         return lattice.DiscreteLaplace(self.width(k))
 
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what a discrete Laplace variable lacks, or the two Polya variables of each user, of two draws each."""
+        del k
+        return 4 * n * samplers.CUT if shares else samplers.LAPLACE_CUT
+
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
         """Proves pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
 
@@ -155,12 +160,15 @@ class ServerNoise(PolyaNoise):
 
     trust = "central: users and the server are trusted, and the server adds the noise to every sum"
     at_server = True
-    max_shares = math.inf
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
         """Returns zeros, as users add nothing."""
         del key, k, n
         return jnp.zeros(shape, jnp.int32)
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what one discrete Laplace variable lacks, as there are no shares."""
+        return super().missing(k, n, shares=False)
 
 
 @struct.sealed
@@ -173,7 +181,6 @@ class LocalNoise(PolyaNoise):
 
     trust = "local: every user adds the noise to her own reward, nobody else is trusted"
     per_user = True
-    max_shares = math.inf
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
         """Draws the sum of n discrete Laplace variables."""
@@ -187,6 +194,14 @@ class LocalNoise(PolyaNoise):
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
         """Returns the law of the sum of n discrete Laplace variables."""
         return lattice.DiscreteLaplace(self.width(k), n)
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what a user's own variable lacks, as nobody else's counts in the proof.
+
+        A sum that is drawn at once is made of 62 binomials, and lacks no more than 62 `samplers.CUT`.
+        """
+        del k, n, shares
+        return samplers.LAPLACE_CUT
 
 
 @struct.sealed
@@ -215,6 +230,14 @@ class SkellamNoise(Noise):
         """Returns the Skellam law."""
         del n
         return lattice.Skellam(_drawn(self.variance, k))
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what one Skellam variable lacks, or one of every user.
+
+        Of a variance of 64 and more it is drawn like a discrete Gaussian, otherwise from two Poisson variables.
+        """
+        n = n if shares else 1
+        return n * (samplers.GAUSSIAN_CUT if _drawn(self.variance, k) / n >= 64 else 2 * samplers.CUT)
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
         """Proves the Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
@@ -254,6 +277,11 @@ class GaussianNoise(Noise):
         """Returns the discrete Gaussian law of parameter sigma."""
         del n
         return lattice.DiscreteGaussian(self.width(k))
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what one discrete Gaussian variable lacks, or one of every user."""
+        del k
+        return samplers.GAUSSIAN_CUT * (n if shares else 1)
 
     def distortion(self, k: int, n: int) -> float:
         """Returns xi of Lemma 4."""

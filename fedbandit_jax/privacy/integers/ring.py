@@ -29,8 +29,10 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, random, struct, validate, wide
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import noise as samplers
-from fedbandit_jax.privacy.accounting.events import PureDP, Renyi, returning
+from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg, relaxed_secagg
+from fedbandit_jax.privacy.integers.claims import NOT_COVERED, UNPROVED, certify, nothing_released, unproved
 from fedbandit_jax.privacy.integers.noise import Noise, SumProof
 
 FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
@@ -39,16 +41,6 @@ MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
 MAX_MESSAGE = 2**43  # largest m if users draw shares: 2^19 blocks, each reduced modulo m, stay below 2^63
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
 GRID_WIDTH = 2.0**12  # steps that the noise of a `GridSum` is wide, where 1 to 2^24 steps per unit allow that
-
-ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
-VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
-ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
-NOT_COVERED = (
-    "how many users there are, and which arms they were given (that follows from earlier sums)",
-    "what only a simulator sees: regret curves, checkpoints",
-    "floating-point attacks: noise is pseudo-random; rounding, coins and rejection sampling use float32",
-)
-UNPROVED = (ValueError, ArithmeticError, IndexError)  # what the accountants raise for numbers they refuse
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
 
 
@@ -99,6 +91,11 @@ class SumProtocol:
         """Reads noisy sums from the sums (K,) over all blocks: noise that users did not add, the rest of S, and A."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
+    @property
+    def missing(self) -> float:
+        """Bounds the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
+        raise NotImplementedError(f"{type(self).__name__}.missing")
+
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
         """Returns the certificate of all batches that `admits` lets in, where each user is in one of them.
 
@@ -106,7 +103,8 @@ class SumProtocol:
 
         Args:
             epsilon: what was asked for; the claim is `none` if the noise spends more.
-            delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy.
+            delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy. The claim is `none` if
+                the tails that are never drawn cost more, also for pure DP.
         """
         raise NotImplementedError(f"{type(self).__name__}.guarantee")
 
@@ -158,6 +156,11 @@ class GridSum(SumProtocol):
         noisy = wide.add(collected, wide.from_int32(noise))  # the noise is added before float32 rounds the sum
         return Decoded(wide.to_float(noisy) / self.steps, jnp.zeros(noise.shape, bool))
 
+    @property
+    def missing(self) -> float:
+        """What one discrete Laplace variable lacks."""
+        return samplers.LAPLACE_CUT
+
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
         """Proves pure DP with epsilon = g / scale by the discrete Laplace mechanism, see `SumProtocol.guarantee`."""
         scale, steps = (float(np.float32(number)) for number in (self.scale, self.steps))
@@ -167,12 +170,13 @@ class GridSum(SumProtocol):
         if not (1 <= steps <= MAX_STEPS and steps == int(steps)):
             return no_privacy(f"rewards are not rounded to {steps:g} steps per unit")
         if not releases:
-            return _nothing_released()
+            return nothing_released()
         try:
             std = 1 / (math.sqrt(2) * math.sinh(1 / (2 * scale)) * steps)
-            return _certificate(
+            return certify(
                 PureDP(steps / scale),
                 at=delta,
+                missing=self.missing,
                 spent=steps / scale,
                 trust="central: the server is trusted and adds the noise to every sum",
                 notion="pure DP",
@@ -187,7 +191,7 @@ class GridSum(SumProtocol):
                 not_covered=NOT_COVERED,
             )
         except UNPROVED as error:
-            return _unproved(error)
+            return unproved(error)
 
 
 @struct.sealed
@@ -318,11 +322,17 @@ class RingSum(SumProtocol):
                 return no_privacy(f"{type(part).__name__} is of the caller's own making, and nothing is proved of it")
         asked = np.flatnonzero(self.users).tolist()
         if not asked:
-            return _nothing_released()
+            return nothing_released()
         try:
             return self._guarantee(asked, epsilon, delta)
         except UNPROVED as error:
-            return _unproved(error)
+            return unproved(error)
+
+    @property
+    def missing(self) -> float:
+        """What the noise of the sum lacks that lacks most: that of all users' shares, if they draw them."""
+        asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
+        return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
     def _guarantee(self, asked: Sequence[int], epsilon: float, delta: float) -> Certificate:
         noise, aggregation = self.noise, self.aggregation
@@ -332,15 +342,18 @@ class RingSum(SumProtocol):
         stds = [math.sqrt(law.variance) / steps for law, (_, steps, _) in zip(laws, sizes)]
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
         bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
-        return _certificate(
+        return certify(
             Renyi(lambda alpha: max(proof.renyi(alpha) for proof in proofs)),
             at=delta,
+            missing=self.missing,
             spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
             trust=noise.trust or aggregation.trust,
             notion=noise.notion,
             epsilon=epsilon,
             delta=0.0 if pure else delta,
-            epsilon_exact=max(proof.pure if pure else proof.at(delta) for proof in proofs),
+            epsilon_exact=max(
+                proof.pure if pure else truncation.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
+            ),
             accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}",
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
@@ -383,35 +396,6 @@ def misfit(noise: Noise, k: int, n: int, steps: int, modulus: int, *, messages: 
         return "epsilon, scale or horizon must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
     if not 2 <= modulus <= most:
         return "scale or horizon must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
-    if messages and n > noise.max_shares:
-        return "horizon must be shorter with messages=True", f"at most {noise.max_shares:,.0f} users can share noise"
     if not noise.width(k) <= MAX_WIDTH:
         return "epsilon must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
     return None
-
-
-def _certificate(event: PureDP | Renyi, *, at: float, spent: float, **fields: Any) -> Certificate:
-    """Returns the certificate of `event`, one visit, whose claim is `none` if `spent` exceeds the epsilon asked for."""
-    asked, notion = fields["epsilon"], fields["notion"]
-    enough = spent <= asked * (1 + ROOM)
-    return Certificate(
-        claim="certified" if enough else "none",
-        reason="noise of known law is on every sum that leaves the protocol, and each user is in one sum"
-        if enough
-        else f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for",
-        adjacency="replace (one user's reward replaced by any other in [0, 1])",
-        unit="one user, who comes once; for more see visits",
-        releases_per_user=1.0,
-        renyi=tuple((float(alpha), event.rdp(alpha)) for alpha in ORDERS),
-        visits=tuple((n, at, *returning(event, at, n)) for n in VISITS),
-        **fields,
-    )
-
-
-def _nothing_released() -> Certificate:
-    reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
-    return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
-
-
-def _unproved(error: Exception) -> Certificate:
-    return no_privacy(f"nothing is proved of this noise: {error}")

@@ -12,7 +12,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -21,6 +20,7 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.releases import InputPerturbation
 from fedbandit_jax.privacy.statistic import matrix_weights
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
 
 
@@ -72,7 +72,7 @@ class GaussianTrust(Trust):
 
     def noise(self, key: Array, size: int) -> Array:
         """Draws one Gaussian, (D,), in place of the sum of all sources."""
-        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * jax.random.normal(key, (size,))
+        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * normal(key, (size,))
 
     def sum_std(self) -> float:
         """Computes the standard deviation of the sum of all sources."""
@@ -176,12 +176,12 @@ class SiloLocal(Trust):
 
     def noise(self, key: Array, size: int) -> Array:
         """Draws one Gaussian, (D,), in place of the sum of the M silos' Gaussians."""
-        return jnp.linalg.norm(self.std) * jax.random.normal(key, (size,))
+        return jnp.linalg.norm(self.std) * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Adds the silo's noise to its message, (P, D): Algorithm 2, line 9."""
         del k
-        return message + jnp.asarray(self.std)[silo] * jax.random.normal(key, message.shape)
+        return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)
 
     def sum_std(self) -> float:
         """Computes the standard deviation of the sum over silos, i.e. the root of the sum of the variances."""
@@ -263,7 +263,7 @@ class Central(Trust):
 
     def noise(self, key: Array, size: int) -> Array:
         """Draws the server's noise, (D,)."""
-        return self.std * jax.random.normal(key, (size,))
+        return self.std * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Returns the message as it is, (P, D), because the server is trusted with it."""
@@ -273,7 +273,7 @@ class Central(Trust):
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         """Returns the sum over silos with the server's noise, (P, D)."""
         del k
-        return shown.sum(0) + self.std * jax.random.normal(key, shown.shape[1:])
+        return shown.sum(0) + self.std * normal(key, shown.shape[1:])
 
     def sum_std(self) -> float:
         """Returns the standard deviation of the server's noise."""
@@ -318,12 +318,12 @@ class Local(Trust):
 
     def noise(self, key: Array, size: int) -> Array:
         """Draws one Gaussian, (D,), in place of the sum of the M B users' Gaussians."""
-        return self.std * np.sqrt(self.n_agents * self.batch) * jax.random.normal(key, (size,))
+        return self.std * np.sqrt(self.n_agents * self.batch) * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Adds the noise of the silo's B users to its message, (P, D), as if it had added up their reports."""
         del silo, k
-        return message + self.std * jax.random.normal(key, (self.batch, *message.shape)).sum(0)
+        return message + self.std * normal(key, (self.batch, *message.shape)).sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
         """Counts the reports of all users, B times as many as messages, of 32 bits."""

@@ -21,11 +21,15 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.noise import LAPLACE_CUT
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.statistic import packed_size
 
 METHODS = ("tight", "theorem", "released")  # calibrations, see `Trust.calibrate`
+MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most two in each of 2^31 rounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,16 @@ class Ask:
     pure: float = 0.0
 
     @property
+    def draws(self) -> int:
+        """Bounds the number of noises in all messages that one user has a part in: r S P D."""
+        return self.visits * self.release.n_syncs * self.release.n_parts * packed_size(self.dim)
+
+    @property
+    def missing(self) -> float:
+        """Bounds the mass of the tails that are never drawn, over all Gaussian noise and that of a private schedule."""
+        return self.draws * tails.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
+
+    @property
     def sensitivity(self) -> float:
         """Computes how far one user moves all messages together: r sqrt(kappa) Delta_J.
 
@@ -72,8 +86,18 @@ class Ask:
 
     @property
     def mu(self) -> float:
-        """Computes the mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule."""
-        return gaussian_mu(self.budget.epsilon, self.budget.delta, self.pure)
+        """Computes the mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule.
+
+        The tails that are never drawn are charged to delta. Where they cost more than there is, nothing will be
+        proved, and the noise is that of the ideal law.
+        """
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        left = delta - truncation.smallest_delta(epsilon, self.missing)
+        return gaussian_mu(epsilon, left if left > 0 else delta, self.pure)
+
+    def epsilon(self, at: Callable[[float], float], missing: float) -> float:
+        """Returns what is proved at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
+        return truncation.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
 
 
 class Proof(NamedTuple):
@@ -135,6 +159,10 @@ class Trust:
         (as printed in the paper) or "released" (as in the authors' code).
         """
         raise NotImplementedError(f"{cls.__name__}.calibrate")
+
+    def missing(self, ask: Ask) -> float:
+        """Bounds the mass of the tails that are never drawn, over all noise that one user has a part in."""
+        return ask.missing
 
     def proof(self, ask: Ask) -> Proof:
         """Returns, on the host, what the noise of this object proves for the use `ask`."""
@@ -244,7 +272,7 @@ def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str,
     if not sigma * 1e4 > sensitivity:  # the accountant does not compute larger ratios
         return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
     mu = sensitivity / sigma
-    epsilon = gaussian_epsilon(mu, ask.budget.delta, ask.pure)
+    epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
     schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
     accountant = GAUSSIAN + schedule if ask.pure else GAUSSIAN
     return Proof(sigma, epsilon, accountant, None if ask.pure else mu, assumes)
@@ -258,7 +286,13 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     Raises:
         ValueError: if even mu = top / 1000 does not give the budget.
     """
-    epsilon = ask.budget.epsilon
+    epsilon, delta = ask.budget.epsilon, ask.budget.delta
+    needed = truncation.smallest_delta(epsilon, model(top).missing(ask))
+    if not needed < delta:
+        raise ValueError(
+            f"delta must be larger than {needed:.3g} at epsilon = {epsilon:g}, because the far tails of integer noise "
+            f"are never drawn, got {delta:g}"
+        )
     low, high = top, top
     while model(low).proof(ask).epsilon > epsilon:
         low, high = low / 1.5, low

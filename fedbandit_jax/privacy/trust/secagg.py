@@ -16,7 +16,7 @@ from jax import Array, lax
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import gaussian_mu, quantised
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.noise import discrete_gaussian, stochastic_round
+from fedbandit_jax.privacy.noise import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.privacy.trust.gaussian import same_sizes
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
@@ -69,6 +69,10 @@ class SecAgg(Trust):
 
         return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
 
+    def missing(self, ask: Ask) -> float:
+        """Bounds the mass of the tails that are never drawn, over the shares of all silos."""
+        return ask.n_agents * ask.draws * GAUSSIAN_CUT
+
     def proof(self, ask: Ask) -> Proof:
         """Proves a guarantee from share and scale, with the corrections for integer noise and rounding."""
         scale, entries = float(self.scale), _entries(ask)
@@ -81,12 +85,15 @@ class SecAgg(Trust):
         drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
-        epsilon = quantised.discrete_gaussian_epsilon(
-            sensitivity=sensitivity,
-            sigma=sigma,
-            n_agents=self.n_agents,
-            n_entries=ask.visits * entries,
-            delta=ask.budget.delta,
+        epsilon = ask.epsilon(
+            lambda delta: quantised.discrete_gaussian_epsilon(
+                sensitivity=sensitivity,
+                sigma=sigma,
+                n_agents=self.n_agents,
+                n_entries=ask.visits * entries,
+                delta=delta,
+            ),
+            self.missing(ask),
         )
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         return Proof(sigma / scale, epsilon, accountant, None, others)

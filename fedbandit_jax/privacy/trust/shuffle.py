@@ -18,9 +18,10 @@ from jax import Array
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, quantised
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
-from fedbandit_jax.privacy.noise import NORMAL_LIMIT, centred_binomial, stochastic_round
+from fedbandit_jax.privacy.noise import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.statistic import pack_users, packed_size
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std
 
@@ -102,12 +103,11 @@ class Shuffled(SiloLocal):
         if ask.visits > 1 or np.ptp(self.std) > 0:  # silos with noise of their own are recognised by it
             return plain
         try:
-            epsilon = amplification.shuffled_epsilon(
-                sigma=plain.sigma,
-                sensitivity=_ANY_TWO,
-                n_agents=len(self.std),
-                points=ask.points,
-                delta=ask.budget.delta,
+            epsilon = ask.epsilon(
+                lambda delta: amplification.shuffled_epsilon(
+                    sigma=plain.sigma, sensitivity=_ANY_TWO, n_agents=len(self.std), points=ask.points, delta=delta
+                ),
+                self.missing(ask),
             )
         except ValueError:  # the condition of the lemma does not hold
             return plain
@@ -116,6 +116,10 @@ class Shuffled(SiloLocal):
         return Proof(
             plain.sigma, epsilon, LEMMA, None, ("silos that show the server their own messages, or send none",)
         )
+
+    def missing(self, ask: Ask) -> float:
+        """Bounds the mass of the tails that are never drawn, of all silos' noise, as the lemma is about all of it."""
+        return ask.n_agents * ask.missing
 
     def third_party(self, key: Array, messages: Array) -> Array:
         """Returns the silos' messages, (M, P, D), in uniformly random order."""
@@ -204,6 +208,10 @@ class VectorSum(Trust):
         top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
         return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
 
+    def missing(self, ask: Ask) -> float:
+        """Bounds the mass of the tails of binomial noise that are never drawn; single bits have none."""
+        return ask.draws * CUT
+
     def proof(self, ask: Ask) -> Proof:
         """Proves a guarantee as if all levels had as few noise bits as the one whose law is furthest from Gaussian."""
         g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
@@ -217,11 +225,12 @@ class VectorSum(Trust):
         sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
         if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
-        epsilon = quantised.binomial_epsilon(
-            sensitivity=sensitivity,
-            n_trials=int(trials),
-            n_entries=ask.visits * len(g) * packed_size(ask.dim),
-            delta=ask.budget.delta,
+        entries = ask.visits * len(g) * packed_size(ask.dim)
+        epsilon = ask.epsilon(
+            lambda delta: quantised.binomial_epsilon(
+                sensitivity=sensitivity, n_trials=int(trials), n_entries=entries, delta=delta
+            ),
+            self.missing(ask),
         )
         return Proof(sigma, epsilon, accountant, None, others)
 
@@ -251,10 +260,10 @@ class VectorSum(Trust):
         fraction = z - jnp.floor(z)
         rounding = state + (fraction * (1 - fraction)).sum((1, 3))
         level, n = self._node(k)
-        binomial, normal, last = jax.random.split(key, 3)
+        binomial, roundings, last = jax.random.split(key, 3)
         draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
         spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # the last rounding has 1/6 on average
-        counts = stochastic_round(last, total * g[level] + spread * jax.random.normal(normal, total.shape)) + draws
+        counts = stochastic_round(last, total * g[level] + spread * normal(roundings, total.shape)) + draws
         ended = k % (1 << jnp.arange(len(rounding))) == 0
         return counts / g[level], jnp.where(ended[:, None], 0, rounding)
 

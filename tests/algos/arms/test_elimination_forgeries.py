@@ -175,7 +175,6 @@ FORGED = {
     "aggregation of a subclass": lambda: changed(bound(), aggregation=Generous()),
     "loop of a subclass": lambda: Peeking(**parts(bound())),
     "wrapped loop": lambda: Wrapper(inner=bound()),
-    "shares of too many users": lambda: changed(algorithm("Dist-DP-SE").bind(ARMS.spec, 50_000), messages=True),
     "bits that cost more": lambda: shuffled(3.0, 0.1),
     "bits that never fail": lambda: shuffled(0.5, 0.0),
     "bits of negative cost": lambda: shuffled(-0.5, 0.0),

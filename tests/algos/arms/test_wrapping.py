@@ -31,6 +31,6 @@ def test_the_printed_ring_loses_the_best_arm(key):
     assert lost["printed"].mean() > 0.5
     failures = {label: result[label].counts["decoding failures"][:, -1] for label in result}
     assert failures[ours.name].sum() == 0
-    assert (failures["printed"] > 0).all()
+    assert failures["printed"].sum() > len(failures["printed"])
     wraps = [result.certificates[label].wrap_probability for label in (ours.name, "printed")]
     assert wraps[0] < 1e-4 < 0.02 < wraps[1] < 0.1  # read from the ring that ran

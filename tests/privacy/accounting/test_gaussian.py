@@ -144,10 +144,19 @@ def test_bad_calibrations(change, error, words):
 @pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.5, 1 - 1e-12])
 @pytest.mark.parametrize("method", ["tight", "theorem", "released"])
 def test_extreme_budgets_have_finite_noise(epsilon, delta, method):
+    """Or are refused, where delta is below the mass of the tails that are never drawn, 2 10^9 times 2^-127."""
+    if delta == 1e-300:
+        with pytest.raises(ValueError, match="delta must be larger than 2.35e-29, .* got 1e-300"):
+            calibrate(Budget(epsilon, delta), n_syncs=10**9, method=method)
+        return
     c = calibrate(Budget(epsilon, delta), n_syncs=10**9, method=method)
     assert 0 < c.sigma < math.inf
-    assert 0 <= c.epsilon_exact < math.inf
     assert c.releases_per_user == 30
+    mu = c.sensitivity / c.sigma
+    charged = 2e9 * 2.0**-127 * math.exp(min(gaussian_epsilon(mu, delta), 700))
+    assert c.epsilon_exact >= 0
+    assert math.isinf(c.epsilon_exact) or charged < delta
+    assert math.isfinite(c.epsilon_exact) or charged > delta / 100
 
 
 @pytest.mark.parametrize("epsilon", [1e-300, 1e300])

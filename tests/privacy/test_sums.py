@@ -1,0 +1,109 @@
+"""Sums over many users: what float32 rounds must not tell users apart, or is refused."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy.channel import Sums, too_coarse
+
+N = 4000
+
+
+def prefixes(batches, noise):
+    """(high, low, noisy) after every batch, of scalars."""
+
+    def step(sums, given):
+        sums = sums.add(given[0])
+        return sums, (*sums, sums.noisy(given[1]))
+
+    start = Sums(jnp.float32(0), jnp.float32(0))
+    run = jax.jit(lambda *given: jax.lax.scan(step, start, given)[1])
+    return [np.asarray(one, float) for one in run(batches, noise)]
+
+
+@pytest.fixture(scope="module")
+def two():
+    """All releases of 4,000 batches of about 67,500 users (2.7e8 in all), and those with one user more in the 100th."""
+    rng = np.random.default_rng(0)
+    batches = (rng.uniform(0.5, 1, N) * 9e4).astype(np.float32)
+    noise = (7 * rng.standard_normal(N)).astype(np.float32)
+    other = batches.copy()
+    other[99] += 1
+    return [(each.astype(float), noise.astype(float), *prefixes(each, noise)) for each in (batches, other)]
+
+
+def test_sums_are_exact(two):
+    """Against `math.fsum`; what is released is the sum with its noise, rounded once."""
+    for batches, noise, high, low, noisy in two:
+        exact = np.array([math.fsum(batches[: k + 1]) for k in range(N)])
+        assert exact[-1] > 2.6e8
+        np.testing.assert_allclose(high - low, exact, rtol=0, atol=1e-3)
+        assert np.abs(high - exact).max() > 8  # one float32 is not enough
+        np.testing.assert_array_equal(high, exact.astype(np.float32))
+        right = exact + noise
+        assert (np.abs(noisy - right) <= np.spacing(right.astype(np.float32)) / 2 * 1.001 + 1e-3).all()
+
+
+def test_one_user_moves_all_later_sums_alike(two):
+    """By 1 after she came, and by 0 before: together by no more than the sensitivity, where rounded sums move by 16."""
+    (_, _, high, low, _), (_, _, her_high, her_low, _) = two
+    moved = (her_high - her_low) - (high - low)
+    moved_by_rounding = her_high - high
+    np.testing.assert_allclose(moved, np.arange(N) >= 99, atol=2e-3)
+    assert set(np.unique(moved_by_rounding[-500:])) >= {0, 16}
+    differences = np.linalg.norm(np.diff(moved, prepend=0)), np.linalg.norm(np.diff(moved_by_rounding, prepend=0))
+    assert differences[0] == pytest.approx(1, abs=1e-2)
+    assert differences[1] > 50
+
+
+def test_without_noise_the_sum_is_released(two):
+    batches, _, high, *_ = two[0]
+    *_, noisy = prefixes(np.float32(batches), np.zeros(N, np.float32))
+    np.testing.assert_array_equal(noisy, high)
+
+
+@pytest.mark.parametrize(("users", "last"), [(2**23, 1.0), (2**24, 2.0), (270_000_000, 32.0), (1000, 2.0**-14)])
+def test_too_coarse(users, last):
+    """A unit in the last place, by hand, is at most a 64th of the noise."""
+    assert not too_coarse(users, 64 * last)
+    assert f"sum over {users:,} users to multiples of {last:g}, too coarse" in too_coarse(users, 63.9 * last)
+
+
+def test_too_many_users_are_refused():
+    """One batch of 2^24 users, at a server whose noise is about 7; half a year of rounds without a clock."""
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
+    env = fb.envs.sphere(64, 4, 3, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(mechanism).replace(schedule=2**18)
+    with pytest.raises(ValueError, match="n_agents, horizon or batch must be smaller.* 16,777,216 users.* of 2, too"):
+        algo.bind(env.spec, 2**20)
+    assert algo.replace(schedule=2**10).certificate(env.spec, 2**20).claim == "certified"
+    adaptive = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).replace(
+        schedule=fb.schedules.Geometric(1.5, first=100)
+    )
+    with pytest.raises(ValueError, match="horizon .*1,073,741,824 users.* of 128, too coarse for noise .* deviation"):
+        adaptive.bind(env.spec, 2**24)
+    assert adaptive.certificate(env.spec, 2**14).claim == "certified"
+
+
+def test_longer_batches_afterwards():
+    env = fb.envs.sphere(64, 4, 3, rewards="bernoulli")
+    bound = (
+        fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
+        .replace(schedule=fb.schedules.Geometric(1.5, first=100))
+        .bind(env.spec, 2**14)
+    )
+    found = bound.replace(longest=2**26).guarantee()
+    assert (found.claim, "too coarse for noise" in found.reason) == ("none", True)
+
+
+def test_clusters_of_too_many_users():
+    env = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3)
+    algo = fb.algos.FCLUB(fb.privacy.Budget(1.0, 0.1))
+    with pytest.raises(
+        ValueError, match="horizon must be shorter.*2,000,000,000 users to multiples of 128, too coarse"
+    ):
+        algo.bind(env.spec, 2_000_000_000)
