@@ -6,13 +6,15 @@ several times to one mechanism shifts its input further (group privacy).
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.pld import PLD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Gaussian:
 
     def __post_init__(self):
         gaussian_rho(self.mu)
+
+    @property
+    def pld(self) -> PLD:
+        """The privacy loss distribution."""
+        return PLD.from_gaussian(self.mu)
 
     def rdp(self, alpha: float) -> float:
         """Returns alpha mu^2 / 2, the Renyi divergence of order alpha."""
@@ -37,6 +44,11 @@ class PureDP:
 
     def __post_init__(self):
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
+
+    @property
+    def pld(self) -> PLD:
+        """The privacy loss distribution of randomised response, which is the worst such mechanism."""
+        return PLD.from_pure(self.epsilon)
 
     def rdp(self, alpha: float) -> float:
         """Returns the largest possible Renyi divergence of order alpha, which is that of randomised response.
@@ -91,6 +103,15 @@ class ApproximateDP:
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
         validate.within("delta", self.delta, 0, 1)
 
+    @property
+    def pld(self) -> PLD:
+        """The privacy loss distribution of the worst such mechanism: with probability delta it tells everything."""
+        return PLD.from_approximate(self.epsilon, self.delta)
+
+    def rdp(self, alpha: float) -> float:
+        """Returns the largest possible Renyi divergence of order alpha of what happens with probability 1 - delta."""
+        return PureDP(self.epsilon).rdp(alpha)
+
 
 Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP
 
@@ -109,9 +130,10 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
     "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
 
-    Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022); with other events that have a
-    Renyi curve, the curves are added. `ApproximateDP` events go through advanced composition. Their epsilon is added to
-    that of the others, with which its slack shares the rest of delta (Vadhan & Zhang 2023: also if queries interleave).
+    Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). With `PureDP` and `ApproximateDP`
+    events among them, privacy loss distributions are convolved, see `fedbandit_jax.privacy.accounting.pld`: that gives
+    the epsilon of the worst such mechanisms, rounded up by about a part in 10^6, also if queries to several of them
+    interleave (Vadhan & Zhang 2023). If some event is known by its Renyi divergences only, all curves are added.
 
     Args:
         events: at least one mechanism, with independent noise; the same user may be in all of them.
@@ -125,6 +147,9 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
         >>> composed = compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1)
         >>> round(composed.epsilon, 4), composed.accountant
         (0.2865, 'exact Gaussian')
+        >>> composed = compose([Gaussian(0.5), PureDP(0.3)], delta=1e-5)
+        >>> round(composed.epsilon, 3), composed.accountant
+        (2.226, 'privacy loss distribution')
     """
     delta = validate.probability("delta", delta)
     for event in events:
@@ -132,31 +157,27 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
             raise TypeError(f"events must be privacy events, got {event!r}")
     if not len(events):
         raise ValueError("events must not be empty, got none")
-    curves = [event for event in events if not isinstance(event, ApproximateDP)]
-    rest = [event for event in events if isinstance(event, ApproximateDP)]
-    if not rest:
-        return _compose_curves(curves, delta)
-    epsilons, deltas = [event.epsilon for event in rest], [event.delta for event in rest]
-    room = delta - math.fsum(deltas)  # for the others and for the slack of advanced composition
-    if room < 0 or (room == 0 and curves):
-        raise ValueError(f"delta must exceed the sum of the events' deltas, {math.fsum(deltas):g}, got {delta:g}")
+    known = collections.Counter(event for event in events if not isinstance(event, ZeroConcentrated | Renyi))
+    total = PLD()
+    for event, n in known.items():
+        total = total.compose(event.pld.times(n))
+    if known.total() == len(events):
+        epsilon = total.epsilon(delta)
+        gaussian = all(isinstance(event, Gaussian) for event in known)
+        accountant = "exact Gaussian" if gaussian else "privacy loss distribution"
+    else:
+        room, accountant = delta + math.expm1(total.log_finite), "Renyi"
+        finite = math.exp(total.log_finite)
+        curves = [*known.items(), *((event, 1) for event in events if isinstance(event, ZeroConcentrated | Renyi))]
 
-    def others(delta: float) -> float:
-        return _compose_curves(curves, delta).epsilon if curves else 0.0
+        def rdp(alpha: float) -> float:
+            return math.fsum(n * event.rdp(alpha) for event, n in curves)
 
-    epsilon = others(room) + math.fsum(epsilons)
-    if room > 0:
-        slack = room / 2 if curves else room
-        epsilon = min(epsilon, others(slack) + advanced_composition(epsilons, deltas, slack)[0])
-    return Composition(epsilon * (1 + 1e-12), "advanced composition")
-
-
-def _compose_curves(events: Sequence[Gaussian | PureDP | ZeroConcentrated | Renyi], delta: float) -> Composition:
-    mus = [event.mu for event in events if isinstance(event, Gaussian)]
-    if len(mus) == len(events):
-        return Composition(gaussian_epsilon(math.hypot(*mus), delta), "exact Gaussian")
-    epsilon = rdp_epsilon(lambda alpha: math.fsum(event.rdp(alpha) for event in events), delta)
-    return Composition(epsilon, "Renyi")
+        epsilon = rdp_epsilon(rdp, room / finite) if room > 0 else math.inf
+    if epsilon == math.inf:
+        own = -math.expm1(total.log_finite)
+        raise ValueError(f"delta must exceed the events' own deltas, {own:g} together, got {delta:g}")
+    return Composition(epsilon, accountant)
 
 
 def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
@@ -196,7 +217,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         visits: the number of batches, in [1, 1e5].
 
     Returns:
-        Epsilon from the sum of the Renyi curves (exact for `Gaussian`), and epsilon by advanced composition, which
+        Epsilon from `compose`, and epsilon by advanced composition, which
         takes each batch at its own (epsilon_0, delta_0) and splits delta between batches and slack in the best of a few
         ways.
 
@@ -214,7 +235,6 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         raise TypeError(f"event must have a Renyi curve, got {event!r}")
     if isinstance(event, PureDP) and validate.within("delta", delta, 0, 1) == 0:
         return n * event.epsilon, n * event.epsilon
-    total = Gaussian(math.sqrt(n) * event.mu) if isinstance(event, Gaussian) else Renyi(lambda a: n * event.rdp(a))
 
     def batch(delta: float) -> float:
         return compose([event], delta).epsilon
@@ -225,4 +245,6 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         advanced.append(advanced_composition([batch(each)] * n, [each] * n, part * delta)[0])
     if isinstance(event, PureDP):
         advanced.append(advanced_composition([event.epsilon] * n, [0.0] * n, delta)[0])
-    return compose([total], delta).epsilon, min(advanced)
+    curve = isinstance(event, ZeroConcentrated | Renyi)
+    total = [Renyi(lambda alpha: n * event.rdp(alpha))] if curve else [event] * n
+    return compose(total, delta).epsilon, min(advanced)
