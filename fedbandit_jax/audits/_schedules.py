@@ -107,9 +107,9 @@ def above_threshold(
 ) -> Case:
     """Builds a case of one epoch of one silo's requests, on the worst sums that one user can move.
 
-    In every round they differ by one term: 0, 0, ..., 64 against 64, 64, ..., 0, in units of a 64th of the largest
-    term, at a threshold near 0. No data give both, so that the case is at least as hard as any data. The claim is that
-    of the schedule alone, `schedule.pure(epsilon)`.
+    She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
+    the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
+    the former. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
 
     Args:
         schedule: the schedule; each silo adds noise to its own threshold and sums.
@@ -127,7 +127,6 @@ def above_threshold(
         return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)  # 1 in the round of the first request
 
     low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
-    low[-1], high[-1] = UNITS, 0
     return Case(
         name=name, mechanism=mechanism, data=low, neighbour=high, epsilon=float(schedule.pure(epsilon)), delta=1e-6
     )

@@ -21,6 +21,7 @@ TRIGGERS = ("zc24", "dp20")
 THRESHOLDS = ("M log T", "M^1.5")
 UNITS = 64  # the most that one user adds to the integer sum that a private test reads, i.e. its sensitivity
 LEAST = 1e-5  # smallest epsilon of a private test: with less, its noise would exceed the range of the int32 sampler
+LONGEST = 2**23  # most rounds in an epoch of private tests, in which their sums stay within 2^29
 
 
 @struct.pytree
@@ -94,9 +95,32 @@ class Sparse(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundPrivateLogDet(BoundSchedule):
-    """A bound `PrivateLogDet`: every silo tests an integer sum over its own users with discrete Laplace noise."""
+    """A bound `PrivateLogDet`: every silo tests an integer sum over its own users with discrete Laplace noise.
 
-    sentence = "adaptive: a sparse vector test at every silo, whose epsilon is part of the budget"
+    In an epoch a silo with sums q_1, q_2, ... and public thresholds T_1, T_2, ... asks in the first round k in which
+    q_k + nu_k >= T_k + rho. Both rho, drawn once, and every nu_k have scale b = UNITS / epsilon. One user is a term of
+    a running sum: replacing her in round s leaves q_i as it is for i < s, and adds one and the same c, |c| <= UNITS, to
+    all later ones. What the silo shows is then epsilon-DP:
+
+    With F(x) = P(nu < x) and p(z) = P(rho = z), the probability that it asks first in round k is
+
+        P = sum_z p(z) prod_{i < k} F(T_i + z - q_i) (1 - F(T_k + z - q_k)),
+
+    and without the last factor that it does not ask in the first k - 1 rounds. For k < s nothing changes. Otherwise let
+    P' be the same for the neighbour. If c > 0, put z + c for z in P': every factor from round s on becomes that of P,
+    those before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i), and p(z + c) >= e^(-c / b) p(z). If c < 0, keep
+    z: the factors F of P' are no less than those of P, and the last one is 1 - F(T_k + z - q_k + |c|) >= e^(-|c| / b)
+    (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
+
+    So neither kind of noise pays for the other. A move up is paid by rho alone and a move down by nu_k alone, where
+    queries that merely move in one direction, but not all by the same c, cost both together (Lyu, Su & Li 2017,
+    Theorem 5), and queries that come and go cost the nu_k twice.
+    """
+
+    sentence = (
+        "adaptive: at every silo a sparse vector test of a sum in which one user is one term, whose epsilon is part of "
+        "the budget"
+    )
     reads = "users"
 
     threshold: struct.Number  # D
@@ -105,8 +129,7 @@ class BoundPrivateLogDet(BoundSchedule):
 
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Sparse:
         """Draws fresh noise for the threshold of every silo, and bounds what one user can add in this epoch."""
-        threshold, _ = self._scales()
-        return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, threshold, (self.n_agents,)))
+        return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, self._scale(), (self.n_agents,)))
 
     def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
         """Returns what users of leverage x' V^-1 x add, int32 in [0, UNITS], rounded up.
@@ -124,11 +147,15 @@ class BoundPrivateLogDet(BoundSchedule):
         gained: Any,
         since: Int[Array, ""] | Int[Array, " M"],
     ) -> Bool[Array, " M"]:
-        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold; all are integers."""
+        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold; all are integers.
+
+        All silos ask after `LONGEST` rounds, whatever their users did: no sum may saturate, which would move less than
+        others by the same user.
+        """
         del t
-        _, answers = self._scales()
         threshold = jnp.ceil(jnp.minimum(UNITS * self.threshold / since / memory.cap, 2.0**29)).astype(jnp.int32)
-        return gained + discrete_laplace(key, answers, (self.n_agents,)) >= threshold + memory.shift
+        above = gained + discrete_laplace(key, self._scale(), (self.n_agents,)) >= threshold + memory.shift
+        return above | (since >= LONGEST)
 
     def timing(self) -> Timing:
         """Returns the epsilon of the noise that is really drawn, which a certificate adds to that of the releases."""
@@ -136,14 +163,10 @@ class BoundPrivateLogDet(BoundSchedule):
         spent = np.where(spent >= LEAST * (1 - 1e-6), spent, math.inf)  # the sampler's range ends there
         return Timing(self.sentence, pure=spent, fixed=False, n_agents=self.n_agents)
 
-    def _scales(self) -> tuple[Array, Array]:
-        """Returns the scales (M,) of the noise on thresholds, UNITS / epsilon_1, and on sums, 2 UNITS / epsilon_2.
-
-        UNITS is the sensitivity; epsilon_1 + epsilon_2 = epsilon is split so that the variances add up to the least.
-        """
-        share = 1 / (1 + 2.0 ** (2 / 3))
+    def _scale(self) -> Array:
+        """Returns b = UNITS / epsilon, (M,): the scale of the noise on thresholds, and that of the noise on sums."""
         epsilon = jnp.broadcast_to(jnp.asarray(self.epsilon, jnp.float32), (self.n_agents,))
-        return UNITS / (share * epsilon) * (1 + 1e-6), 2 * UNITS / ((1 - share) * epsilon) * (1 + 1e-6)
+        return UNITS / epsilon * (1 + 1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,12 +176,14 @@ class PrivateLogDet(Schedule):
     Ours. In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last
     synchronisation, with the same V for all of them. To first order this is g_i, and it is a plain sum, in which one
     user is one term of at most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum
-    (Dwork & Roth 2014, Section 3.6, noise of Lyu, Su & Li 2017): noise on its threshold, fresh noise in every round,
-    stop at the first sum above. A term is rounded up to a multiple of 1/64 of the most that it may be, so that sums and
-    their discrete Laplace noise are integers.
+    (Dwork & Roth 2014, Section 3.6): noise on its threshold, fresh noise in every round, stop at the first sum above. A
+    term is rounded up to a multiple of 1/64 of the most that it may be, so that sums and their discrete Laplace noise
+    are integers. As sums run, both noises need only the scale 64 / epsilon: `BoundPrivateLogDet` has the proof.
 
     The silo adds this noise, and is trusted by its own users; the server and other silos are not. The privacy unit is
-    one user; under either adjacency one user moves the sum of one silo by at most 64 units.
+    one user. Under "replace" her term becomes another one, and under "add_remove" it becomes that of x = 0, which is 0:
+    either way the sums of one silo, from her round to the end of her epoch, all move by the same at most 64 units,
+    because nobody else's term depends on hers. r visits are r such changes one after the other, and cost r epsilon.
 
     Why it is private, if agents act on released statistics only. A user is a term of the sums of one silo, from her
     round to the end of her epoch. The release that ends it takes her into the statistics, whose noise is calibrated for

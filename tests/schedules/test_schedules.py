@@ -81,33 +81,32 @@ def test_thresholds_of_the_paper():
 
 
 def test_the_noise_of_above_threshold(key):
-    """Discrete Laplace of scales 64/e1 and 128/e2, e1 + e2 = share * epsilon; noise 10 % smaller is rejected."""
+    """Discrete Laplace of scale 64 / (share * epsilon), on thresholds and on sums; noise 10 % smaller is rejected."""
     n, share, epsilon = 40_000, 0.25, 2.0
     bound = S.PrivateLogDet(1.0, share=share).bind(SETTING._replace(n_agents=n, epsilon=epsilon))
     memory = bound.start(key, jnp.float32(2.0))
     assert float(memory.cap) == pytest.approx(math.log(1.5), rel=1e-5)
-    e1 = share * epsilon / (1 + 2 ** (2 / 3))
-    e2 = share * epsilon - e1
+    scale = 64 / 0.5
 
     def fits(draws, scale):
         """Chi-square of twenty equally likely intervals, alpha = 1e-4."""
-        edges = stats.laplace.ppf(np.arange(1, 20) / 20, scale=scale)  # 64 / e1 = 330: lattice and line agree to 1/330
+        edges = stats.laplace.ppf(np.arange(1, 20) / 20, scale=scale)  # lattice and line agree to 1/128
         counts = np.bincount(np.searchsorted(edges, draws), minlength=20)
         return stats.chisquare(counts).pvalue > 1e-4
 
     shift = np.asarray(memory.shift)
-    assert fits(shift, 64 / e1)
-    assert not fits(0.9 * shift, 64 / e1)
+    assert fits(shift, scale)
+    assert not fits(0.9 * shift, scale)
     # An answer's noise, from how often sums of 0 are above thresholds: P(noise >= h) is exp(-h / scale) / 2 to 1 /
     # scale.
     quiet = memory._replace(shift=jnp.zeros(n, jnp.int32))
-    for h in (100, 500):
+    for h in (100, 200):
         above = dataclasses.replace(bound, threshold=np.float32(h * float(memory.cap) / 64))
         rate = float(above.requests(jax.random.fold_in(key, h), 0, quiet, jnp.zeros(n, jnp.int32), 1).mean())
-        expected, error = 0.5 * math.exp(-h * e2 / 128), 4 / math.sqrt(4 * n)
+        expected, error = 0.5 * math.exp(-h / scale), 4 / math.sqrt(4 * n)
         assert abs(rate - expected) < error
-        if h == 500:
-            assert abs(rate - 0.5 * math.exp(-h * e2 / (0.9 * 128))) > error
+        if h == 200:
+            assert abs(rate - 0.5 * math.exp(-h / (0.9 * scale))) > error
 
 
 def test_what_one_user_adds(key):

@@ -60,9 +60,9 @@ class Asks:
             return bool(schedule.requests(key, t, (), None, since))
         if schedule.reads == "log_det":
             return gained >= float(schedule.threshold) / since
-        cap, share = float(self.memory.cap), 1 / (1 + 2 ** (2 / 3))
+        cap = float(self.memory.cap)
         self.units = self.units + np.ceil(64 * np.minimum(np.log1p(leverage) / cap, 1))
-        noise = discrete_laplace(key, 128 / ((1 - share) * schedule.epsilon) * (1 + 1e-6), (len(leverage),))
+        noise = discrete_laplace(key, 64 / schedule.epsilon * (1 + 1e-6), (len(leverage),))
         return self.units + noise >= np.ceil(64 * float(schedule.threshold) / since / cap) + self.memory.shift
 
     def at(self, t):

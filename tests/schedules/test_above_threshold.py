@@ -1,0 +1,156 @@
+"""What the sparse vector test of `PrivateLogDet` tells about one user: exact laws of all transcripts, and its draws."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.audits._schedules import QUERIES, above_threshold
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.schedules import adaptive
+
+S = fb.schedules
+MOST = 4  # the most that one user adds in the exact laws, where the package has 64
+RNG = np.random.default_rng(3)
+
+
+def first_asks(sums, thresholds, on_threshold, on_sums):
+    """P(the first sum + noise >= threshold + noise is number k), k = 1 ... n, and P(none is), by adding up all cases.
+
+    The discrete Laplace noises have these scales, P(x) proportional to e^(-|x| / scale).
+    """
+    reach = math.ceil(40 * on_threshold) + 100
+    z = np.arange(-reach, reach + 1)
+    alive, found = np.exp(-abs(z) / on_threshold), []
+    alive /= alive.sum()
+    for q, t in zip(sums, thresholds):
+        x, r = t + z - q, math.exp(-1 / on_sums)
+        above = np.where(x >= 1, r ** np.maximum(x, 1) / (1 + r), 1 - r ** np.maximum(1 - x, 1) / (1 + r))
+        found.append((alive * above).sum())
+        alive = alive * (1 - above)
+    return np.array([*found, alive.sum()])
+
+
+def loss(pair, on_threshold, on_sums):
+    """The largest |ln| ratio of the probabilities of a transcript: exactly the epsilon of these sums and thresholds."""
+    sums, others, thresholds = pair
+    laws = [first_asks(q, thresholds, on_threshold, on_sums) for q in (sums, others)]
+    return float(np.abs(np.log(laws[0] / laws[1])).max())
+
+
+def neighbours():
+    """Running sums of up to eight users, one of whom is replaced, and thresholds below, among and above the sums."""
+    n = RNG.integers(1, 9)
+    terms = RNG.integers(0, MOST + 1, n)
+    other = terms.copy()
+    other[RNG.integers(n)] = RNG.integers(0, MOST + 1)
+    return terms.cumsum(), other.cumsum(), RNG.integers(-20, 50, n)
+
+
+PAIRS = [neighbours() for _ in range(1500)]
+FIRST = [(np.zeros(8), np.full(8, MOST), np.full(8, t)) for t in range(-12, 13)]  # the first user, no others
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_both_noises_at_the_full_epsilon_are_epsilon_dp(epsilon):
+    """And no less: whoever divides epsilon between the two, as for sums that move at will, adds noise for nothing."""
+    scale = MOST / epsilon
+    assert max(loss(pair, scale, scale) for pair in PAIRS) <= epsilon * (1 + 1e-9)
+    assert max(loss(pair, scale, scale) for pair in FIRST) >= 0.999 * epsilon
+    share = 1 / (1 + 2 ** (2 / 3))
+    split = max(loss(pair, scale / share, 2 * scale / (1 - share)) for pair in PAIRS[:500] + FIRST)
+    assert split < 0.4 * epsilon
+
+
+@pytest.mark.parametrize("short", [(0.9, 1.0), (1.0, 0.9)])
+def test_less_of_either_noise_is_not(short):
+    assert max(loss(pair, *(MOST * part for part in short)) for pair in PAIRS + FIRST) > 1.1
+
+
+def test_sums_that_do_not_run_cost_more():
+    """Counterexamples: it needs that one user moves all later sums by the same, not only that she moves them one way.
+
+    Sums that move up together, but the last of them not (or saturated), cost epsilon twice, and sums that move up and
+    then down three times, as in the general theorem for thresholds (Lyu, Su & Li 2017, Theorem 5).
+    """
+
+    def worst(sums, others):
+        return max(loss((sums, others, np.full(len(sums), t)), MOST, MOST) for t in range(-12, 13))
+
+    n = 40
+    unequal = worst(np.r_[np.zeros(n), MOST], np.r_[np.full(n, MOST), MOST])
+    to_and_fro = worst(np.r_[np.zeros(n), MOST], np.r_[np.full(n, MOST), 0])
+    assert 1.99 < unequal <= 2 * (1 + 1e-9)
+    assert 2.98 < to_and_fro <= 3 * (1 + 1e-9)
+
+
+def asked(bound, sums, key):
+    """The first round in which each silo asks (n if none), all silos with the same sums."""
+    start, *keys = jax.random.split(key, len(sums) + 1)
+    memory = bound.start(start, jnp.float32(1))
+    rows = [bound.requests(k, jnp.int32(0), memory, jnp.int32(q), jnp.int32(1)) for k, q in zip(keys, sums)]
+    rows = np.array([*rows, np.ones(bound.n_agents, bool)])
+    return np.argmax(rows, 0)
+
+
+def test_the_law_of_requests_is_the_exact_one(key):
+    """Of 30,000 silos, chi-square at alpha = 1e-4; a tenth less noise, on the threshold or the sums, is rejected."""
+    n, epsilon, sums = 30_000, 4.0, [0, 64, 64, 100]
+    bound = S.PrivateLogDet(1.0, share=0.5).bind(S.Setting(n, 3, 10, 1.0, 1.0, 2 * epsilon))
+    threshold = math.ceil(64 / math.log(2))
+    counts = np.bincount(asked(bound, sums, key), minlength=len(sums) + 1)
+
+    def fits(on_threshold, on_sums):
+        law = first_asks(sums, [threshold] * len(sums), on_threshold, on_sums)
+        return stats.chisquare(counts, n * law / law.sum()).pvalue > 1e-4
+
+    assert fits(64 / epsilon, 64 / epsilon)
+    assert not fits(0.9 * 64 / epsilon, 64 / epsilon)
+    assert not fits(64 / epsilon, 0.9 * 64 / epsilon)
+
+
+def test_the_audit_is_of_sums_that_lose_all():
+    """In law, the two data sets of the shipped case show 0.992 of its epsilon."""
+    case = above_threshold(S.PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="tests alone")
+    assert case.epsilon == 1
+    assert 0.99 < loss((case.data, case.neighbour, np.ones(QUERIES + 1)), 64, 64) <= 1
+
+
+def test_no_sum_saturates():
+    """All silos ask after 2^23 rounds, in which 64 a round make 2^29, where the loop caps sums; not a round before."""
+    assert adaptive.LONGEST * adaptive.UNITS == 2**29
+    bound = S.PrivateLogDet(1e20, share=0.5).bind(S.Setting(3, 3, 10**9, 1.0, 1.0, 100.0))
+    memory, nothing = bound.start(jax.random.key(0), jnp.float32(1)), jnp.zeros(3, jnp.int32)
+    asked = [bound.requests(jax.random.key(1), 0, memory, nothing, jnp.int32(t)) for t in (2**23 - 1, 2**23, 2**23 + 1)]
+    assert [bool(one.any()) for one in asked] == [False, True, True]
+    assert bool(asked[1].all())
+
+
+def test_one_user_moves_a_running_sum(script, key):
+    """In a run: from her round on, by the same number of units, at her silo; all other sums stay as they are."""
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=S.PrivateLogDet(1e6))
+    contexts = np.array(script.contexts)
+    contexts[20, 1] /= 10
+    other = fb.envs.script(contexts, script.answers, script.means)
+
+    @jax.jit
+    def sums(process):
+        def body(carry, k):
+            world, state, _ = process.step(key, *carry, k)
+            return (world, state), (state.counted, state.memory.cap)
+
+        return jax.lax.scan(body, process.init(key), np.arange(60))[1]
+
+    bound = algo.bind(script.spec, 60)
+    (one, cap), (two, _) = (sums(RoundProcess(env=env, algo=bound, horizon=60)) for env in (script, other))
+    assert (cap == cap[0]).all()
+    moved = np.asarray(one) - np.asarray(two)
+    step = moved[20, 1]
+    assert 0 < step <= 64
+    assert (moved[20:, 1] == step).all()
+    assert (moved[:20, 1] == 0).all()
+    assert (moved[:, [0, 2]] == 0).all()
