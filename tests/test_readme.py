@@ -1,10 +1,12 @@
 """The numbers, names and commands of README and docs are true (their Python runs as doctests)."""
 
+import math
 import operator
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedbandit_jax as fb
@@ -47,13 +49,17 @@ def test_table_of_shuffle_models():
 
 
 def test_table_of_releases():
-    """Largest prefix variance times squared sensitivity."""
-    rows = re.findall(r"^\| `(\w+)`(?:, `\w+`)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", PRIVACY, re.M)
+    """Largest prefix variance times squared sensitivity, and its root over the mean singular value of prefix sums."""
+    sizes = (16, 64, 400, 4096)
+    rows = re.findall(r"^\| `(\w+)`(?:, `\w+`)?" + r" \| ([\d.]+) \(([\d.]+)\)" * len(sizes), PRIVACY, re.M)
     assert [name for name, *_ in rows] == [name for name in RELEASES if name != "prefix_tree"]
     for name, *cells in rows:
-        for n_syncs, cell in zip((16, 400, 4096), cells):
-            release = make(name, n_syncs)
-            assert release.sensitivity_sq() * release.prefix_variance().max() == pytest.approx(float(cell), rel=5e-3)
+        for n_syncs, cell, times in zip(sizes, cells[::2], cells[1::2]):
+            release, angles = make(name, n_syncs), np.arange(1, 2 * n_syncs, 2) * np.pi / (2 * n_syncs + 1)
+            noise = release.sensitivity_sq() * release.prefix_variance().max()
+            assert noise == pytest.approx(float(cell), rel=5e-3)
+            least = np.mean((2 - 2 * np.cos(angles)) ** -0.5)
+            assert f"{math.sqrt(noise) / least:.3g}" == times
 
 
 def anchor(heading):

@@ -33,6 +33,7 @@ class CalibrateCommand(Command):
 
     The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
     server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
+    A last line compares the release with a lower bound for all releases of S sums.
 
     For example:
       fedbandit calibrate
@@ -92,7 +93,8 @@ class CalibrateCommand(Command):
             print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
             return 0
         budgets = [privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]
-        worst = privacy.RELEASES[self.release](n_syncs).largest_variance()
+        release = privacy.RELEASES[self.release](n_syncs)
+        worst = release.largest_variance()
         print(f"{head}, delta = {self.delta:g}")
         print(ROW.format("epsilon", "method", "sigma", "sigma^2", "server std", "really epsilon", "sound"))
         common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
@@ -115,4 +117,5 @@ class CalibrateCommand(Command):
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
         print(f"sigma: std of the noise {model.whose}, on {entries}")
         print("server std: the largest in the server's sums")
+        print(f"{self.release}: at most {privacy.relative_std(release):.3g} times the least std of any release")
         return 0

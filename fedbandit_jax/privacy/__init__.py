@@ -1,8 +1,8 @@
 """The privacy side of a run: budgets, mechanisms (a release through a trust model), accounting and certificates.
 
 A `Budget` states the privacy asked for, a `Mechanism` how it is provided, and a `Certificate` what a run proves.
-`calibrate` and `epsilon_of` translate between noise and epsilon, and `compose` accounts for several mechanisms that see
-the same user.
+`calibrate` and `epsilon_of` translate between noise and epsilon, `compose` accounts for several mechanisms that see the
+same user, and `relative_std` says how far a release is from the least noise that any could have.
 """
 
 from fedbandit_jax.certificate import Certificate as Certificate
@@ -22,6 +22,8 @@ from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Release as Release
+from fedbandit_jax.privacy.releases.bound import least_std as least_std
+from fedbandit_jax.privacy.releases.bound import relative_std as relative_std
 from fedbandit_jax.privacy.trust import TRUST as TRUST
 from fedbandit_jax.privacy.trust import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust import Trust as Trust

@@ -528,6 +528,7 @@ def test_calibrate(capsys):
     assert "S = 400" in text
     for number in ("7.3167", "23.028", "2.6289", "11.877", "NO"):
         assert number in text
+    assert "\ntree: at most 3.25 times the least std of any release" in text  # sqrt 72 / 2.612
 
 
 def test_calibrate_every_trust_model(capsys):
@@ -536,7 +537,9 @@ def test_calibrate_every_trust_model(capsys):
     assert main(["calibrate", "--epsilon", "1", "--trust", "local", "--release", "input_perturbation"]) == 0
     assert capsys.readouterr().out.count("tight") == len(privacy.TRUST)
     assert main(["calibrate", "--epsilon", "1", "--release", "blt"]) == 0
-    assert "15.759" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "15.759" in text
+    assert "\nblt: at most 1.14 times" in text
 
 
 def test_epsilon_of_a_sigma(capsys):
