@@ -294,8 +294,8 @@ def test_far_values_by_rejection(key, cells, monkeypatch):
 def test_gamma(key):
     """Also of tiny shapes, in law; with shape 1 it is exponential, and so reaches as far."""
     n = 2**17
-    shapes = np.array([1e-3, 0.1, 0.5, 0.9], np.float32)
-    draws = np.asarray(jax.jit(lambda r: noise.gamma(key, r, (4, n)))(shapes[:, None]), float)
+    shapes = np.array([1e-3, 0.5], np.float32)
+    draws = np.asarray(jax.jit(lambda r: noise.gamma(key, r, (2, n)))(shapes[:, None]), float)
     for x, r in zip(draws, shapes.astype(float)):
         x, law = x[x > 1e-37], stats.gamma(r)  # float32 ends there
         above = law.sf(1e-37)
