@@ -15,7 +15,7 @@ from scipy import special, stats
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy import noise, tails
 
-N = 100_000
+N = 50_000
 ALPHA = 1e-4
 
 
@@ -62,14 +62,14 @@ def binomial_law(n, p):
 
 LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
     "laplace": (noise.discrete_laplace, laplace_law, [(s,) for s in (0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25)], (1.1,)),
-    "gaussian": (noise.discrete_gaussian, gaussian_law, [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)], (1.05,)),
+    "gaussian": (noise.discrete_gaussian, gaussian_law, [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)], (1.07,)),
     "binomial": (
         noise.binomial,
         binomial_law,
         [(1, 0.2), (10, 0.3), (1000, 0.5), (10**6, 0.01), (10**9, 0.37), (2**30, 3e-9), (30, 0.9)],
         (1, 1.1),
     ),
-    "poisson": (noise.poisson, stats.poisson, [(m,) for m in (0.02, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
+    "poisson": (noise.poisson, stats.poisson, [(m,) for m in (0.05, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
     "skellam": (noise.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
     "polya": (
         noise.polya,
@@ -177,13 +177,13 @@ def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
         assert p > ALPHA if right else p < 1e-6
 
 
-SUMS = [(3, 3.0), (10**6, 1.0), (10**6, 30.0), (10**9, 1e4), (2**30, 2.0**25)]
+SUMS = [(3, 3.0), (10**6, 30.0), (2**30, 2.0**25)]
 
 
 def test_sums_of_discrete_laplace(key):
     """Against the convolution for three of them, against moments for many; 64 bits do not overflow."""
     n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
-    draws = jax.jit(lambda n, s: noise.discrete_laplace_sum(key, s, n, (len(SUMS), 10_000)))(n.astype(np.int32), scale)
+    draws = jax.jit(lambda n, s: noise.discrete_laplace_sum(key, s, n, (len(SUMS), 6000)))(n.astype(np.int32), scale)
     few, *many = wide.to_int(draws)
     values = np.arange(-100, 101)
     three = [np.convolve(np.convolve(pmf, pmf), pmf) for s in (3.0, 3.3) for pmf in [laplace_law(s).pmf(values)]]
