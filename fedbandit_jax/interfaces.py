@@ -200,6 +200,8 @@ class Algorithm:
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
+        validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+        validate.integer("horizon", horizon, at_least=1)
         return certify(self.bind(spec, horizon)).among(spec.users(horizon))
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Key, Real
 
-from fedbandit_jax.core import ridge
+from fedbandit_jax.core import random, ridge, validate
 
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -19,6 +19,7 @@ def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
         >>> project(jnp.array([[1.0, 0.0], [0.0, -2.0]])).round(3).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
+    _check("gram", gram, _rows(gram), _rows(gram))
     values, vectors = jnp.linalg.eigh(gram)
     return ridge.with_spectrum(jnp.maximum(values, 0), vectors)
 
@@ -37,6 +38,8 @@ class GaussianBelief(NamedTuple):
             >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
             [0.25, 0.25]
         """
+        _check("precision", precision, _rows(precision), _rows(precision))
+        _check("bias", bias, len(precision))
         factor = jnp.linalg.cholesky(precision)
         half = lax.linalg.triangular_solve(factor, bias[:, None], left_side=True, lower=True)
         mean = lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
@@ -44,11 +47,30 @@ class GaussianBelief(NamedTuple):
 
     def sample(self, key: Key[Array, ""], scale: Real[ArrayLike, ""] = 1.0) -> Float[Array, " d"]:
         """Draws one parameter from N(mean, scale^2 P^-1)."""
+        random.check_key("key", key)
+        if hasattr(scale, "dtype"):
+            _check("scale", scale)
+        else:
+            scale = validate.single("scale", validate.non_negative("scale", scale))
         z = jax.random.normal(key, self.mean.shape)
         step = lax.linalg.triangular_solve(self.factor, z[:, None], left_side=True, lower=True, transpose_a=True)
         return self.mean + scale * step[:, 0]
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
         """Returns the standard deviation sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
+        _check("contexts", contexts, _rows(contexts), len(self.mean))
         half = lax.linalg.triangular_solve(self.factor, contexts.T, left_side=True, lower=True)
         return jnp.sqrt((half * half).sum(0))
+
+
+def _rows(value: Any) -> int:
+    """Returns the length of the first axis, or 0 if there is none."""
+    return value.shape[0] if getattr(value, "shape", ()) else 0
+
+
+def _check(name: str, value: Any, *shape: int) -> None:
+    """Raises a TypeError unless the value is an array of floats of this shape; its numbers may be traced."""
+    dtype, found = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is None or found != shape or not jnp.issubdtype(dtype, jnp.floating):
+        got = validate.shown(value) if dtype is None else f"{dtype} of shape {found}"
+        raise TypeError(f"{name} must be an array of floats of shape {shape}, got {got}")

@@ -20,6 +20,7 @@ from fedbandit_jax.core import validate
 
 STRATEGIES = ("largest_first", "smallest_last", "connected_sequential_bfs")
 SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # take a minute for 1000 agents
+MAX_AGENTS = 20_000  # so that the distances between all agents fit into memory
 SLOW_UP_TO = 200  # most agents for which the slow strategies are tried, too
 
 
@@ -107,7 +108,7 @@ def _check(graph: Any) -> None:
 
 
 def _check_n_agents(n_agents: Any) -> int:
-    if validate.integer("n_agents", n_agents, at_least=0) < 2:
+    if validate.integer("n_agents", n_agents, at_least=0, at_most=MAX_AGENTS) < 2:
         raise ValueError(f"n_agents must be at least 2, got {n_agents}: a network of one agent has nobody to talk to")
     return int(n_agents)
 
@@ -159,8 +160,8 @@ def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
             M allow (a line if M is prime); "erdos_renyi", where each edge exists with probability 2 ln M / M, drawn
             again with the next seed until the graph is connected; "hierarchical", the binary tree where agent i reports
             to agent (i - 1) // 2.
-        n_agents: M >= 2.
-        seed: integer >= 0 for "erdos_renyi"; the other graphs ignore it.
+        n_agents: M, from 2 to 20,000.
+        seed: integer in [0, 2^32) for "erdos_renyi"; the other graphs ignore it.
 
     Raises:
         ValueError, TypeError: if an argument is not of this kind; the message names it and its value.
@@ -170,4 +171,4 @@ def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
         [(0, 1), (0, 2), (1, 3), (1, 4)]
     """
     graph = GRAPHS[validate.one_of("name", name, GRAPHS)]
-    return graph(_check_n_agents(n_agents), validate.integer("seed", seed, at_least=0))
+    return graph(_check_n_agents(n_agents), validate.integer("seed", seed, at_least=0, at_most=2**32 - 1))

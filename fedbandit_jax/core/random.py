@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedbandit_jax.core import validate
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # Central and tail polynomials for float32 of M. Giles, "Approximating the erfinv function", 2010.
 _CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
@@ -37,7 +39,7 @@ def check_key(name: str, key: Any) -> Array:
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         legacy = dtype == jnp.uint32
-        got = f"a legacy uint32 array of shape {key.shape}" if legacy else repr(key)
+        got = f"a legacy uint32 array of shape {key.shape}" if legacy else validate.shown(key)
         raise TypeError(f"{name} must be a typed key such as jax.random.key(0), got {got}")
     if key.shape != ():
         raise ValueError(f"{name} must be one key, got an array of keys of shape {key.shape}")

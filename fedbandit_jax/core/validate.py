@@ -6,29 +6,51 @@ raises TypeError if the value is of a wrong type, and ValueError if it is out of
 
 import math
 import numbers
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+LARGEST = 2**31 - 1  # the largest integer of 32 bits: runs count, and index arrays, by such integers
+LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))  # runs hold these
+_SHOWN = 80  # most characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """Returns a value as an error message shows it: on one line, and shortened if it is long.
+
+    >>> shown("a\\nb"), shown(0.5), shown(list(range(1000)))[-12:]
+    ("'a\\\\nb'", '0.5', '14, 15, 1...')
+    """
+    try:
+        text = " ".join((str(value) if isinstance(value, numbers.Number) else repr(value)).split())
+    except Exception:  # an integer of more than 4,300 digits, or whatever a `repr` of somebody's own does
+        text = f"a value of {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _number(name: str, value: Any, condition: str) -> float:
     """Returns the value as a float, after checking that it is a real number; `condition` ends the message."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number {condition}, got {value!r}")
+        raise TypeError(f"{name} must be a number {condition}, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a number {condition} that fits a float, got one beyond 1e308") from None
 
 
-def integer(name: str, value: Any, *, at_least: int) -> int:
-    """Checks that the value is an integer >= `at_least`."""
+def integer(name: str, value: Any, *, at_least: int, at_most: float = LARGEST) -> int:
+    """Checks that the value is an integer in [`at_least`, `at_most`]."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer >= {at_least}, got {value!r}")
-    if value < at_least:
-        raise ValueError(f"{name} must be >= {at_least}, got {value}")
-    return int(value)
+        raise TypeError(f"{name} must be an integer >= {at_least}, got {shown(value)}")
+    number = int(value)
+    if number < at_least:
+        raise ValueError(f"{name} must be >= {at_least}, got {shown(value)}")
+    if number > at_most:
+        raise ValueError(f"{name} must be <= {at_most}, got {shown(value)}")
+    return number
 
 
 def positive(name: str, value: Any) -> float:
@@ -44,6 +66,13 @@ def non_negative(name: str, value: Any) -> float:
     number = _number(name, value, ">= 0")
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    return number
+
+
+def single(name: str, number: float) -> float:
+    """Checks that a number >= 0 that was checked already has a place in 32 bits, in which runs hold numbers."""
+    if number and not LEAST_FLOAT <= number <= LARGEST_FLOAT:
+        raise ValueError(f"{name} must be in [{LEAST_FLOAT:.2g}, {LARGEST_FLOAT:.2g}] to fit 32 bits, got {number:g}")
     return number
 
 
@@ -66,24 +95,73 @@ def probability(name: str, value: Any) -> float:
 def boolean(name: str, value: Any) -> bool:
     """Checks that the value is True or False; 0 and 1 are refused."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """Checks that the value is one of the strings in `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
+
+
+def text(name: str, value: Any) -> str:
+    """Checks that the value is a string that is not empty, such as a label."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a string of at least one character, got {shown(value)}")
+    return value
+
+
+def path(name: str, value: Any) -> Path:
+    """Checks that the value is a path, which need not exist."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or "\0" in os.fspath(value):
+        raise TypeError(f"{name} must be a str or a Path, got {shown(value)}")
+    return Path(value)
+
+
+def instance(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
+    """Checks that the value is of a class, or of one of several; `what` says that in words, such as "an fb.Policy"."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {shown(value)}")
+    return value
+
+
+def sequence(name: str, value: Any, what: str) -> list[Any]:
+    """Checks that the value is a list, a tuple or a vector, and returns its elements; `what` says which, in words."""
+    vector = isinstance(value, np.ndarray) and value.ndim > 0
+    if not (vector or isinstance(value, Sequence)) or isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
+    return list(value)
 
 
 def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
     """Converts the value to a float32 array and checks that it has `ndim` dimensions and no NaN or infinity."""
-    array = np.asarray(value, dtype=np.float32)
-    if array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
+    given = _array(name, value, "numbers", ndim, float)
+    with np.errstate(over="ignore"):
+        array = given.astype(np.float32, copy=False)
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = tuple(int(i) for i in bad[0])
-        raise ValueError(f"{name} must be finite, got {array[where]} at index {where} ({len(bad)} bad entries)")
+        fits = " in 32 bits" if np.isfinite(given[where]) else ""
+        raise ValueError(f"{name} must be finite{fits}, got {given[where]} at index {where} ({len(bad)} bad entries)")
+    return array
+
+
+def integer_array(name: str, value: Any) -> np.ndarray:
+    """Converts the value to a vector of integers, after checking that it is one."""
+    return _array(name, value, "integers", 1, np.int64)
+
+
+def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarray:
+    """Converts the value to an array of `ndim` dimensions, whose dtype is of a kind that `what` names in words."""
+    axes = f"{ndim} dimension{'s' * (ndim > 1)}"
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):  # rows of unequal lengths, a JAX key, a tracer
+        array = np.asarray(None)
+    if not np.can_cast(array.dtype, kind, "same_kind") or (kind is not float and array.dtype == bool):
+        raise TypeError(f"{name} must be an array of {what} with {axes}, got {shown(value)}")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {axes}, got shape {array.shape}")
     return array

@@ -56,6 +56,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     """
     name = validate.one_of("name", name, CLASSIFICATION)
     p = validate.integer("components", _COMPONENTS[name] if components is None else components, at_least=1)
+    penalty = validate.positive("penalty", penalty)
     data = getattr(require("sklearn.datasets"), f"load_{name}")()
     if p > data.data.shape[1]:
         raise ValueError(f"components must be <= {data.data.shape[1]}, the columns of {name}, got {p}")

@@ -102,9 +102,9 @@ def movielens(
     if n_clusters > n_users:
         raise ValueError(f"n_clusters must be <= n_users = {n_users}, got {n_clusters}")
     thetas = validate.one_of("thetas", thetas, tuple(THETAS))
-    seed = validate.integer("seed", seed, at_least=0)
+    seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
 
-    users, movies = _read(_file(Path(path)))
+    users, movies = _read(_file(validate.path("path", path)))
     active, popular = _most_frequent(users), _most_frequent(movies)
     matrix = _matrix(users, movies, active[:n_active], popular[:n_items])
     left, right = _singular_vectors(matrix, dim)

@@ -95,8 +95,8 @@ def mslr(
     if validate.integer("fold", fold, at_least=1) > 5:
         raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
     penalty = validate.positive("penalty", penalty)
-    folder = _folder(Path(path), fold)
-    data = _read(folder, cache)
+    folder = _folder(validate.path("path", path), fold)
+    data = _read(folder, validate.boolean("cache", cache))
     rows = np.empty((len(data.values), len(numbers)), np.float32)
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Algorithm
 
 
@@ -44,34 +47,36 @@ def expand(
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
     """Checks the algorithms and returns them by label."""
     if isinstance(algos, Algorithm):
-        raise TypeError(f"algos must be several algorithms, got one: {algos!r}; `simulate` runs one")
+        raise TypeError(f"algos must be several algorithms, got one: {validate.shown(algos)}; `simulate` runs one")
     if not isinstance(algos, Mapping):
-        names = [getattr(algo, "name", repr(algo)) for algo in algos]
+        several = validate.sequence("algos", algos, "algorithms")
+        names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
         if len(set(names)) < len(names):
             raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
-        algos = dict(zip(names, algos))
+        algos = dict(zip(names, several))
     if not algos:
         raise ValueError("algos must name at least one algorithm, got none")
     for label, algo in algos.items():
-        if not isinstance(algo, Algorithm):
-            raise TypeError(f"algos[{label!r}] must be an fb.Algorithm, got {algo!r}")
         if not isinstance(label, str):
-            raise TypeError(f"algos must have strings for labels, got {label!r}")
+            raise TypeError(f"algos must have strings for labels, got {validate.shown(label)}")
+        validate.instance(f"algos[{label!r}]", algo, Algorithm, "an fb.Algorithm")
     return algos
 
 
 def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
     """Checks the grid and returns the values of every parameter as Python objects."""
     if not isinstance(grid, Mapping):
-        raise TypeError(f"grid must map parameters to values, got {grid!r}")
+        raise TypeError(f"grid must map parameters to values, got {validate.shown(grid)}")
     checked = {}
     for name, values in grid.items():
         if not any(algo.takes(name) for algo in algos.values()):
-            raise ValueError(f"grid names {name!r}, which no algorithm here has")
+            raise ValueError(f"grid must name parameters of an algorithm here, got {validate.shown(name)}")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
-        listed = [value.item() if hasattr(value, "item") else value for value in listed]
         if not listed:
-            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {values!r}")
+            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {validate.shown(values)}")
+        if any(np.ndim(value) for value in listed if hasattr(value, "item")):
+            raise ValueError(f"grid[{name!r}] must be a sequence of single values, got {validate.shown(values)}")
+        listed = [value.item() if hasattr(value, "item") else value for value in listed]
         if any(a == b for a, b in itertools.combinations(listed, 2)):
             raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
         checked[name] = listed

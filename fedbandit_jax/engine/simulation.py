@@ -32,6 +32,7 @@ from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status, certi
 from fedbandit_jax.report.results import Result
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
+MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
 _CHECKED: set[Any] = set()  # signatures of processes whose shapes are already checked, since tracing takes a while
 
 
@@ -90,8 +91,8 @@ def simulate(
         >>> result.regret.shape, result.certificate.claim
         ((3, 100), 'certified')
     """
-    if not isinstance(algo, Algorithm):
-        raise TypeError(f"algo must be an fb.Algorithm, got {algo!r}")
+    validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
+    validate.boolean("throw", throw)
     run = _run(
         env,
         {algo.name: Configuration(algo, {"algorithm": algo.name})},
@@ -145,9 +146,10 @@ def sweep(
         >>> result.labels
         ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
     """
+    validate.boolean("throw", throw)
     run = _run(
         env,
-        expand(algos, grid or {}),
+        expand(algos, {} if grid is None else grid),
         horizon=horizon,
         key=key,
         n_seeds=n_seeds,
@@ -163,13 +165,18 @@ def _run(
 ) -> Result:
     """Checks the arguments, runs all configurations, and returns the result with one row for each."""
     horizon = validate.integer("horizon", horizon, at_least=1)
-    n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
     at = _recorded(horizon, stride)
+    n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
+    if n_seeds * len(at) > MAX_RECORDED:
+        most = f"{MAX_RECORDED // len(at):,} where {len(at):,} rounds are recorded, so that curves fit into memory"
+        raise ValueError(f"n_seeds must be at most {most}, got {n_seeds:,}")
     random.check_key("key", key)
+    if progress is not None:
+        validate.boolean("progress", progress)
     if not isinstance(getattr(env, "spec", None), Spec):
-        raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {env!r}")
+        raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
     if checkpoint is not None:
-        if Path(checkpoint).is_dir():
+        if validate.path("checkpoint", checkpoint).is_dir():
             raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
     world = digest(env)
@@ -238,7 +245,7 @@ def _run(
 
 def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     """Returns the rounds 1..T at which curves are recorded."""
-    if stride == "log":
+    if isinstance(stride, str) and stride == "log":
         return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
     if stride is None:
         thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
@@ -246,6 +253,8 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     stride = validate.integer("stride", stride, at_least=1)
     if horizon % stride:
         raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    if horizon // stride > MAX_RECORDED:
+        raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {stride}")
     return np.arange(stride, horizon + 1, stride)
 
 

@@ -40,6 +40,5 @@ class RewardLaw:
 
 def reward_law(rewards: str, noise_std: float) -> RewardLaw:
     """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0, and returns the law of rewards; see `sphere`."""
-    return RewardLaw(
-        noise_std=validate.non_negative("noise_std", noise_std), law=validate.one_of("rewards", rewards, LAWS)
-    )
+    noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
+    return RewardLaw(noise_std=noise_std, law=validate.one_of("rewards", rewards, LAWS))

@@ -109,6 +109,8 @@ def arms(
     fixed = None
     if means is not None:
         fixed = validate.finite_array("means", means, ndim=1)
+        if len(fixed) < 2:
+            raise ValueError(f"means must be of at least two arms, got {len(fixed)}")
         for i in np.flatnonzero((fixed < 0) | (fixed > 1)):
             raise ValueError(f"means must be in [0, 1], got {fixed[i]:g} of arm {i}")
         if n_arms is not None and n_arms != len(fixed):
@@ -117,8 +119,8 @@ def arms(
     n_arms = validate.integer("n_arms", 10 if n_arms is None else n_arms, at_least=2)
     low, high = INSTANCES[validate.one_of("instance", instance, INSTANCES)]
     validate.one_of("rewards", rewards, LAWS)
-    noise_std = validate.positive("noise_std", noise_std)
-    concentration = validate.positive("concentration", concentration)
+    noise_std = validate.single("noise_std", validate.positive("noise_std", noise_std))
+    concentration = validate.single("concentration", validate.positive("concentration", concentration))
     if rewards == "beta" and fixed is not None and not ((fixed > 0) & (fixed < 1)).all():
         raise ValueError(f"means must be inside (0, 1) with rewards='beta', got {fixed.min():g} to {fixed.max():g}")
     return RandomArms(

@@ -83,12 +83,11 @@ def community(
     Reference: Liu et al. (2022), Section 5, "MovieLens Dataset".
     """
     items, thetas = (validate.finite_array(n, a, ndim=2) for n, a in (("items", items), ("thetas", thetas)))
-    labels = np.asarray(clusters)
+    labels = validate.integer_array("clusters", clusters)
     if len(items) == 0 or items.shape[1:] != thetas.shape[1:]:
         raise ValueError(f"items and thetas must have rows of one length, got shapes {items.shape} and {thetas.shape}")
-    if labels.shape != (len(thetas),) or not np.issubdtype(labels.dtype, np.integer):
-        got = f"{labels.dtype} of shape {labels.shape}"
-        raise ValueError(f"clusters must be {len(thetas)} integers, one a user, got {got}")
+    if len(labels) != len(thetas):
+        raise ValueError(f"clusters must be {len(thetas)} integers, one a user, got {len(labels)}")
     used = np.unique(labels)
     if len(used) == 0 or (used != np.arange(len(used))).any():
         raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
@@ -96,9 +95,8 @@ def community(
     law = reward_law(rewards, noise_std)
     means = np.matmul(items, thetas.T)
     if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        raise ValueError(
-            f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
-        )
+        got = f"[{means.min():g}, {means.max():g}]"
+        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
     norm = float(np.linalg.norm(items.astype(np.float64), axis=1).max())
     spec = Spec(
         n_agents=1,

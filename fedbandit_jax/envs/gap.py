@@ -103,7 +103,7 @@ def gap(
     the intervals and theta* in the unit ball; the uniform laws, and the norm that makes them feasible, are ours.
     """
     law = reward_law(rewards, noise_std)
-    validate.within("gap", validate.positive("gap", gap), 0, LARGEST)
+    validate.within("gap", validate.single("gap", validate.positive("gap", gap)), 0, LARGEST)
     spec = Spec(
         n_agents=validate.integer("n_agents", n_agents, at_least=1),
         n_arms=validate.integer("n_arms", n_arms, at_least=2),

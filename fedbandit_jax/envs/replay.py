@@ -96,13 +96,13 @@ def replay(
     """
     features = validate.finite_array("features", features, ndim=2)
     theta = validate.finite_array("theta", theta, ndim=1)
-    sizes = np.asarray(query_sizes)
+    sizes = validate.integer_array("query_sizes", query_sizes)
     if len(features) == 0:
         raise ValueError("features must have at least one row, got none")
     if theta.shape != features.shape[1:]:
         raise ValueError(f"theta must have shape {features.shape[1:]} like a row of features, got {theta.shape}")
-    if sizes.ndim != 1 or not np.issubdtype(sizes.dtype, np.integer) or len(sizes) == 0 or sizes.min() < 1:
-        raise ValueError(f"query_sizes must be a vector of integers >= 1, got {query_sizes!r}")
+    if len(sizes) == 0 or sizes.min() < 1:
+        raise ValueError(f"query_sizes must be a vector of integers >= 1, got {validate.shown(query_sizes)}")
     if sizes.sum() != len(features):
         raise ValueError(f"query_sizes must sum to the {len(features)} rows of features, got {sizes.sum()}")
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
@@ -111,9 +111,8 @@ def replay(
     law = reward_law(rewards, noise_std)
     means = np.matmul(features, theta)
     if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        raise ValueError(
-            f"rewards='bernoulli' needs every mean <x, theta> in [0, 1], got [{means.min():g}, {means.max():g}]"
-        )
+        got = f"[{means.min():g}, {means.max():g}]"
+        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
     n_arms = int(sizes.max())
     norm = float(np.linalg.norm(features.astype(np.float64), axis=1).max())
     spec = Spec(

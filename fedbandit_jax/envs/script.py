@@ -66,7 +66,7 @@ def script(
         fixed_contexts: promise that all rounds offer the same contexts.
 
     Raises:
-        ValueError, TypeError: `contexts` are not finite, shapes disagree, or `fixed_contexts` is not a bool.
+        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is not a bool.
 
     Example:
         >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])
@@ -74,8 +74,10 @@ def script(
         (1, 2, 2, 1.0)
     """
     contexts = validate.finite_array("contexts", contexts, ndim=4)
-    answers = np.asarray(answers, np.float32)
-    means = answers if means is None else np.asarray(means, np.float32)
+    if not contexts.size:
+        raise ValueError(f"contexts must have at least one entry along every axis, got shape {contexts.shape}")
+    answers = validate.finite_array("answers", answers, ndim=3)
+    means = answers if means is None else validate.finite_array("means", means, ndim=3)
     for name, table in (("answers", answers), ("means", means)):
         if table.shape != contexts.shape[:3]:
             raise ValueError(f"{name} must have shape {contexts.shape[:3]} as contexts do, got {table.shape}")

@@ -157,7 +157,7 @@ def calibrate(
     Zhang (2024) for "blt".
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a fb.privacy.Budget, got {budget!r}")
+        raise TypeError(f"budget must be a fb.privacy.Budget, got {validate.shown(budget)}")
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     model = _trust.find(trust)
@@ -169,7 +169,7 @@ def calibrate(
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
             raise TypeError(f"{name} must be an integer >= 1 with trust={trust!r}, got None")
-    if not 0 <= visits * pure < budget.epsilon:
+    if not visits * validate.non_negative("pure", pure) < budget.epsilon:
         raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {visits * pure}")
     if pure:
         _trust.check_schedule(trust)

@@ -86,7 +86,9 @@ class Mechanism:
             object.__setattr__(self, "budget", tuple(self.budget))
         budgets = self.budgets
         if not budgets or not all(isinstance(one, Budget) for one in budgets):
-            raise TypeError(f"budget must be a fb.privacy.Budget, or one for every silo, got {self.budget!r}")
+            raise TypeError(
+                f"budget must be a fb.privacy.Budget, or one for every silo, got {validate.shown(self.budget)}"
+            )
         trust.check(self.trust, self.release, self.calibration)
         if len(budgets) > 1:
             if not trust.find(self.trust).per_silo:
@@ -209,11 +211,13 @@ def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local")
     """
     if privacy is None or isinstance(privacy, Mechanism):
         return privacy
-    if isinstance(privacy, (list, tuple)):
-        privacy = tuple(privacy)
-    elif not isinstance(privacy, Budget):
-        raise TypeError(f"privacy must be an fb.privacy.Mechanism, an fb.privacy.Budget or None, got {privacy!r}")
-    return Mechanism(privacy, release, trust)
+    several = isinstance(privacy, (list, tuple))
+    budgets = tuple(privacy) if several else (privacy,)
+    if not budgets or not all(isinstance(one, Budget) for one in budgets):
+        raise TypeError(
+            f"privacy must be an fb.privacy.Mechanism, an fb.privacy.Budget or None, got {validate.shown(privacy)}"
+        )
+    return Mechanism(budgets if several else budgets[0], release, trust)
 
 
 def check_norms(who: str, max_norm: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,11 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.report.audit import Audit
 from fedbandit_jax.report.results import Result
-
-if TYPE_CHECKING:  # for annotations only
-    from fedbandit_jax.report.audit import Audit
 
 # The palette of Okabe & Ito (2008), which readers with any colour vision can tell apart.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -52,21 +51,21 @@ def regret(
         The figure.
 
     Raises:
-        ValueError: `band` is neither.
+        ValueError, TypeError: an argument is not one of these; the message names it and its value.
     """
-    if ax is None:
-        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
-    _curves(result, lambda one: one.time_average if time_average else one.regret, band, ax)
+    validate.boolean("time_average", time_average)
+    axes = _checked(result, band, title, ax)
+    _curves(result, lambda one: one.time_average if time_average else one.regret, band, axes)
     spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
     whose = _whose(result)
-    ax.set_xlabel("round $t$")
-    ax.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
+    axes.set_xlabel("round $t$")
+    axes.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
     if title is None:
         who = f"n={spec['n_users']}, L={spec['n_servers']}" if spec.get("n_users") else f"M={spec['n_agents']}"
         title = f"{result.config['environment']['type']}: {who}, K={spec['n_arms']}, d={spec['dim']}"
     of = {"error": "1 s.e.", "deviation": "1 standard deviation"}[band]
-    ax.set_title(f"{title}\nmean of {n_seeds} seeds ± {of}" if n_seeds > 1 else title, fontsize="medium")
-    return _finish(result, ax)
+    axes.set_title(f"{title}\nmean of {n_seeds} seeds ± {of}" if n_seeds > 1 else title, fontsize="medium")
+    return _finish(result, axes)
 
 
 def gauge(
@@ -95,27 +94,27 @@ def gauge(
         The figure.
 
     Raises:
-        ValueError: `result` has no gauge of this name, or `band` is not one of `regret`'s.
+        ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
     """
-    if name not in result.gauges:
-        raise ValueError(f"name must be one of {', '.join(map(repr, result.gauges)) or 'none'}, got {name!r}")
-    if ax is None:
-        ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1]
-    _curves(result, lambda one: one.gauges[name], band, ax)
-    ax.set_xlabel("round $t$")
-    ax.set_ylabel(name)
-    if title is not None:
-        ax.set_title(title, fontsize="medium")
-    figure = _finish(result, ax)
+    validate.one_of("name", name, validate.instance("result", result, Result, "a fb.Result").gauges)
     if limits is not None:
-        ax.set_ylim(limits)
+        ends = validate.finite_array("limits", limits, ndim=1)
+        if len(ends) != 2 or ends[0] == ends[1]:
+            raise ValueError(f"limits must be two different numbers, got {validate.shown(limits)}")
+    axes = _checked(result, band, title, ax)
+    _curves(result, lambda one: one.gauges[name], band, axes)
+    axes.set_xlabel("round $t$")
+    axes.set_ylabel(name)
+    if title is not None:
+        axes.set_title(title, fontsize="medium")
+    figure = _finish(result, axes)
+    if limits is not None:
+        axes.set_ylim(limits)
     return figure
 
 
 def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
     """Draws the mean over seeds of every algorithm's (n_seeds, n_records) curves, and a band around it."""
-    if band not in ("error", "deviation"):
-        raise ValueError(f"band must be 'error' or 'deviation', got {band!r}")
     for i, label in enumerate(result.labels):
         one = result[label]
         curves = curves_of(one)
@@ -132,6 +131,15 @@ def _curves(result: Result, curves_of: Callable[[Result], np.ndarray], band: str
         if len(curves) > 1:
             width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
             ax.fill_between(one.rounds, mean - width, mean + width, color=colour, alpha=0.2, linewidth=0)
+
+
+def _checked(result: Any, band: Any, title: Any, ax: Any) -> Axes:
+    """Checks what all curves are drawn from, and returns the axes to draw on, by default those of a new figure."""
+    validate.instance("result", result, Result, "a fb.Result")
+    validate.one_of("band", band, ("error", "deviation"))
+    validate.instance("title", title, (str, type(None)), "a string or None")
+    validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
+    return plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1] if ax is None else ax
 
 
 def _finish(result: Result, ax: Axes) -> Figure:
@@ -162,7 +170,15 @@ def against_epsilon(
         proved: draw against the epsilon that the noise gives at the certificate's delta, instead of the one asked for.
         lines: label -> name of the line of which it is a point; labels that are missing are lines of their own.
             Default: one line for every algorithm in `Result.coordinates`.
+
+    Raises:
+        TypeError: an argument is not one of these; the message names it and its value.
     """
+    validate.instance("result", result, Result, "a fb.Result")
+    validate.instance("title", title, str, "a string")
+    validate.instance("ax", ax, Axes, "matplotlib's Axes")
+    validate.boolean("proved", proved)
+    validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")
     which = "epsilon_exact" if proved else "epsilon"
     families: dict[str, list[Result]] = {}
     for label, point in result.coordinates.items():
@@ -200,9 +216,11 @@ def audits(audits: Sequence[Audit]) -> Figure:
         The figure.
 
     Raises:
-        ValueError: there is no audit.
+        ValueError, TypeError: there is no audit, or something else among them.
     """
-    if not audits:
+    for audit in validate.sequence("audits", audits, "audits"):
+        validate.instance("audits", audit, Audit, "a sequence of results of fb.audits.audit")
+    if not len(audits):
         raise ValueError("audits must hold at least one audit, got none")
     columns = min(len(audits), 4)
     rows = -(-len(audits) // columns)
@@ -233,7 +251,10 @@ def _whose(result: Result) -> str:
 
 def save_png(figure: Figure, path: str | Path) -> Path:
     """Writes a figure as PNG, complete or not at all, closes it, and returns the path."""
-    path = Path(path)
+    validate.instance("figure", figure, Figure, "a matplotlib Figure")
+    path = validate.path("path", path)
+    if not path.name:
+        raise ValueError(f"path must name a file, got {str(path)!r}")
     write_atomic(
         path, lambda file: figure.savefig(file, format="png", dpi=120, bbox_inches="tight", metadata={"Software": None})
     )

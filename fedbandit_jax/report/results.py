@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import validate
 from fedbandit_jax.report import saved
 from fedbandit_jax.report.saved import CURVES
 from fedbandit_jax.status import Status
@@ -222,13 +223,13 @@ def concat(results: Sequence[Result]) -> Result:
             label.
     """
     if isinstance(results, Result) or not isinstance(results, Sequence):
-        raise TypeError(f"results must be a list of results, got {results!r}")
+        raise TypeError(f"results must be a list of results, got {validate.shown(results)}")
     if not results:
         raise ValueError("results must hold at least one result, got none")
     first = results[0]
     for result in results:
         if not isinstance(result, Result):
-            raise TypeError(f"results must be a list of results, got {result!r} in it")
+            raise TypeError(f"results must be a list of results, got {validate.shown(result)} in it")
         for name in ("environment", "horizon", "key", "n_seeds", "stride"):
             if first.config[name] != result.config[name]:
                 where, one, other = _difference(name, first.config[name], result.config[name])

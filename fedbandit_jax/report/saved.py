@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
-from fedbandit_jax.core import archive
+from fedbandit_jax.core import archive, validate
 
 if TYPE_CHECKING:
     from fedbandit_jax.report.results import Result
@@ -126,7 +126,7 @@ def _ask(name: str, value: Any, keys: Any) -> None:
 
 def _npz(path: str | Path) -> Path:
     """Returns the path of the file that holds a result."""
-    if not isinstance(path, (str, Path)):
-        raise TypeError(f"path must be a str or a Path, got {path!r}")
-    path = Path(path)
+    path = validate.path("path", path)
+    if not path.name:
+        raise ValueError(f"path must name a file, got {str(path)!r}")
     return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

@@ -245,9 +245,9 @@ def _check(threshold: float | str, max_syncs: int | None) -> None:
     if isinstance(threshold, str):
         if threshold not in THRESHOLDS:
             choices = " or ".join(map(repr, THRESHOLDS))
-            raise ValueError(f"threshold must be a number > 0, {choices}, got {threshold!r}")
+            raise ValueError(f"threshold must be a number > 0, {choices}, got {validate.shown(threshold)}")
     else:
-        validate.positive("threshold", threshold)
+        validate.single("threshold", validate.positive("threshold", threshold))
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
 

@@ -45,8 +45,7 @@ class Every(Schedule):
             are never synchronised.
 
     Raises:
-        ValueError, TypeError: if B is not an integer >= 1; the message calls it `schedule`, under which algorithms take
-            it.
+        ValueError, TypeError: if B is not an integer >= 1; the message names it and its value.
 
     Example:
         >>> Every(25).n_syncs(1_000)
@@ -56,7 +55,7 @@ class Every(Schedule):
     batch: int = 25
 
     def __post_init__(self):
-        validate.integer("schedule", self.batch, at_least=1)
+        validate.integer("batch", self.batch, at_least=1)
 
     def n_syncs(self, horizon: int) -> int:
         """Returns floor(T / B)."""
@@ -139,9 +138,10 @@ def as_schedule(schedule: Schedule | int) -> Schedule:
 
     Raises:
         TypeError: if it is neither.
+        ValueError: if the number is out of range.
     """
     if isinstance(schedule, Schedule):
         return schedule
     if isinstance(schedule, (int, np.integer)) and not isinstance(schedule, bool):
-        return Every(int(schedule))
-    raise TypeError(f"schedule must be one of fb.schedules or a number of rounds, got {schedule!r}")
+        return Every(validate.integer("schedule", schedule, at_least=1))
+    raise TypeError(f"schedule must be one of fb.schedules or a number of rounds, got {validate.shown(schedule)}")

@@ -162,7 +162,7 @@ def test_choices_are_listed(capsys, command, words):
         ("simulate --random-seed 4294967296", "--random-seed must be in [0, 4.29497e+09], got 4294967296"),
         ("simulate schedules --graph ring --gamma 0", "--gamma must be >= 1, got 0"),
         ("simulate schedules --gamma 2", "--gamma applies only to a --graph, got 2"),
-        ("simulate schedules --agents 1", "needs at least two agents"),
+        ("simulate schedules --agents 1", "--agents must be at least two for FedUCB"),
         ("simulate schedules --threshold 0", "--threshold must be finite and > 0, got 0.0"),
         ("simulate schedules --share 1", "--share must be in (0, 1)"),
         ("simulate schedules --arms 100", "--arms must be <= dim^2 = 25"),
@@ -172,7 +172,7 @@ def test_choices_are_listed(capsys, command, words):
         ("simulate arms --horizon 3", "--horizon must be at least the number of arms 10, got 3"),
         ("simulate arms --epsilon 0", "--epsilon must be finite and > 0, got 0.0"),
         ("simulate arms --scale 0.5", "--scale must be in [1, 1.67772e+07], got 0.5"),
-        ("simulate arms --horizon 3000000000", "--horizon must be at most 2,147,418,111 users"),
+        ("simulate arms --horizon 2147480000", "--horizon must be at most 2,147,418,111 users"),
         (
             "simulate arms --algorithms SE SE",
             "--algorithms must have at least one value, each only once, got SE SE",

@@ -104,7 +104,7 @@ def test_picture_of_a_gauge(whole):
     assert fb.plotting.gauge(whole, "clusters", limits=(-1.0, 9.0)).axes[0].get_ylim() == (-1, 9)
     with pytest.raises(ValueError, match="name must be one of 'adjusted Rand index', .* got 'regret'"):
         fb.plotting.gauge(whole, "regret")
-    with pytest.raises(ValueError, match="band must be 'error' or 'deviation', got 'wide'"):
+    with pytest.raises(ValueError, match="band must be one of 'error', 'deviation', got 'wide'"):
         fb.plotting.regret(whole, band="wide")
 
 

@@ -162,7 +162,8 @@ def script(answers=0.5, mask=None, spec=None):
     """Two agents, three arms, six rounds; the answer of round 4 to agent 1, and what else a test changes."""
     table = np.full((T, M, K), 0.5, np.float32)
     table[4, 1] = answers
-    env = fb.envs.script(np.ones((T, M, K, D)) / 2, table, np.full((T, M, K), 0.5))
+    env = fb.envs.script(np.ones((T, M, K, D)) / 2, np.full((T, M, K), 0.5))
+    env = dataclasses.replace(env, answers=table)  # `script` itself refuses what is no number
     spec = fb.Spec(n_agents=M, n_arms=K, dim=D, max_norm=1.0, rewards_in_unit=True, **(spec or {}))
 
     @fb.pytree

@@ -322,7 +322,7 @@ def test_bad_input(change, error, words, monkeypatch):
         ([], None, ValueError, "algos must name at least one algorithm"),
         ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
         ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
-        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid names 'epsilom', which no algorithm here has"),
+        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name parameters of an algorithm here, got 'epsilom'"),
         (
             [PRIVATE],
             {"epsilon": []},
@@ -336,7 +336,12 @@ def test_bad_input(change, error, words, monkeypatch):
         ({"P(epsilon=1)": fb.algos.LinUCB(), "P": PRIVATE}, {"epsilon": [1, 2]}, ValueError, "would both be labelled"),
         (PRIVATE, None, TypeError, "algos must be several algorithms, got one"),
         ({1: PRIVATE}, None, TypeError, "algos must have strings for labels, got 1"),
-        ([fb.algos.fed_lin_ucb()], {"calibration": ["tight"]}, ValueError, "grid names 'calibration'"),
+        (
+            [fb.algos.fed_lin_ucb()],
+            {"calibration": ["tight"]},
+            ValueError,
+            "grid must name parameters of an algorithm here, got 'calibration'",
+        ),
     ],
 )
 def test_bad_sweeps(algos, grid, error, words):
@@ -360,7 +365,7 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"release": "bush"}, ValueError, "release must be one of 'tree', .* got 'bush'"),
         ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', .* got 'blind'"),
         ({"learns_in_batch": "False"}, TypeError, "learns_in_batch must be True or False, got 'False'"),
-        ({"privacy": (1, 0.1)}, TypeError, r"must be a fb.privacy.Budget, or one .* got \(1, 0.1\)"),
+        ({"privacy": (1, 0.1)}, TypeError, r"privacy must be an fb.privacy.Mechanism, an .* got \(1, 0.1\)"),
         ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, or one .* got \(1, 0.1\)"),
         ({"trust": "secagg", "calibration": "theorem"}, ValueError, "calibration must be 'tight' with trust='secagg'"),
         ({"trust": "shuffle_amplified", "release": "blt"}, ValueError, "release must be 'tree' .* got 'blt'"),
@@ -384,8 +389,8 @@ def test_a_grid_may_be_an_iterator():
 
 
 def test_widths_must_fit_float32():
-    with pytest.raises(ValueError, match="the confidence width must fit float32, got 2.5"):
-        simulate(algo=PRIVATE.replace(exploration_scale=1e300))
+    with pytest.raises(ValueError, match="the confidence width must fit float32, got 7.6"):
+        simulate(algo=PRIVATE.replace(exploration_scale=3e38))
 
 
 def test_replace_refuses_what_is_not_there():

@@ -108,7 +108,7 @@ LABELS = np.array([0, 1, 1])
         (lambda: fb.envs.community(EYE, EYE, LABELS, n_servers=4), "n_servers must be at most the 3 users, got 4"),
         (
             lambda: fb.envs.community(2 * EYE, EYE, LABELS, n_servers=1),
-            r"needs every mean <x, theta> in \[0, 1\]",
+            r"rewards must not be 'bernoulli' unless every mean",
         ),
         (lambda: fb.envs.community(np.nan * EYE, EYE, LABELS, n_servers=1), "items must be finite, got nan"),
     ],

@@ -105,13 +105,13 @@ class SuccessiveElimination(Recipe):
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        pair = self.mechanism, self.trust
+        pair = validate.text("mechanism", self.mechanism), validate.text("trust", self.trust)
         if pair not in [("none", "none"), ("laplace", "central"), *MECHANISMS]:
             pairs = "; ".join(f"{label}: {', '.join(pair)}" for label, pair in ELIMINATION.items())
             raise ValueError(f"mechanism and trust must be one of fb.algos.ELIMINATION, {pairs}; got {pair!r}")
         if self.mechanism == "none":
             if self.epsilon is not None:
-                raise ValueError(f"epsilon must be None with mechanism='none', got {self.epsilon!r}")
+                raise ValueError(f"epsilon must be None with mechanism='none', got {validate.shown(self.epsilon)}")
         else:
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
         validate.one_of("radius", self.radius, RADII)
@@ -123,7 +123,7 @@ class SuccessiveElimination(Recipe):
         validate.probability("delta", self.delta)
         if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
             raise ValueError(f"messages must be False where users add nothing to their rewards, got {self.messages}")
-        if self.name is None or self.name in ELIMINATION:
+        if self.name is None or validate.text("name", self.name) in ELIMINATION:
             label = next((label for label, row in ELIMINATION.items() if row == pair), " ".join(pair))
             object.__setattr__(self, "name", label)
 

@@ -103,10 +103,9 @@ class FCLUB(ClusteringRecipe):
     visits: int = 1
 
     def __post_init__(self):
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise TypeError(f"budget must be a fb.privacy.Budget or None, got {self.budget!r}")
+        validate.instance("budget", self.budget, (Budget, type(None)), "a fb.privacy.Budget or None")
         for ratio in ("upload", "download"):
-            if not validate.positive(ratio, getattr(self, ratio)) >= 1:
+            if not validate.single(ratio, validate.positive(ratio, getattr(self, ratio))) >= 1:
                 raise ValueError(f"{ratio} must be >= 1, got {getattr(self, ratio)}")
         validate.one_of("trigger", self.trigger, TRIGGERS)
         validate.one_of("shift", self.shift, SHIFTS)

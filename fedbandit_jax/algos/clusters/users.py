@@ -225,15 +225,15 @@ class ClusteringRecipe(Recipe):
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.positive("regularization", self.regularization)
+        validate.single("regularization", validate.positive("regularization", self.regularization))
         validate.probability("alpha", self.alpha)
         for name in ("subgaussian", "theta_norm", "exploration_scale"):
-            validate.non_negative(name, getattr(self, name))
+            validate.single(name, validate.non_negative(name, getattr(self, name)))
         for name in self.factors:
-            if getattr(self, name) != math.inf:
-                validate.positive(name, getattr(self, name))
-        if self.name is None:
-            object.__setattr__(self, "name", self.label)
+            factor = getattr(self, name)
+            if not (isinstance(factor, (float, np.floating)) and factor == math.inf):
+                validate.single(name, validate.positive(name, factor))
+        object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
     def label(self) -> str:

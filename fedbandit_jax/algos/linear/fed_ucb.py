@@ -12,7 +12,7 @@ from fedbandit_jax.algos.linear.confidence import LogDetWidth
 from fedbandit_jax.algos.linear.federated import Federated
 from fedbandit_jax.algos.linear.ucb import BoundUCB, Exploration
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import Law
+from fedbandit_jax.interfaces import Law, Policy
 from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.channel import BoundMechanism
@@ -53,7 +53,7 @@ class LogDetUCB(Exploration):
         """Returns the policy with rho_min, rho_max and kappa for all silos together."""
         if law.n_agents < 2:
             raise ValueError(
-                f"FedUCB needs at least two agents (Definition 1), the environment has {law.n_agents}: "
+                f"n_agents must be at least two for FedUCB (Definition 1), got an environment with {law.n_agents}: "
                 "private_fed_lin_ucb and LinUCB work with one"
             )
         m = law.n_agents
@@ -182,10 +182,11 @@ def fed_ucb(
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
     Algorithm 3, which restates it.
     """
+    policy = LogDetUCB() if exploration is None else exploration
     return Federated(
-        policy=LogDetUCB() if exploration is None else exploration,
+        policy=validate.instance("exploration", policy, Policy, "an fb.algos.LogDetUCB or None"),
         schedule=LogDet() if schedule is None else schedule,
         privacy=privatizer(privacy),
         learns_in_batch=learns_in_batch,
-        name=name or ("FedUCB" if privacy is None else "Private-FedUCB"),
+        name=name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB",
     )

@@ -185,8 +185,7 @@ class Federated(Recipe):
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        if not isinstance(self.policy, Policy):
-            raise TypeError(f"policy must be an fb.Policy, got {self.policy!r}")
+        validate.instance("policy", self.policy, Policy, "an fb.Policy")
         schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "privacy", privacy)
@@ -204,8 +203,8 @@ class Federated(Recipe):
             raise ValueError(f"schedule must have trigger 'zc24' (others need LogDetUCB's rho_max), got {schedule!r}")
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
             raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
-        if self.name is None:
-            object.__setattr__(self, "name", type(self.policy).__name__)
+        name = type(self.policy).__name__ if self.name is None else self.name
+        object.__setattr__(self, "name", validate.text("name", name))
 
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         """Calibrates the mechanism for this environment and horizon, then tells the policy the law of its noise."""
@@ -278,7 +277,9 @@ def fed_lin_ucb(
         >>> result.communication["rounds"][:, -1]
         array([2, 2])
     """
-    return Federated(policy=exploration, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
+    policy = validate.instance("exploration", exploration, Policy, "an fb.algos.UCB")
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
 
 
 def private_fed_lin_ucb(
@@ -324,4 +325,8 @@ def private_fed_lin_ucb(
 
     Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
     """
-    return Federated(policy=exploration, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
+    policy = validate.instance("exploration", exploration, Policy, "an fb.algos.UCB")
+    validate.text("name", name)
+    if privacy is None:
+        raise TypeError("privacy must be an fb.privacy.Mechanism or an fb.privacy.Budget, got None; see fed_lin_ucb")
+    return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)

@@ -11,6 +11,7 @@ import numpy as np
 from fedbandit_jax import networks
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.linear.gossip import BoundGossip
+from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Law, Recipe, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.channel import BoundMechanism, Exact
@@ -73,14 +74,13 @@ class GossipFedUCB(Recipe):
         if not isinstance(self.schedule, LogDet):
             raise TypeError(
                 f"schedule must be fb.schedules.LogDet(...), as agents without a controller know no other, got "
-                f"{self.schedule!r}"
+                f"{validate.shown(self.schedule)}"
             )
         if self.schedule.max_syncs is not None:
             raise ValueError(
                 f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
             )
-        if not isinstance(self.exploration, LogDetUCB):
-            raise TypeError(f"exploration must be an fb.algos.LogDetUCB, got {self.exploration!r}")
+        validate.instance("exploration", self.exploration, LogDetUCB, "an fb.algos.LogDetUCB")
         networks.network(self.graph, self.gamma)
         privacy = privatizer(self.privacy)
         object.__setattr__(self, "privacy", privacy)
@@ -88,6 +88,7 @@ class GossipFedUCB(Recipe):
             check_schedule(privacy.trust)
         if self.name is None:
             object.__setattr__(self, "name", "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB")
+        validate.text("name", self.name)
 
     def bind(self, spec: Spec, horizon: int) -> BoundGossip:
         """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
@@ -97,7 +98,7 @@ class GossipFedUCB(Recipe):
         m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
         privacy = privatizer(self.privacy)
         if m < 2:
-            raise ValueError(f"{self.name} needs at least two agents (Definition 1), the environment has {m}")
+            raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
         if len(self.graph) != m:
             raise ValueError(f"graph must have one node for each of {m} agents, got {len(self.graph)} nodes")
         network = networks.network(self.graph, self.gamma)

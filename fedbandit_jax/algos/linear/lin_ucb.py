@@ -11,7 +11,7 @@ from jax import Array
 
 from fedbandit_jax.algos.linear.scheduled import adopt, best_arms
 from fedbandit_jax.algos.linear.ucb import UCB, BoundUCB, Estimate, Prepared
-from fedbandit_jax.core import ridge, struct
+from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, Law, Recipe, Report, Round, Spec, Status
 
@@ -91,7 +91,7 @@ class LinUCB(Recipe):
         name: label in results.
 
     Raises:
-        TypeError: if `exploration` is not a `UCB`.
+        TypeError: if `exploration` is not a `UCB`, or `name` not a string.
         ValueError: when bound to an environment whose users return, if its `confidence` is not "theory".
 
     Example:
@@ -107,8 +107,8 @@ class LinUCB(Recipe):
     name: str = "LinUCB"
 
     def __post_init__(self):
-        if not isinstance(self.exploration, UCB):
-            raise TypeError(f"exploration must be an fb.algos.UCB, got {self.exploration!r}")
+        validate.instance("exploration", self.exploration, UCB, "an fb.algos.UCB")
+        validate.text("name", self.name)
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         """Returns M agents with the regulariser and width of one, or one agent per user if users return."""

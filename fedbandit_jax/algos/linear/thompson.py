@@ -7,8 +7,8 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax import linalg
-from fedbandit_jax.core import struct
-from fedbandit_jax.interfaces import Policy, Released
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.interfaces import Law, Policy, Released
 
 
 @struct.pytree
@@ -26,6 +26,9 @@ class Thompson(Policy):
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
             a failure probability delta, and does not cover privacy noise.
 
+    Raises:
+        ValueError, TypeError: when bound, if an argument is not a number > 0; the message names it and its value.
+
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
@@ -38,6 +41,13 @@ class Thompson(Policy):
 
     regularization: float = 1.0
     scale: float = 0.5
+
+    def bind(self, law: Law) -> Thompson:
+        """Returns the policy itself, after checking its parameters on the host."""
+        del law
+        for name in ("regularization", "scale"):
+            validate.single(name, validate.positive(name, getattr(self, name)))
+        return self
 
     def update(self, k: Int[Array, ""], released: Released) -> linalg.GaussianBelief:
         """Returns the posterior, computed from noisy sums."""

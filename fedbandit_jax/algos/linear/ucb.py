@@ -146,10 +146,10 @@ class Exploration(Policy):
 
     def __post_init__(self):
         if self.regularization is not None:
-            validate.positive("regularization", self.regularization)
+            validate.single("regularization", validate.positive("regularization", self.regularization))
         validate.probability("alpha", self.alpha)
         for name in ("subgaussian", "theta_norm", "exploration_scale"):
-            validate.non_negative(name, getattr(self, name))
+            validate.single(name, validate.non_negative(name, getattr(self, name)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -
 
 
 def _count(name: str, value: int) -> float:
-    return validate.within(name, validate.integer(name, value, at_least=1), 1, 1e15)
+    return validate.within(name, validate.integer(name, value, at_least=1, at_most=math.inf), 1, 1e15)
 
 
 def _levels(points: Sequence[int]) -> list[float]:

@@ -41,6 +41,8 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
         4.728
     """
     log_delta = math.log(validate.probability("delta", delta))
+    if not callable(rdp):
+        raise TypeError(f"rdp must be a function of alpha, got {validate.shown(rdp)}")
 
     def bound(log_order: float) -> float:
         alpha = 1 + math.exp(log_order)

@@ -86,7 +86,7 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
         [0.2464, 0.5]
     """
     _shift(shift)
-    b, m = 1 / _scale(scale), validate.integer("modulus", modulus, at_least=1)
+    b, m = 1 / _scale(scale), validate.integer("modulus", modulus, at_least=1, at_most=math.inf)
     validate.within("modulus", m, 1, 2.0**64)
     k = min(shift % m, -shift % m)
     if k * b > 1:
@@ -148,7 +148,7 @@ def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
         (0.12514, 0.50028)
     """
     d, sigma = _shift(shift), validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
-    n = validate.integer("n", n, at_least=1)
+    n = validate.integer("n", n, at_least=1, at_most=math.inf)
     xi = discrete_gaussian_xi(sigma, validate.within("n", n, 1, 1e15))
     mu = d / (math.sqrt(n) * sigma)
     epsilon = min(math.sqrt(mu**2 + xi / 2), mu + xi)
@@ -162,7 +162,7 @@ def _log_sinhc(x: float) -> float:
 
 
 def _shift(value: int) -> float:
-    return validate.within("shift", validate.integer("shift", value, at_least=1), 1, _SHIFTS)
+    return validate.within("shift", validate.integer("shift", value, at_least=1, at_most=math.inf), 1, _SHIFTS)
 
 
 def _scale(value: float) -> float:

@@ -85,7 +85,7 @@ class Renyi:
 
     def __post_init__(self):
         if not callable(self.curve):
-            raise TypeError(f"curve must be a function of alpha, got {self.curve!r}")
+            raise TypeError(f"curve must be a function of alpha, got {validate.shown(self.curve)}")
 
     def rdp(self, alpha: float) -> float:
         """Returns curve(alpha), the bound on the Renyi divergence of order alpha."""
@@ -152,9 +152,9 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
         (2.226, 'privacy loss distribution')
     """
     delta = validate.probability("delta", delta)
-    for event in events:
+    for event in validate.sequence("events", events, "privacy events"):
         if not isinstance(event, Event):
-            raise TypeError(f"events must be privacy events, got {event!r}")
+            raise TypeError(f"events must be privacy events, got {validate.shown(event)}")
     if not len(events):
         raise ValueError("events must not be empty, got none")
     known = collections.Counter(event for event in events if not isinstance(event, ZeroConcentrated | Renyi))
@@ -201,10 +201,13 @@ def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
 
     Reference: Zhou & Chowdhury (2024), Appendix G.4.
     """
+    mus, visits = validate.sequence("mus", mus, "numbers"), validate.sequence("visits", visits, "integers")
     if len(mus) != len(visits):
         raise ValueError(f"mus and visits must have one length, got {len(mus)} and {len(visits)}")
     ratios = [validate.within("mus", mu, 0, 1e4) for mu in mus]
-    counts = [validate.within("visits", validate.integer("visits", r, at_least=0), 0, 1e15) for r in visits]
+    counts = [
+        validate.within("visits", validate.integer("visits", r, at_least=0, at_most=math.inf), 0, 1e15) for r in visits
+    ]
     return math.hypot(*(r * mu for r, mu in zip(counts, ratios)))
 
 
@@ -230,10 +233,12 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
 
     Reference: Chowdhury & Zhou (2023), Appendix H.
     """
-    n = int(validate.within("visits", validate.integer("visits", visits, at_least=1), 1, 1e5))
+    n = int(validate.within("visits", validate.integer("visits", visits, at_least=1, at_most=math.inf), 1, 1e5))
     if not isinstance(event, Event) or isinstance(event, ApproximateDP):
-        raise TypeError(f"event must have a Renyi curve, got {event!r}")
-    if isinstance(event, PureDP) and validate.within("delta", delta, 0, 1) == 0:
+        raise TypeError(f"event must have a Renyi curve, got {validate.shown(event)}")
+    if not isinstance(event, PureDP):
+        validate.probability("delta", delta)
+    elif validate.within("delta", delta, 0, 1) == 0:
         return n * event.epsilon, n * event.epsilon
 
     def batch(delta: float) -> float:

@@ -89,8 +89,8 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
-    if not 0 <= pure < epsilon:
-        raise ValueError(f"pure must be in [0, epsilon = {epsilon:g}), got {pure!r}")
+    if not validate.within("pure", pure, 0, EPSILON_RANGE[1]) < epsilon:
+        raise ValueError(f"pure must be in [0, epsilon = {epsilon:g}), got {pure}")
     target = math.log(delta)
 
     def excess(log_mu: float) -> float:

@@ -144,7 +144,7 @@ class DiscreteLaplace(LatticeLaw):
 
     def __post_init__(self):
         validate.within("scale", self.scale, 1e-2, 1e9)
-        validate.within("n", validate.integer("n", self.n, at_least=1), 1, 2**31)
+        validate.within("n", validate.integer("n", self.n, at_least=1, at_most=math.inf), 1, 2**31)
 
     @property
     def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -259,7 +259,7 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
         4.377
     """
-    shift = int(validate.within("shift", validate.integer("shift", shift, at_least=1), 1, 1e12))
+    shift = int(validate.within("shift", validate.integer("shift", shift, at_least=1, at_most=math.inf), 1, 1e12))
     pure = law.pure_epsilon(shift)
     if validate.within("delta", delta, 0, 1) == 0:
         return pure

@@ -144,4 +144,4 @@ def _ratio(sensitivity: float, sigma: float) -> float:
 
 
 def _count(name: str, value: int) -> float:
-    return validate.within(name, validate.integer(name, value, at_least=1), 1, 1e15)
+    return validate.within(name, validate.integer(name, value, at_least=1, at_most=math.inf), 1, 1e15)

@@ -60,8 +60,8 @@ def relaxed_secagg(epsilon: float, failure: float, n: int, modulus: int) -> Rela
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), 1e-9, 1e3)
     failure = validate.probability("failure", failure)
-    n = validate.integer("n", n, at_least=2)
-    modulus = validate.integer("modulus", modulus, at_least=2)
+    n = validate.integer("n", n, at_least=2, at_most=math.inf)
+    modulus = validate.integer("modulus", modulus, at_least=2, at_most=math.inf)
     omega = validate.within("failure / n", failure / n, 1e-50, 1)
     eta = epsilon / (validate.within("n", n, 2, 1e15) - 1)
     size = validate.within("modulus", modulus, 2, 1e30)

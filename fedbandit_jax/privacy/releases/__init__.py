@@ -51,7 +51,7 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
     """
     made = find(release)(n_syncs)
     if not isinstance(made, Release):
-        raise TypeError(f"release must make an fb.privacy.Release, got {made!r}")
+        raise TypeError(f"release must make an fb.privacy.Release, got {validate.shown(made)}")
     if made.n_syncs != n_syncs:
         raise ValueError(f"release must be for n_syncs = {n_syncs} synchronisations, got {made!r}")
     return made if struct.is_sealed(made) else explicit(made)
@@ -67,5 +67,6 @@ def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
     if callable(release):
         return release
     if not isinstance(release, str):
-        raise TypeError(f"release must be a name or a class (or a function of S that makes a Release), got {release!r}")
+        got = validate.shown(release)
+        raise TypeError(f"release must be a name or a class (or a function of S that makes a Release), got {got}")
     return RELEASES[validate.one_of("release", release, RELEASES)]

@@ -57,6 +57,5 @@ def relative_std(release: Release) -> float:
     Raises:
         TypeError: if `release` is not a `Release`.
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be an fb.privacy.Release, got {release!r}")
+    validate.instance("release", release, Release, "an fb.privacy.Release")
     return math.sqrt(release.largest_variance() * release.sensitivity_sq()) / least_std(release.n_syncs)

@@ -36,7 +36,7 @@ def find(trust: str | type[Trust]) -> type[Trust]:
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
     if not isinstance(trust, str):
-        raise TypeError(f"trust must be a name or a subclass of fb.privacy.GaussianTrust, got {trust!r}")
+        raise TypeError(f"trust must be a name or a subclass of fb.privacy.GaussianTrust, got {validate.shown(trust)}")
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 

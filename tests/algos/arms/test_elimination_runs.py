@@ -202,9 +202,9 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
         (algorithm("SE"), {"horizon": 3}, ValueError, "horizon must be at least the number of arms 4, got 3"),
         (
             algorithm("SE"),
-            {"horizon": 2**31},
+            {"horizon": 2**31 - 1},
             ValueError,
-            "horizon must be at most 2,147,418,111 users, got 2,147,483,648",
+            "horizon must be at most 2,147,418,111 users, got 2,147,483,647",
         ),
         (
             algorithm("Dist-RDP-SE", 500.0, scale=200.0),
