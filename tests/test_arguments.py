@@ -1,0 +1,461 @@
+"""Bad input ends in one clear sentence, or not at all: every public factory, every argument, some forty values.
+
+`CASES` says for every argument which kind of value is legitimate. A value that is not must be refused by a sentence
+that names the argument and shows the value; a legitimate one may be refused too, because of another argument. Nothing
+is compiled, and no data set is read: whoever gets so far has accepted its arguments.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import math
+import numbers
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import networkx as nx
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import fedbandit_jax as fb
+from fedbandit_jax.certificate import no_privacy
+from fedbandit_jax.engine import driver
+from fedbandit_jax.privacy import releases, trust
+from fedbandit_jax.report.audit import Audit
+
+NAN, INF = math.nan, math.inf
+A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
+VALUES = (
+    *(None, True, False, -1, 0, 1, 3, 2**40, 10**20, 10**400, 10**5000),
+    *(0.5, 2.5, -0.5, 1e-300, 1e300, NAN, INF, -INF, np.float64(NAN), np.float32(0.5), np.int64(3), 1 + 2j),
+    *("", "1", "nonsense", "a\0b", b"x", [], [1], [[1, 2], [3]], list(range(300)), (), {}, {"a": 1}),
+    *(np.array([1, 2]), np.array([[NAN]]), np.array([1e300]), np.array(["x"]), np.array("x"), np.zeros((0, 2, 2, 2))),
+    *(jnp.array(2.0), jax.random.key(0), lambda x: x, int, object(), Path(".")),
+)
+
+
+class Reached(Exception):
+    """Raised where arguments have been checked, and work would begin."""
+
+
+# Kinds: whether a value may be given.
+
+
+def number(low=-INF, high=INF, inside=False):
+    """A real number in [low, high], or inside if it must not be an end."""
+
+    def legitimate(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return False
+        try:
+            value = float(value)
+        except OverflowError:
+            return False
+        return low <= value <= high and not (inside and value in (low, high))
+
+    return legitimate
+
+
+def count(low=1, high=2**31 - 1):
+    return lambda value: isinstance(value, numbers.Integral) and number(low, high)(value)
+
+
+def optional(kind):
+    return lambda value: value is None or kind(value)
+
+
+def either(*kinds):
+    return lambda value: any(kind(value) for kind in kinds)
+
+
+def one_of(*names):
+    return lambda value: isinstance(value, str) and value in names
+
+
+def a(*types):
+    return lambda value: isinstance(value, types)
+
+
+def array(ndim, letters="iuf"):
+    """Finite numbers, that 32 bits hold, with so many axes."""
+
+    def legitimate(value):
+        try:
+            found = np.asarray(value)
+        except (TypeError, ValueError):  # a key, or rows of unequal lengths
+            return False
+        return found.ndim == ndim and found.dtype.kind in letters and bool((abs(found) < 3e38).all())
+
+    return legitimate
+
+
+def single_key(value):
+    return isinstance(value, jax.Array) and str(value.dtype) == "key<fry>"
+
+
+def text(value):
+    return isinstance(value, str) and value != ""
+
+
+def path(value):
+    return isinstance(value, (str, Path)) and "\0" not in str(value)
+
+
+def rows_that_may_be_nan(value):
+    """As what is inside a program may be."""
+    return np.shape(value) == (1, 1) if isinstance(value, np.ndarray) else False
+
+
+def no_values(value):
+    """A grid of no parameters."""
+    return value is None or (isinstance(value, dict) and not value)
+
+
+def nothing(value):
+    """No value of the pool will do."""
+    return False
+
+
+positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
+non_negative, inside_unit, flag = either(positive, number(0, 0)), number(0, 1, inside=True), a(bool, np.bool_)
+epsilon, delta, visits = number(1e-9, 1e6), inside_unit, count()
+calibrations, adjacencies = one_of("tight", "theorem", "released"), one_of("replace", "add_remove")
+label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))
+
+# What is given where another argument is tried.
+
+BUDGET = P.Budget(1.0, 0.1)
+LINE = nx.path_graph(3)
+EYE = np.eye(3, dtype=np.float32)
+SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
+KEY = jax.random.key(0)
+
+
+def a_result():
+    curve = np.ones((1, 2, 2))
+    spec = dict(n_agents=1, n_arms=2, dim=1)
+    return fb.Result(
+        rounds=np.array([1, 2]),
+        regret=curve,
+        communication={name: curve for name in ("rounds", "floats", "bits")},
+        gauges={"clusters": curve},
+        status=np.zeros((1, 2), int),
+        certificates={"one": no_privacy("the algorithm adds no noise")},
+        config={
+            "environment": {"type": "Test", "spec": spec},
+            **{"algorithms": {"one": {}}, "coordinates": {"one": {"algorithm": "one"}}},
+            **dict(horizon=2, n_seeds=2, stride=None, key=[0, 1]),
+        },
+        provenance={},
+    )
+
+
+def an_audit():
+    numbers_of = {field.name: 1.0 for field in dataclasses.fields(Audit)}
+    arrays = dict(edges=np.arange(81.0), counts=np.ones((2, 80)))
+    return Audit(**{**numbers_of, **arrays, "name": "an audit"})  # pyright: ignore[reportArgumentType]
+
+
+AXES = "new axes"
+RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
+
+
+def thompson(regularization, scale):
+    """A policy is a pytree, which checks its numbers when it is bound."""
+    return A.Thompson(regularization=regularization, scale=scale).bind(None)  # pyright: ignore[reportArgumentType]
+
+
+def replace(epsilon, upload, visits, name):
+    return A.FCLUB(BUDGET).replace(epsilon=epsilon, upload=upload, visits=visits, name=name)
+
+
+def certificate(spec, horizon):
+    return A.Federated().certificate(spec, horizon)
+
+
+def against_epsilon(result, title, ax, proved, lines):
+    return fb.plotting.against_epsilon(result, title=title, ax=plt.subplots()[1] if ax is AXES else ax,
+                                       proved=proved, lines=lines)  # fmt: skip
+
+
+def save(path):
+    return RESULT.save(path)
+
+
+def sample(key, scale):
+    return BELIEF.sample(key, scale)
+
+
+def std(contexts):
+    return BELIEF.std(contexts)
+
+
+laws, noise = one_of("gaussian", "bernoulli", "clipped_gaussian"), non_negative
+linear = {"regularization": (1.0, optional(positive)), "alpha": (0.01, inside_unit)}
+linear |= {name: (1.0, non_negative) for name in ("subgaussian", "theta_norm", "exploration_scale")}
+users = {**linear, "regularization": (1.0, positive), "name": ("x", label)}
+batched = {"schedule": (5, count()), "learns_in_batch": (False, flag), "name": ("x", label)}
+named = {**batched, "name": ("x", text)}
+budget = {"epsilon": (1.0, epsilon), "delta": (0.1, delta)}
+asked = {"threshold": (5.0, either(positive, one_of("M log T", "M^1.5"))), "max_syncs": (5, optional(count()))}
+release = optional(either(one_of(*releases.RELEASES), callable))
+run = {
+    "env": (SPHERE, nothing),
+    "horizon": (4, count()),
+    "key": (KEY, single_key),
+    "n_seeds": (2, count()),
+    "stride": (2, optional(either(count(), one_of("log")))),
+    "progress": (False, optional(flag)),
+    "checkpoint": (None, optional(path)),
+    "throw": (False, flag),
+}
+drawn = {
+    "result": (RESULT, nothing),
+    "band": ("error", one_of("error", "deviation")),
+    "title": (None, optional(a(str))),
+    "ax": (None, optional(a(Axes))),
+}
+CASES = {  # factory -> argument -> what is given while others are tried, and which values may be given
+    E.sphere: {
+        **dict(n_agents=(3, count()), n_arms=(4, count()), dim=(5, count(2)), contexts=("fresh", one_of("fixed"))),
+        **dict(rewards=("gaussian", laws), noise_std=(0.5, noise)),
+    },
+    E.gap: {
+        **dict(n_agents=(3, count()), n_arms=(4, count(2)), dim=(5, count(2)), gap=(0.1, number(1.2e-38, 0.3))),
+        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise)),
+    },
+    E.arms: {
+        **dict(n_arms=(3, optional(count(2))), instance=("easy", one_of("hard")), means=(None, optional(array(1)))),
+        **dict(rewards=("beta", one_of("gaussian", "bernoulli")), noise_std=(0.1, positive)),
+        **dict(concentration=(10.0, positive)),
+    },
+    E.clustered: {
+        **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
+        **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
+        **dict(arrivals=("uniform", nothing), noise_std=(0.5, noise)),
+    },
+    E.community: {
+        **dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=(np.array([0, 1, 1]), nothing)),
+        **dict(n_servers=(2, count()), n_arms=(4, count()), arrivals=("uniform", nothing)),
+        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise)),
+    },
+    E.replay: {
+        **dict(features=(EYE, rows), query_sizes=(np.array([1, 2]), array(1, "iu")), theta=(EYE[0] / 2, array(1))),
+        **dict(n_agents=(2, count()), rewards=("gaussian", laws), noise_std=(0.5, noise)),
+    },
+    E.script: dict(
+        contexts=(one, nothing),
+        answers=(one[0], nothing),
+        means=(None, optional(nothing)),
+        fixed_contexts=(False, flag),
+    ),
+    fb.Spec: {
+        **{name: (2, count()) for name in ("n_agents", "n_arms", "dim", "n_servers")},
+        **dict(n_users=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
+        **dict(rewards_in_unit=(False, flag)),
+    },
+    A.UCB: {**linear, "confidence": ("theory", one_of("released")), "regularizer": ("shift", one_of("project"))},
+    A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
+    thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
+    A.LinUCB: dict(exploration=(A.UCB(), nothing), name=("x", text)),
+    A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
+    A.fed_lin_ucb: {"exploration": (A.UCB(), nothing), **named},
+    A.private_fed_lin_ucb: {"privacy": (BUDGET, nothing), "exploration": (A.UCB(), nothing), **named},
+    A.fed_ucb: {
+        **dict(privacy=(BUDGET, optional(nothing)), exploration=(None, optional(nothing)), **batched),
+        **dict(schedule=(5, optional(count()))),
+    },
+    A.GossipFedUCB: {
+        **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", label)),
+        **dict(exploration=(A.LogDetUCB(), nothing), schedule=(S.LogDet(5.0), nothing)),
+    },
+    A.SuccessiveElimination: {
+        **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
+        **dict(radius=("theory", one_of("exact")), growth=(2, count(2, 1024)), scale=(10.0, number(1, 2**24))),
+        **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, delta), messages=(False, flag), name=("x", label)),
+    },
+    A.FCLUB: {
+        **dict(budget=(BUDGET, optional(nothing)), upload=(1.1, number(1, 3.4e38)), download=(1.1, number(1, 3.4e38))),
+        **dict(trigger=("count", one_of("determinant")), shift=("every", one_of("once")), alpha_1=(1.5, factor)),
+        **dict(alpha_2=(2.0, factor), max_uploads=(5, optional(count())), calibration=("tight", one_of("theorem"))),
+        **dict(spectral=("quantile", one_of("theory")), visits=(1, visits), **users),
+    },
+    A.homo: dict(budget=(BUDGET, optional(nothing))),
+    A.homo_dc: dict(budget=(BUDGET, optional(nothing))),
+    A.CLUB: {"alpha_edge": (0.25, factor), **users},
+    A.SCLUB: {"alpha_theta": (1.5, factor), "alpha_p": (1.0, factor), **users},
+    replace: dict(epsilon=(1.0, epsilon), upload=(1.1, number(1, 3.4e38)), visits=(1, visits), name=("x", label)),
+    certificate: dict(spec=(SPHERE.spec, nothing), horizon=(10, count())),
+    S.Every: dict(batch=(3, count())),
+    S.Geometric: dict(growth=(1.5, number(1.001, 1e6)), first=(3, count())),
+    S.LogDet: {"trigger": ("zc24", one_of("dp20")), **asked},
+    S.PrivateLogDet: {"share": (0.1, inside_unit), **asked},
+    S.as_schedule: dict(schedule=(3, count())),
+    P.Budget: {**budget, "adjacency": ("replace", adjacencies)},
+    P.Mechanism: {
+        **dict(budget=(BUDGET, nothing), release=("tree", release), trust=("silo_local", one_of(*trust.TRUST))),
+        **dict(calibration=("tight", calibrations), visits=(1, optional(visits)), clip_rewards=(True, flag)),
+        **dict(messages=(False, flag)),
+    },
+    P.calibrate: {
+        **dict(
+            budget=(BUDGET, nothing), n_syncs=(4, count()), release=("tree", release), method=("tight", calibrations)
+        ),
+        **dict(trust=("shuffle_amplified", one_of(*trust.TRUST)), visits=(1, visits), n_agents=(3, count())),
+        **dict(batch=(5, count()), dim=(3, optional(count())), pure=(0.0, number(0, 1))),
+    },
+    P.epsilon_of: {
+        **dict(sigma=(3.0, number(0)), delta=(0.1, delta), n_syncs=(4, count()), release=("tree", release)),
+        **dict(adjacency=("replace", adjacencies), visits=(1, visits)),
+    },
+    P.least_std: dict(n_syncs=(4, count())),
+    P.relative_std: dict(release=(releases.Tree(4), nothing)),
+    P.compose: dict(events=([P.events.Gaussian(0.5)], nothing), delta=(0.1, delta)),
+    P.returning: dict(event=(P.events.Gaussian(0.5), nothing), delta=(0.1, delta), visits=(3, count(1, 10**5))),
+    P.returning_mu: dict(mus=([0.5], array(1)), visits=([3], array(1, "iu"))),
+    P.rdp_epsilon: dict(rdp=(lambda alpha: 0.1 * alpha, callable), delta=(0.1, delta)),
+    P.zcdp_epsilon: dict(rho=(0.1, number(0, 1e8)), delta=(0.1, delta), xi=(0.0, number(0, 1e6))),
+    P.gaussian_mu: {**budget, "pure": (0.0, number(0, 1))},
+    P.gaussian_epsilon: dict(mu=(1.0, number(0, 1e4)), delta=(0.1, delta), pure=(0.0, number(0, 1e6))),
+    P.events.Gaussian: dict(mu=(0.5, number(0, 1e4))),
+    P.events.PureDP: dict(epsilon=(0.5, number(0, 1e6))),
+    P.events.ZeroConcentrated: dict(rho=(0.5, number(0, 1e6))),
+    P.events.Renyi: dict(curve=(lambda alpha: alpha, callable)),
+    P.events.ApproximateDP: dict(epsilon=(0.5, number(0, 1e6)), delta=(0.1, number(0, 1))),
+    fb.networks.make: dict(name=("ring", nothing), n_agents=(6, count(2, 20_000)), seed=(0, count(0, 2**32 - 1))),
+    fb.networks.network: dict(graph=(LINE, nothing), gamma=(1, count())),
+    fb.data.classification: dict(
+        name=("digits", nothing), components=(None, optional(count())), penalty=(0.1, number(0))
+    ),
+    fb.data.lasso: {
+        **dict(features=(EYE, rows), labels=(EYE[0], array(1)), penalty=(0.1, number(0)), tolerance=(0.1, number(0))),
+        **dict(max_steps=(9, count())),
+    },
+    fb.data.movielens: {
+        **dict(path=(".", path), dim=(5, count(2)), thetas=("user", one_of("centroid")), seed=(0, count(0, 2**32 - 1))),
+        **{name: (3, count()) for name in ("n_users", "n_items", "n_active", "n_clusters")},
+    },
+    fb.data.mslr: {
+        **dict(path=(".", path), features=("title", one_of("body")), fold=(1, count(1, 5)), penalty=(0.1, number(0))),
+        **dict(cache=(False, flag)),
+    },
+    fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
+    fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=(jnp.zeros(2), nothing)),
+    sample: dict(key=(KEY, single_key), scale=(1.0, either(non_negative, number(0), a(jax.Array, np.generic)))),
+    std: dict(contexts=(jnp.eye(2), nothing)),
+    fb.simulate: {"algo": (A.LinUCB(), nothing), **run},
+    fb.sweep: {
+        "algos": ([A.LinUCB()], nothing),
+        "grid": ({"alpha": [0.1]}, no_values),
+        **run,
+    },
+    fb.concat: dict(results=([RESULT], nothing)),
+    save: dict(path=("saved", path)),
+    fb.Result.load: dict(path=("saved", path)),
+    fb.plotting.regret: {"time_average": (True, flag), **drawn},
+    fb.plotting.gauge: {"name": ("clusters", nothing), "limits": (None, optional(array(1))), **drawn},
+    against_epsilon: {
+        **dict(result=(RESULT, nothing), title=("", a(str)), ax=(AXES, nothing), proved=(False, flag)),
+        **dict(lines=(None, optional(a(dict)))),
+    },
+    fb.plotting.audits: dict(audits=([an_audit()], nothing)),
+    fb.plotting.save_png: dict(figure=(Figure(), nothing), path=("saved.png", path)),
+}
+NAMES = {case: getattr(case, "__qualname__", str(case)) for case in CASES}
+
+
+@pytest.fixture
+def harmless(monkeypatch, tmp_path):
+    """Files go to a folder of their own, and nothing is loaded, run or compiled."""
+
+    def reached(*args, **options):
+        raise Reached
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("ratings.csv", "train.txt", "vali.txt", "test.txt"):
+        (tmp_path / name).touch()
+    RESULT.save("saved")
+    monkeypatch.setattr(driver, "run", reached)
+    for loader, name in dict(classification="require", lasso="_minimise", movielens="_read", mslr="_read").items():
+        monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
+    yield
+    plt.close("all")
+
+
+def short(value):
+    try:
+        return repr(value)[:40]
+    except ValueError:
+        return type(value).__name__
+
+
+def fault(case, given, argument, value, legitimate):
+    """Returns what is wrong with the answer to a value, in words, or an empty string."""
+    try:
+        case(**{**given, argument: value})
+    except Reached:
+        error = None
+    except (TypeError, ValueError, FileNotFoundError) as refused:
+        error = refused
+    except Exception as crash:
+        return f"CRASHES: {type(crash).__name__}: {str(crash)[:100]}"
+    else:
+        error = None
+    if error is None:
+        return "" if legitimate else "ACCEPTED"
+    message, names = str(error), "|".join(given if legitimate else [argument])
+    clear = re.search(rf"(?<!\w)({names})(?!\w).* must .*got .", message)
+    return "" if clear and "\n" not in message and len(message) < 400 else f"UNCLEAR: {message[:200]!r}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=NAMES.get)
+def test_every_value_of_every_argument(case, harmless):
+    given = {argument: value for argument, (value, _) in CASES[case].items()}
+    with contextlib.suppress(Reached):
+        case(**given)
+    faults = []
+    for argument, (_, kind) in CASES[case].items():
+        for value in VALUES:
+            found = fault(case, given, argument, value, bool(kind(value)))
+            faults += [f"{argument} = {short(value)}: {found}"] if found else []
+    assert not faults, f"{NAMES[case]}\n" + "\n".join(faults)
+
+
+def test_there_are_many():
+    assert sum(len(arguments) for arguments in CASES.values()) * len(VALUES) >= 10_000
+
+
+MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
+    *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.UserTable, fb.networks.Network),
+    *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Schedule, S.Setting, S.check, S.doors, S.timing),
+    *(P.Calibration, P.Certificate, P.Release, P.Trust, P.GaussianTrust, P.events.Composition),
+    *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief),
+}
+FOR = {thompson: A.Thompson, against_epsilon: fb.plotting.against_epsilon}  # which factory a function above is for
+MODULES = [E, A, S, P, P.events, fb.networks, fb.data, fb.linalg, fb.plotting]
+
+
+def public(module):
+    """Functions and classes, for a file those that it defines itself."""
+    for name, value in vars(module).items():
+        mine = str(getattr(value, "__module__", "")).startswith("fedbandit_jax")
+        here = hasattr(module, "__path__") or getattr(value, "__module__", "") == module.__name__
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)) and mine and here:
+            yield value
+
+
+def test_all_factories_and_arguments_are_tried():
+    tried = {FOR.get(case, case): arguments for case, arguments in CASES.items()}
+    wanted = {value for module in MODULES for value in public(module)} | {fb.simulate, fb.sweep, fb.concat, fb.Spec}
+    assert not {value.__name__ for value in wanted - MADE - set(tried)}
+    for factory, arguments in tried.items():
+        several = inspect.Parameter.VAR_KEYWORD
+        names = {name for name, one in inspect.signature(factory).parameters.items() if one.kind is not several}
+        assert names == set(arguments), factory
