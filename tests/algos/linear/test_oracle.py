@@ -1,10 +1,12 @@
 """Every linear algorithm equals its printed pseudo-code, round by round, on the same draws."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
 import pytest
+from helpers import deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -48,9 +50,14 @@ def test_lin_ucb(script, key, horizon):
         np.testing.assert_allclose(state.sums[..., -1], b, atol=1e-4)
 
 
-@pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize(("horizon", "batch"), [(60, 5), (58, 5), (60, 1), (3, 5)])
-def test_fed_lin_ucb(script, key, learns, horizon, batch):
+SIZES = (60, 5), (58, 5), (60, 1), (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "batch", "learns"),
+    deep([(*size, learns) for size in SIZES for learns in (True, False)], keep={1, 2, 4, 7}),
+)
+def test_fed_lin_ucb(script, key, horizon, batch, learns):
     algo = fb.algos.fed_lin_ucb(schedule=batch, learns_in_batch=learns)
     regret, bound, state, _ = run(script, algo, horizon, key)
     expected, synced = oracles.fed_lin_ucb(
@@ -62,9 +69,10 @@ def test_fed_lin_ucb(script, key, learns, horizon, batch):
         np.testing.assert_allclose(state.mechanism.sums.high, synced, atol=2e-4)
 
 
-@pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize("release", ["tree", "prefix_tree"])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(  # by default every pair of values is met once
+    ("learns", "release", "fixed"),
+    deep(itertools.product([True, False], ["tree", "prefix_tree"], [False, True]), keep={0, 3, 5, 6}),
+)
 def test_private_fed_lin_ucb(script, key, learns, release, fixed):
     if fixed:
         once = np.broadcast_to(script.contexts[0], script.contexts.shape)
@@ -115,9 +123,14 @@ def draws_of(script, key):
     return z
 
 
-@pytest.mark.parametrize("budget", [None, BUDGET, fb.privacy.Budget(0.5, 0.1)])
-@pytest.mark.parametrize(("horizon", "release"), [(58, "tree"), (55, "prefix_tree")])
-def test_thompson(script, key, budget, horizon, release):
+BUDGETS = None, BUDGET, fb.privacy.Budget(0.5, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "release", "budget"),
+    deep([(*how, budget) for how in ((58, "tree"), (55, "prefix_tree")) for budget in BUDGETS], keep={0, 2, 4}),
+)
+def test_thompson(script, key, horizon, release, budget):
     """Algorithm 8 with a Thompson policy, without noise, with little, and with so much that projection matters."""
     privacy = None if budget is None else fb.privacy.Mechanism(budget, release=release)
     policy = fb.algos.Thompson(regularization=0.7, scale=0.4)
