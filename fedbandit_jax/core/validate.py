@@ -21,8 +21,8 @@ _SHOWN = 80  # most characters of a value in a message
 def shown(value: Any) -> str:
     """Returns a value as an error message shows it: on one line, and shortened if it is long.
 
-    >>> shown("a\\nb"), shown(0.5), shown(list(range(1000)))[-12:]
-    ("'a\\\\nb'", '0.5', '14, 15, 1...')
+    >>> shown([1, 2]), shown(0.5), shown(list(range(1000)))[-10:]
+    ('[1, 2]', '0.5', ' 20, 21...')
     """
     try:
         text = " ".join((str(value) if isinstance(value, numbers.Number) else repr(value)).split())
