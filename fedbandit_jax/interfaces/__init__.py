@@ -1,0 +1,27 @@
+"""The interfaces that all layers share: what an environment, an algorithm, a policy and a round are.
+
+Axis letters of these modules (others say where theirs differ): M agents, K arms, d features, T rounds, B rounds in
+a batch, S synchronisations, L tree levels. In the multi-armed family a round is one user, and N is the number of users
+who are handled together; n is the number of users who return. Rounds t and batches or synchronisations k are int32
+scalars that count from 0, and keys are `jax.random.key`s.
+"""
+
+from fedbandit_jax.interfaces.algorithm import Algorithm as Algorithm
+from fedbandit_jax.interfaces.algorithm import Metrics as Metrics
+from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
+from fedbandit_jax.interfaces.algorithm import Report as Report
+from fedbandit_jax.interfaces.algorithm import certify as certify
+from fedbandit_jax.interfaces.environment import Arms as Arms
+from fedbandit_jax.interfaces.environment import Environment as Environment
+from fedbandit_jax.interfaces.environment import Feedback as Feedback
+from fedbandit_jax.interfaces.environment import Round as Round
+from fedbandit_jax.interfaces.environment import Spec as Spec
+from fedbandit_jax.interfaces.environment import Users as Users
+from fedbandit_jax.interfaces.families import ArmAlgorithm as ArmAlgorithm
+from fedbandit_jax.interfaces.families import ClusteringAlgorithm as ClusteringAlgorithm
+from fedbandit_jax.interfaces.families import Partition as Partition
+from fedbandit_jax.interfaces.families import Plan as Plan
+from fedbandit_jax.interfaces.policy import Law as Law
+from fedbandit_jax.interfaces.policy import Policy as Policy
+from fedbandit_jax.interfaces.policy import Released as Released
+from fedbandit_jax.status import Status as Status

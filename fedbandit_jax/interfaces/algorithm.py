@@ -1,0 +1,189 @@
+"""Algorithms, what they report, and `certify`, which reads from a bound algorithm what it proves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Key, Num
+
+from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.interfaces.environment import Round, Spec
+
+
+class Report(NamedTuple):
+    """What a synchronisation cost in communication, and the status bits of the learner after it."""
+
+    rounds: Int[Array, ""] | int = 0  # rounds of communication
+    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or the two apart
+    float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32  # bits of each of these numbers, shaped like `floats`
+    status: Int[Array, ""] | int = 0  # `Status` bits of the seed
+    counts: Mapping[str, Num[Array, ""] | int] = {}  # further counters by name, for `Result.counts`
+
+
+class Metrics(NamedTuple):
+    """What one step of a process adds to the record of a run."""
+
+    gap: Float[Array, " P"]  # sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
+    report: Report
+    rounds: Int[Array, " P"] | None = None  # how many rounds each stretch has; None if `gap` is of single rounds
+    gauges: Mapping[str, Num[Array, ""]] = {}  # values after the step by name, for `Result.gauges`
+
+
+class Algorithm:
+    """A federated bandit algorithm. Subclass it, decorate with `@fb.pytree`, and define `init`, `act` and `learn`.
+
+    A run is a sequence of batches of B = `batch` rounds. In each of them the agents start from `download`, `act` and
+    `learn` locally, and `sync` ends the batch with all that the server and the agents exchange. The defaults suit an
+    algorithm that never communicates. Numbers are pytree leaves, so changing them does not compile again.
+
+    An algorithm of your own is given raw rewards, so nothing is claimed about its privacy. To get a certificate, write
+    a `Policy`, which is given released statistics only, and run it with `fb.algos.Federated`.
+    """
+
+    name: str = "algorithm"
+    batch: int = 1
+
+    def parameters(self) -> tuple[str, ...]:
+        """Returns the names that `replace` takes, those of nested parts included."""
+        return tuple(_paths(self)) if dataclasses.is_dataclass(self) else ()
+
+    def takes(self, name: str) -> bool:
+        """Returns whether `replace` takes a parameter of this name.
+
+        Raises:
+            TypeError: if several parts have one, so that it is not clear which is meant.
+        """
+        if name in self.parameters():
+            return True
+        owners = _owners(self, name) if dataclasses.is_dataclass(self) else []
+        if len(owners) > 1:
+            raise TypeError(f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them")
+        return False
+
+    def replace(self, **changes: Any) -> Any:
+        """Returns the same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
+
+        Raises:
+            TypeError: if no part has a parameter of that name, or several parts have one.
+        """
+        paths = _paths(self)
+        unknown = sorted(set(changes) - set(paths))
+        for name in unknown:
+            if len(owners := _owners(self, name)) > 1:
+                raise TypeError(
+                    f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them"
+                )
+        if unknown:
+            raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(paths)}")
+        changed: Any = self
+        for name in sorted(changes, key=lambda name: len(paths[name])):  # replaces a part before its own parameters
+            changed = _replaced(changed, paths[name], changes[name])
+        return changed
+
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        """Returns the algorithm for this environment and horizon T: calibrates noise and checks norms, on the host."""
+        del spec, horizon
+        return self
+
+    def certificate(self, spec: Spec, horizon: int) -> Certificate:
+        """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
+        validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+        validate.integer("horizon", horizon, at_least=1)
+        return certify(self.bind(spec, horizon)).among(spec.users(horizon))
+
+    def init(self, key: Key[Array, ""], spec: Spec) -> Any:
+        """Returns the state before round 0."""
+        raise NotImplementedError(f"{type(self).__name__}.init")
+
+    def download(self, state: Any, offered: Round) -> Any:
+        """Returns the local state of all agents at the start of a batch, whose first round is `offered`."""
+        del offered
+        return state
+
+    def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
+        """Returns the arms to play in round t, int32."""
+        raise NotImplementedError(f"{type(self).__name__}.act")
+
+    def learn(
+        self, t: Int[Array, ""], local: Any, offered: Round, arms: Int[Array, " M"], rewards: Float[Array, " M"]
+    ) -> tuple[Any, Any]:
+        """Returns the new local state and a record of the round, from int32 arms and float32 rewards.
+
+        `sync` is given the records of a batch, stacked along a new leading axis B.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.learn")
+
+    def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
+        """Ends batch k with its records (B, ...): returns the state that the next batch downloads, and the cost."""
+        del key, k, state, records
+        return local, Report()
+
+    def view(self, state: Any) -> Any:
+        """Returns all that the last synchronisation showed to those whom the trust model does not trust, for audits."""
+        raise NotImplementedError(f"{type(self).__name__}.view")
+
+    def guarantee(self) -> Certificate:
+        """Returns what this bound algorithm proves, read from its own parts; `certify` asks sealed classes only."""
+        return no_privacy("the algorithm adds no noise")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe(Algorithm):
+    """An algorithm that is not yet bound: a frozen dataclass of parameters, which it validates itself.
+
+    Parts may be recipes too, and `replace` reaches into them. A subclass validates in `__post_init__` and defines
+    `bind`, which returns a bound algorithm, a pytree. No privacy is computed here: `certificate` reads it from what
+    `bind` returns.
+    """
+
+
+def certify(bound: Algorithm) -> Certificate:
+    """Returns what a bound algorithm proves; only the package's own sealed loops can prove anything.
+
+    It is read from the leaves and static fields of the pytree, which are all that a compiled program is given.
+    """
+    if struct.is_sealed(bound):
+        wrong = struct.counterfeit(bound)
+        return no_privacy(f"nothing is proved: {wrong}") if wrong else jax.tree.map(np.asarray, bound).guarantee()
+    return no_privacy(
+        f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is "
+        "given released statistics only, to have it certified"
+    )
+
+
+def _paths(value: Any, prefix: tuple[str, ...] = ()) -> dict[str, tuple[str, ...]]:
+    """Returns the path to every parameter through nested dataclasses by name, without names that two parts have."""
+    found: dict[str, tuple[str, ...]] = {}
+    twice: set[str] = set()
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        inner = {field.name: (*prefix, field.name)} if field.name != "name" or not prefix else {}
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            inner |= _paths(part, (*prefix, field.name))
+        twice |= set(found) & set(inner)
+        found |= inner
+    return {name: path for name, path in found.items() if name not in twice}
+
+
+def _owners(value: Any, name: str) -> list[str]:
+    """Returns the classes of the parts, at any depth, that have a parameter of this name."""
+    owners = []
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if field.name == name:
+            owners.append(type(value).__name__)
+        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+            owners += _owners(part, name)
+    return owners
+
+
+def _replaced(value: Any, path: tuple[str, ...], new: Any) -> Any:
+    """Returns a copy of `value` in which the parameter at the end of `path` is `new`."""
+    first, *rest = path
+    return dataclasses.replace(value, **{first: _replaced(getattr(value, first), tuple(rest), new) if rest else new})

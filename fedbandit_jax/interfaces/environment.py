@@ -1,0 +1,109 @@
+"""Environments: who comes, what is offered and what would be answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+from jaxtyping import Bool, Float, Int, Key
+
+from fedbandit_jax.core import struct, validate
+
+
+@struct.sealed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A static and hashable description of an environment: all that an algorithm may know before the first round."""
+
+    n_agents: int  # M
+    n_arms: int  # K, the largest number of arms that a round offers
+    dim: int  # d
+    fixed_contexts: bool = False  # whether every round offers the same (M, K, d) contexts
+    max_norm: float = math.inf  # bound on the Euclidean norm of every feature vector
+    rewards_in_unit: bool = False  # whether all rewards are in [0, 1]
+    n_users: int = 0  # n, users who return and are told apart; 0 if every user is new
+    n_servers: int = 1  # servers that hold these users: user u is at server u % n_servers
+
+    def __post_init__(self):
+        for name in ("n_agents", "n_arms", "dim", "n_servers"):
+            validate.integer(name, getattr(self, name), at_least=1)
+        validate.integer("n_users", self.n_users, at_least=0)
+        for name in ("fixed_contexts", "rewards_in_unit"):
+            validate.boolean(name, getattr(self, name))
+        validate.within("max_norm", self.max_norm, 0, math.inf)
+
+    def users(self, horizon: int) -> int:
+        """Returns how many users can come in T = `horizon` rounds: M T, or n of them if they return."""
+        arrivals = self.n_agents * horizon
+        return min(self.n_users, arrivals) if self.n_users else arrivals
+
+
+class Round(NamedTuple):
+    """One round as the agents see it: which arms they may play, and who came."""
+
+    contexts: Float[Array, "M K d"]  # feature vectors
+    mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
+    user: Int[Array, " M"] | None = None  # who came, if `Spec.n_users` > 0
+
+
+class Feedback(NamedTuple):
+    """What playing the arms returns; an algorithm is given `reward` only, and `gap` is for the record.
+
+    The regret of a run is the sum of all gaps, over agents and over the rounds so far.
+    """
+
+    reward: Float[Array, " M"]  # rewards that were observed
+    gap: Float[Array, " M"]  # largest mean reward offered, less that of the arm played
+
+
+class Environment(Protocol):
+    """A pytree that decides who arrives, what is offered and what would be answered; see `fb.envs`."""
+
+    @property
+    def spec(self) -> Spec:
+        """Returns the static description of the environment."""
+        ...
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of one seed, i.e. all that stays the same for a run (theta*, fixed contexts, ...)."""
+        ...
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """Returns what is offered in round t = 0, 1, ..., and the world, which may have moved on."""
+        ...
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Returns the rewards and gaps of the arms played, int32."""
+        ...
+
+
+class Arms(Environment, Protocol):
+    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
+
+    def means(self, world: Any) -> Float[Array, " K"]:
+        """Returns the mean reward of every arm."""
+        ...
+
+    def answers(
+        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
+        ...
+
+
+class Users(Environment, Protocol):
+    """An environment with one agent, whose users return, one a round, and are alike within clusters.
+
+    `observe` must return the world unchanged, because many rounds are drawn at once.
+    """
+
+    def clusters(self, world: Any) -> Int[Array, " n"]:
+        """Returns the true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
+        ...
+
+    @property
+    def n_clusters(self) -> int:
+        """Returns the number of true clusters."""
+        ...

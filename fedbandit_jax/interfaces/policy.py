@@ -1,0 +1,103 @@
+"""Policies, which act on what was released and on nothing else, so that whatever they do is post-processing."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces.environment import Round
+
+
+class Released(NamedTuple):
+    """What a policy is given at a synchronisation; anybody may see it, so using it is post-processing."""
+
+    gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise
+    bias: Float[Array, " d"]  # sum of x y over the same users, plus noise
+    count: Float[Array, ""]  # how many users are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`; that on `bias` has no larger one
+
+    @property
+    def dim(self) -> int:
+        """Returns the number d of features."""
+        return self.bias.shape[-1]
+
+
+class Law(NamedTuple):
+    """The law of the noise in what a policy will be given; it is known on the host before the first round."""
+
+    n_agents: int  # M
+    dim: int  # d
+    stds: Float[np.ndarray, " S"]  # `Released.std` of every release to come
+    mechanism: Any = None  # the bound mechanism, all of whose numbers are public
+
+
+class Policy:
+    """A rule for acting on released statistics. Subclass it, decorate with `@fb.pytree`, define `update` and `index`.
+
+    A policy is given what was released and what the present user is offered, and nothing else: by post-processing it is
+    as private as the mechanism, whatever it does. `fb.algos.Federated` runs it under any schedule, release and trust
+    model; `fb.algos.Thompson` is an example.
+    """
+
+    pure: ClassVar[bool] = True
+    """Whether `start`, `update` and `index` are pure functions of JAX arrays, which is enforced. If False they may call
+    the host, for instance to print, and nothing is claimed."""
+
+    keeps_matrix: bool = False
+    """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
+    learning inside a batch need."""
+
+    def bind(self, law: Law) -> Policy:
+        """Returns the policy that runs, set up on the host once the law of the noise is known."""
+        del law
+        return self
+
+    def start(self, dim: int) -> Any:
+        """Returns what to believe before the first synchronisation; by default what `update` makes of no data."""
+        nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
+        return self.update(jnp.int32(0), nothing)
+
+    def update(self, k: Int[Array, ""], released: Released) -> Any:
+        """Returns what to believe after synchronisation k, a pytree whose shapes never change.
+
+        If any of its numbers is not finite, the agents keep their last belief and the seed gets a status bit.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.update")
+
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], belief: Any, contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        """Returns the worth of every arm to the user who came, from the arms' features; the first best is played."""
+        raise NotImplementedError(f"{type(self).__name__}.index")
+
+    def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
+        """Returns what `indices` needs in the batch that begins; contexts that are fixed can be scored here, once."""
+        del offered, fixed_contexts
+        return belief
+
+    def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
+        """Returns `index` for all agents; raises a TypeError if `index` does not return (K,)."""
+        keys = jax.random.split(key, len(offered.contexts))
+
+        def index(key: Array, contexts: Array) -> Array:
+            return call(self, "index", key, t, prepared, contexts)
+
+        values = jax.vmap(index)(keys, offered.contexts)
+        if jnp.shape(values) != offered.contexts.shape[:2]:
+            name, k = type(self).__name__, offered.contexts.shape[1]
+            raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")
+        return values.T
+
+    def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
+        """Does what `prepare` does, for agents that `learn` inside the batch, each from its own users."""
+        raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
+
+    def learn(self, prepared: Any, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Any:
+        """Returns what agents know after their users' features x and rewards y, if `learns_in_batch`."""
+        raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
