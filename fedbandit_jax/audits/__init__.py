@@ -1,9 +1,12 @@
 """What `fedbandit audit` tries to refute: the claims of all shipped mechanisms, on neighbours that are far apart.
 
-The neighbours attain the sensitivity. A case runs a whole algorithm on a script, from users to synchronisations, and
-shows the auditor what the trust model lets an adversary see, so that noise that is lost anywhere on the way is noticed.
+A case runs a whole algorithm on a script, from users to synchronisations, and shows the auditor what the trust model
+lets an adversary see: releases, their rounds, and the arms of all users but the one who differs. So noise that is lost
+anywhere on the way is noticed. One pair of neighbours attains the sensitivity; in others another user differs, or her
+data are out of range, or a decision is close.
 """
 
+from fedbandit_jax.audits._arms import SumsOfUsers as SumsOfUsers
 from fedbandit_jax.audits._arms import arms as arms
 from fedbandit_jax.audits._arms import log_ratios as log_ratios
 from fedbandit_jax.audits._arms import shipped_arms
@@ -20,9 +23,11 @@ from fedbandit_jax.audits._clusters import uploads as uploads
 from fedbandit_jax.audits._clusters import visits as visits
 from fedbandit_jax.audits._linear import BUDGET as BUDGET
 from fedbandit_jax.audits._linear import N_SYNCS as N_SYNCS
+from fedbandit_jax.audits._linear import Transcript as Transcript
 from fedbandit_jax.audits._linear import linear as linear
 from fedbandit_jax.audits._linear import neighbours as neighbours
 from fedbandit_jax.audits._linear import shipped_linear
+from fedbandit_jax.audits._linear import spec_of as spec_of
 from fedbandit_jax.audits._linear import transcript as transcript
 from fedbandit_jax.audits._schedules import above_threshold as above_threshold
 from fedbandit_jax.audits._schedules import brink as brink

@@ -1,12 +1,14 @@
-"""Cases of the multi-armed family: on neighbouring data sets one user of one arm has reward 0 or 1.
+"""Cases of the multi-armed family: on neighbouring data sets one user of one arm has another reward.
 
-`arms` runs two batches and a third that the horizon cuts short, and the user is in the second. So an audit notices what
-is released too often, or with the noise of another batch. Where single messages are shown, only the first batch is run.
+`arms` runs two batches and a third that the horizon cuts short, and the user is in the first or in the second. So an
+audit notices what is released too often, or with the noise of another batch. Where single messages are shown, only the
+first batch is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,45 +54,56 @@ class ScriptedUsers:
         return first, second
 
 
-def sums_of_users(algo: BoundElimination, horizon: int) -> Callable[[Array, Array], Any]:
-    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> all that a run of a bound algorithm shows.
+@struct.pytree
+class SumsOfUsers:
+    """A mechanism for `audit`: (key, rewards (S, K, n)) -> all that a run of a bound elimination shows.
 
-    The view is, after each of S batches, the noisy sums (S, K) and the arms still active (S, K) bool.
+    The view is, after each of S batches, the noisy sums (S, K) and the arms still active (S, K) bool. In batch k the
+    users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
-    def mechanism(key: Array, rewards: Array) -> Any:
-        env = ScriptedUsers(rewards=rewards, spec=_spec(len(rewards)))
-        process = UserProcess(env=env, algo=algo, horizon=horizon, block=rewards.shape[1])  # pyright: ignore
+    algo: BoundElimination
+    horizon: int = struct.static()  # T
+
+    def __call__(self, key: Array, rewards: Array) -> Any:
+        env = ScriptedUsers(rewards=rewards[0], spec=_spec(rewards.shape[1]))
+        process = UserProcess(env=env, algo=self.algo, horizon=self.horizon, block=rewards.shape[2])  # pyright: ignore
 
         def body(carry, k):
-            world, state, metrics = process.step(key, carry[0], carry[1], k)
-            shown, active = algo.view(state[1])
+            world = dataclasses.replace(env, rewards=rewards[jnp.minimum(k, len(rewards) - 1)])
+            now = dataclasses.replace(process, env=world)
+            _, state, metrics = now.step(key, carry[0], carry[1], k)
+            shown, active = self.algo.view(state[1])
             asked = metrics.report.rounds > 0
-            return (world, state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
+            return (carry[0], state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
 
         return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
 
-    return mechanism
+
+def sums_of_users(algo: BoundElimination, horizon: int) -> SumsOfUsers:
+    """Returns the `SumsOfUsers` of a bound algorithm."""
+    return SumsOfUsers(algo=algo, horizon=horizon)
 
 
-def messages_of_users(protocol: RingSum) -> Callable[[Array, Array], Array]:
-    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> the messages of the first arm's users, (n,).
+@struct.pytree
+class MessagesOfUsers:
+    """A mechanism for `audit`: (key, rewards (S, K, n)) -> the messages of the first users of arm 0, (n,).
 
     It suits protocols whose messages are private on their own: each user adds the noise, and nobody else is trusted.
     """
 
-    def mechanism(key: Array, rewards: Array) -> Array:
-        rounding, own = jax.random.split(key)
-        return _read(protocol, protocol.randomize(rounding, own, jnp.int32(0), rewards[0]))
+    protocol: RingSum
 
-    return mechanism
+    def __call__(self, key: Array, rewards: Array) -> Array:
+        rounding, own = jax.random.split(key)
+        return _read(self.protocol, self.protocol.randomize(rounding, own, jnp.int32(0), rewards[0, 0]))
 
 
 def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
-    """Returns a mechanism for `audit`, (key, rewards (K, n)) -> the number R of ones that a shuffler shows.
+    """Returns a mechanism for `audit`, (key, rewards (S, K, n)) -> the number R of ones that a shuffler shows.
 
-    R is of the first arm's users, and shown as R modulo m, which is the noisy sum, and R // m, in units of the scale of
-    Z. A user who holds y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace; with
+    R is of the first users of arm 0, and shown as R modulo m, which is the noisy sum, and R // m, in units of the scale
+    of Z. A user who holds y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace; with
     probability omega she sends random bits instead, so that any y and Z are equally likely. Users draw all of that; the
     shuffler is trusted, the server is not.
 
@@ -102,7 +115,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
     def mechanism(key: Array, rewards: Array) -> Any:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
-        held = protocol.randomize(rounding, own, jnp.int32(0), rewards[0])
+        held = protocol.randomize(rounding, own, jnp.int32(0), rewards[0, 0])
         shape, modulus, c = held.low.shape, wide.Wide(*(word[0] for word in protocol.modulus)), relaxed.half_width
         z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # |z| > c is less likely than 1e-12
         lost = jax.random.bernoulli(coins, relaxed.omega, shape)
@@ -120,7 +133,9 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     """Builds a case of a private successive elimination, whose first batch must have an even number of users.
 
-    One user's reward is 0 or 1 (adjacency "replace"). Under equal randomness one sum, or one message, must move by 1.
+    One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
+    must move by 1 at most. Confidence radii of the last batch are so small that noise decides which arm is dropped, and
+    without noise one user would; what is released is private whatever the radii are.
 
     Raises:
         ValueError: the algorithm claims no privacy, or its first batch is odd.
@@ -133,30 +148,60 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     if first % 2:
         raise ValueError(f"algo must have an even growth, which is its first batch, got {first}")
     single = algo.messages or algo.mechanism == "laplace"
-    n, horizon = (first, N_ARMS * first) if single else (first**2, N_ARMS * (first + first**2) + first)
+    sizes = [first] if single else [first, first**2]
+    horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first
     bound = algo.bind(spec, horizon)
     certificate, protocol = certify(bound), bound.protocol
-    mechanism, claimed = sums_of_users(bound, horizon), certificate.epsilon_exact or 0.0
+    radius = np.array(bound.radius)
+    radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # in the last batch a single user decides which arm is dropped
+    mechanism: Any = sums_of_users(dataclasses.replace(bound, radius=radius), horizon)
+    claimed = certificate.epsilon_exact or 0.0
     if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
-        mechanism = messages_of_users(protocol)
+        mechanism = MessagesOfUsers(protocol=protocol)
     elif isinstance(protocol, RingSum) and protocol.aggregation.epsilon > 0:
         if protocol.messages:
             mechanism = bits_of_users(protocol)
         else:
             claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
-    rewards = np.zeros((N_ARMS, n), np.float32)
-    other = rewards.copy()
-    other[0, -1] = 1  # the last user, who is in no smaller batch
+    pairs = _neighbours(sizes)
+    which, *_ = pairs
+    data, neighbour = pairs.pop(which)
     return Case(
         name=name or " ".join((str(algo.name), *(("messages",) if algo.messages else ()))),
         mechanism=mechanism,
-        data=rewards,
-        neighbour=other,
+        data=data,
+        neighbour=neighbour,
+        which=which,
+        others=pairs,
         epsilon=claimed,
         delta=certificate.delta or 0.0,
         sensitivity=1.0,
         measure=_moved,
+        max_runs=10_000 if algo.messages else 10**9,
     )
+
+
+def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm.
+
+    All others have reward 0, or 1/2 where the rewards of the one are not integers.
+    """
+    shape = len(sizes), N_ARMS, sizes[-1]
+
+    def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        both = np.full((2, *shape), rest, np.float32)
+        both[:, k, arm, i] = one, other
+        return both[0], both[1]
+
+    last = len(sizes) - 1
+    return {
+        "last user": pair(last, 0, sizes[last] - 1, 0, 1),
+        "first user": pair(0, 0, 0, 0, 1),
+        "middle user": pair(0, 0, sizes[0] // 2, 0, 1),
+        "other arm": pair(last, N_ARMS - 1, 0, 0, 1),
+        "fractions": pair(0, 0, 0, 0.13, 0.95, 0.5),
+        "out of range": pair(0, 0, 0, -20, 30),
+    }
 
 
 def shipped_arms() -> list[Case]:
@@ -215,6 +260,8 @@ def _read(protocol: RingSum, residues: wide.Wide) -> Array:
 
 
 def _moved(view: Any, other: Any) -> float:
-    """Returns the Euclidean distance between two views' sums, or messages."""
+    """Returns how far two views' sums, or messages, differ together, if both have the same arms after every batch."""
+    if any(leaf.dtype == bool and (leaf != its).any() for leaf, its in zip(*map(jax.tree.leaves, (view, other)))):
+        return 0.0
     one, two = (np.asarray(jax.tree.leaves(x)[0], float) for x in (view, other))
     return float(np.linalg.norm(one - two))

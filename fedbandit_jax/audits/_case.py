@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +19,53 @@ from fedbandit_jax.report.audit import Audit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A mechanism, two neighbouring data sets and a claim of privacy; its fields are arguments of `fb.audits.audit`."""
+    """A mechanism, pairs of neighbouring data sets and a claim; fields are arguments of `fb.audits.audit`.
+
+    Slow mechanisms are run `max_runs` times at most.
+    """
 
     name: str
-    mechanism: Callable[[Array, Any], Any]
+    mechanism: Any  # (key, data) -> view, a function or a pytree
     data: Any
     neighbour: Any
     epsilon: float
     delta: float
     gaussian: bool = False
     fixed_control_flow: bool = False
+    which: str = "as given"
+    others: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     sensitivity: float | None = None
     measure: Callable[[Any, Any], Any] | None = None
+    max_runs: int = 10**9
 
-    def run(self, key: Array, **options: Any) -> Audit:
+    def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case; options are those of `fb.audits.audit`."""
-        return audit(
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, key=key, **options
-        )
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return audit(n_runs=min(n_runs, fields.pop("max_runs")), **fields, key=key, **options)
 
 
 def load(path: Path) -> list[Case]:
-    """Loads the cases that the functions `broken_*()` of a Python file return.
+    """Loads the cases that the functions `broken_*()` of a Python file return, or of all files in a folder.
+
+    Files whose names begin with an underscore are left to the others, which can import them.
 
     Raises:
         ValueError: the file is missing, raises an error, or has no such functions, or one returns something else.
     """
-    spec = importlib.util.spec_from_file_location("fedbandit_controls", path)
+    files = sorted(path.glob("[!_]*.py")) if path.is_dir() else [path]
+    cases = [case for file in files for case in _load(file)]
+    if not cases:
+        raise ValueError(f"controls must be Python files, got none in {str(path)!r}")
+    return cases
+
+
+def _load(path: Path) -> list[Case]:
+    """Loads the cases of one file; modules beside it can be imported, as when it is run."""
+    spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ValueError(f"controls must be a Python file, got {str(path)!r}")
     module, name, cases = importlib.util.module_from_spec(spec), path.name, []
+    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
         for name, value in vars(module).items():
@@ -55,6 +73,8 @@ def load(path: Path) -> list[Case]:
                 cases.append(value())
     except Exception as error:
         raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
     for case in cases:
         if not isinstance(case, Case):
             raise ValueError(f"controls must return fb.audits.Case from broken_*, got {case!r}")

@@ -50,7 +50,7 @@ class ScriptedVisits(Script):
 
 
 def visits(contexts: Any, answers: Any, users: Any, *, n_users: int, n_servers: int) -> ScriptedVisits:
-    """Builds a script in which every user is offered one item.
+    """Builds a script in which every user is offered one item, or an item and its opposite.
 
     Args:
         contexts: features of the items, (T, d), in the unit ball.
@@ -80,17 +80,24 @@ class Shown(NamedTuple):
     labels: Array  # (S, N) int32: local clusters when a phase begins
 
 
-def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon: int) -> Callable[..., Shown]:
-    """Returns a mechanism for `audit`, (key, (contexts, answers)) -> all that a run of a bound algorithm shows.
+@struct.pytree
+class TranscriptOfVisits:
+    """A mechanism for `audit`: (key, data) -> all that a run of a bound algorithm shows, read in every round.
 
-    It is read from the algorithm's `view` in every round; `env` says who comes, the data what they are offered and
-    answer.
+    Data are (contexts, answers) of `env`, or (contexts, answers, users), where `users` say who comes. Then the arms of
+    users of all servers but the first are shown as well.
     """
-    starts = np.array([2**s - 2 for s in range(1, (horizon + 1).bit_length())])
 
-    def mechanism(key: Array, data: tuple[Array, Array]) -> Shown:
-        contexts, answers = data
-        world = dataclasses.replace(env, contexts=contexts, answers=answers, means=answers)
+    algo: ClusteringAlgorithm  # bound
+    env: ScriptedVisits
+    horizon: int = struct.static()  # T
+
+    def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
+        contexts, answers, *users = data
+        algo, users = self.algo, users[0] if users else None
+        world = dataclasses.replace(self.env, contexts=contexts, answers=answers, means=answers)
+        if users is not None:
+            world = dataclasses.replace(world, users=users)
         syncs = random.stream(key, "syncs")
 
         def play(carry, t):
@@ -105,13 +112,19 @@ def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon
             state, _ = algo.serve(syncs, t, state, user, items[arm], answer.reward[0])
             released, now, counts, labels = algo.view(state)
             message = (now - shared).sum(0)  # only one cluster gets an upload
-            return (script, state), (_flat(released), _flat(message), (counts != uploads).any(), labels)
+            shown = _flat(released), _flat(message), (counts != uploads).any(), labels
+            return (script, state), (*shown, jnp.where(user % self.env.spec.n_servers, arm, 0).astype(jnp.float32))
 
-        start = world.init(key), algo.init(random.stream(key, "learner"), env.spec)
-        released, messages, uploaded, labels = lax.scan(play, start, jnp.arange(horizon))[1]
-        return Shown(released[starts], messages, uploaded, labels[starts])
+        start = world.init(key), algo.init(random.stream(key, "learner"), self.env.spec)
+        released, messages, uploaded, labels, arms = lax.scan(play, start, jnp.arange(self.horizon))[1]
+        starts = np.array([2**s - 2 for s in range(1, (self.horizon + 1).bit_length())])
+        shown = Shown(released[starts], messages, uploaded, labels[starts])
+        return shown if users is None else (shown, arms)
 
-    return mechanism
+
+def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon: int) -> TranscriptOfVisits:
+    """Returns the `TranscriptOfVisits` of a bound algorithm."""
+    return TranscriptOfVisits(algo=algo, env=env, horizon=horizon)
 
 
 def _flat(sums: Array) -> Array:
@@ -120,9 +133,9 @@ def _flat(sums: Array) -> Array:
     return packed / matrix_weights(packed.shape[-1])
 
 
-def _moved(view: Shown, other: Shown) -> float:
+def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
     """Returns the largest Euclidean distance between corresponding sums or messages of two views with equal noise."""
-    both = zip(view[:2], other[:2])
+    both = zip(view[0][:2], other[0][:2])
     return max(float(np.linalg.norm(one.astype(float) - two, axis=-1).max()) for one, two in both)
 
 
@@ -136,11 +149,13 @@ def clusters(
 ) -> Case:
     """Builds a case of all that a certified FCLUB shows: released sums, uploads and their rounds, local clusters.
 
-    Every server has one user, of whom only the first comes. Her first rounds differ between neighbours, as many of them
+    Every server has one user. In the first pair only the first user comes, and her first rounds differ, as many of them
     as are protected together, and as far as the adjacency allows: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with
-    the same y ("replace"), or by nothing ("add_remove"). That attains the sensitivity of every sum. With a finite
-    `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian, and runs with
-    equal keys may differ in all that follows.
+    the same y ("replace"), or by nothing ("add_remove"). That attains the sensitivity of every sum. In other pairs x x'
+    differs as well, or her features and rewards are out of range, or other rounds differ, or the user of the second
+    server comes in all later rounds; she adds the same whether she is recommended x = (1, 0) or (-1, 0), which is seen.
+    With a finite `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian,
+    and runs with equal keys may differ in all that follows.
 
     Args:
         algo: FCLUB with a budget.
@@ -153,12 +168,12 @@ def clusters(
         TypeError: the algorithm has no single budget.
         ValueError: the algorithm is not certified.
     """
-    contexts = np.zeros((horizon, 2), np.float32)
-    contexts[:, 0] = 1
-    other, budget = contexts.copy(), _budget(algo)
-    other[: algo.visits, 0] = -1 if budget.adjacency == "replace" else 0
-    ones, first = np.ones(horizon), np.zeros(horizon)
-    env, neighbour = (visits(x, ones, first, n_users=n_servers, n_servers=n_servers) for x in (contexts, other))
+    budget = _budget(algo)
+    pairs = _neighbours(horizon, budget.adjacency, algo.visits)
+    which, *_ = pairs
+    data, neighbour = pairs.pop(which)
+    env = visits(np.zeros((horizon, 2)), np.zeros(horizon), np.zeros(horizon), n_users=n_servers, n_servers=n_servers)
+    env = dataclasses.replace(env, spec=dataclasses.replace(env.spec, n_arms=2))
     certificate = algo.certificate(env.spec, horizon)
     if certificate.claim != "certified":
         raise ValueError(
@@ -171,12 +186,43 @@ def clusters(
     return Case(
         name=name or f"{algo.name} {algo.trigger}",
         mechanism=transcript_of_visits(change(algo.bind(env.spec, horizon)), env, horizon),
-        data=(env.contexts, env.answers),
-        neighbour=(neighbour.contexts, neighbour.answers),
+        data=data,
+        neighbour=neighbour,
+        which=which,
+        others=pairs,
         epsilon=budget.epsilon,
         delta=budget.delta,
         **replay,
     )
+
+
+def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any, Any]]:
+    """Returns pairs of (contexts (T, 1, 2, 2), answers (T, 1, 2), users (T,)) that differ in `often` rounds of user 0.
+
+    She is offered the same features on both arms. In her other rounds x = (1, 0) and y = 1.
+    """
+    one, none = np.array([1.0, 0.0], np.float32), (np.zeros(2), 0.0)
+
+    def data(first: int, user: int, x: Any, y: float) -> Any:
+        contexts = np.tile(one, (horizon, 1, 2, 1))
+        answers, users = np.ones((horizon, 1, 2), np.float32), np.zeros(horizon, np.int32)
+        later = slice(first + often, horizon)
+        if user:
+            contexts[later, 0, 0], answers[later], users[later] = -one, 0, user
+        contexts[first : first + often], answers[first : first + often] = x, y
+        return contexts, answers, users
+
+    def pair(first: int, user: int, x: Any, y: float, *other: Any) -> tuple[Any, Any]:
+        return data(first, user, x, y), data(first, user, *(other if adjacency == "replace" else none))
+
+    return {
+        "first rounds": pair(0, 0, one, 1, -one, 1),
+        "last rounds": pair(horizon - often, 0, one, 1, -one, 1),
+        "other direction": pair(0, 0, one[::-1], 1, one, 1),
+        "out of range": pair(0, 0, 3 * one, 50, -3 * one, 50),
+        "reward": pair(0, 0, one, -50, one, 50),
+        "seen by others": pair(0, 1, one, 1, -one, 1),
+    }
 
 
 def labels(algo: FCLUB, *, name: str) -> Case:

@@ -5,6 +5,7 @@ Axes: S synchronisations, M silos, d features, D = d(d+1)/2 + d numbers of a pac
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,56 +15,149 @@ from jax import Array, lax
 
 from fedbandit_jax.algos import Federated, Thompson, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.core import validate
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.envs import Script, script
-from fedbandit_jax.interfaces import Algorithm, certify
+from fedbandit_jax.envs import Script
+from fedbandit_jax.interfaces import Algorithm, Round, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import matrix_weights, pack
 from fedbandit_jax.schedules import Every
 
 N_SYNCS = 8  # S of a case
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
+BLOCKS = (
+    4  # parts of the bits that a shuffler shows, whose ones are counted: were they not mixed, the parts would differ
+)
 
 
-def transcript(algo: Algorithm, env: Script, horizon: int) -> Callable[[Array, Any], Any]:
-    """Returns a mechanism for `audit`, (key, (contexts, answers)) -> all that a run of a bound algorithm shows.
+@struct.pytree
+class Watched(Algorithm):
+    """An algorithm that also remembers the arms of the last batch."""
 
-    That is its view after every step, and how often it has synchronised in that step. The data are those of a `Script`,
-    contexts (T, M, K, d) and answers (T, M, K); `env` gives the spec.
+    algo: Algorithm
+
+    @property
+    def batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number B of rounds in a step."""
+        return self.algo.batch
+
+    def init(self, key: Array, spec: Spec) -> Any:
+        """Returns the state of the algorithm, and no arms yet, (B, M)."""
+        return self.algo.init(key, spec), jnp.zeros((self.batch, spec.n_agents), jnp.int32)
+
+    def download(self, state: Any, offered: Round) -> Any:
+        """Returns what the agents download."""
+        return self.algo.download(state[0], offered)
+
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        """Returns the arms of the algorithm, (M,)."""
+        return self.algo.act(key, t, local, offered)
+
+    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
+        """Records the arms beside what the algorithm records."""
+        local, record = self.algo.learn(t, local, offered, arms, rewards)
+        return local, (record, arms)
+
+    def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Any]:
+        """Synchronises, and keeps the arms of the batch."""
+        state, report = self.algo.sync(key, k, state[0], local, records[0])
+        return (state, records[1].astype(jnp.int32)), report
+
+    def view(self, state: Any) -> Any:
+        """Returns what the algorithm shows, and the arms."""
+        return self.algo.view(state[0]), state[1]
+
+
+@struct.pytree
+class Transcript:
+    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that a run of a bound algorithm shows.
+
+    That is its view after every step, how often it has synchronised in that step, and every user's arm that is `seen`,
+    (T, M) bool, by others than herself. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`. Without
+    `seen`, arms are not shown.
     """
 
-    def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
-        contexts, answers = data
-        world = Script(contexts=contexts, answers=answers, means=answers, spec=env.spec)
-        process = RoundProcess(env=world, algo=algo, horizon=horizon)
+    algo: Algorithm  # bound
+    spec: Spec = struct.static()
+    horizon: int = struct.static()  # T
+
+    def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
+        contexts, answers, *seen = data
+        world = Script(contexts=contexts, answers=answers, means=answers, spec=self.spec)
+        process = RoundProcess(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
 
         def body(carry, k):
             world, state, metrics = process.step(key, carry[0], carry[1], k)
-            return (world, state), (algo.view(state), metrics.report.rounds)
+            shown, arms = process.algo.view(state)
+            return (world, state), (_counted(self.algo, shown), metrics.report.rounds, arms)
 
-        return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+        shown, rounds, arms = lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+        if not seen:
+            return shown, rounds
+        arms = arms.reshape(-1, self.spec.n_agents)[: self.horizon]
+        return shown, rounds, jnp.where(seen[0], arms, 0).astype(jnp.float32)
 
-    return mechanism
+
+def transcript(algo: Algorithm, env: Script, horizon: int) -> Transcript:
+    """Returns the `Transcript` of a bound algorithm; `env` gives the spec."""
+    return Transcript(algo=algo, spec=env.spec, horizon=horizon)
+
+
+def _counted(algo: Any, shown: Any) -> Any:
+    """Returns what an algorithm shows, with bits (D, N) that were mixed as the counts of ones in parts (D, `BLOCKS`).
+
+    Bits that are -1 were not sent. For bits in random order one count per entry tells all there is to know.
+    """
+    mechanism = getattr(algo, "mechanism", None)
+    if not isinstance(mechanism, Messages) or not mechanism.trust.needs_users:
+        return shown
+    ones = (shown == 1).astype(jnp.float32)
+    return jnp.stack([part.sum(1) for part in jnp.array_split(ones, BLOCKS, axis=1)], 1)
 
 
 def neighbours(
     horizon: int, n_agents: int, adjacency: str, visits: int, *, matrix: bool = False
-) -> tuple[Script, Script]:
-    """Builds two scripts of one arm that differ in the first silo's first `visits` users, as far as `adjacency` allows.
+) -> dict[str, tuple[Any, Any]]:
+    """Builds pairs of data for a `Transcript` with two arms, that differ in `visits` rounds of one user of one silo.
 
-    Users with x = (1, 0) and y = 1 are replaced by x = (-1/2, sqrt 3 / 2) and y = 1 ("replace"), which moves (x x', x
-    y) by sqrt 4.5 each, or by nothing ("add_remove"), which moves it by sqrt 2. With noise on the joint matrix of [x
-    y]'[x y] (`matrix`) the farthest replacement is x = (-1, 0).
+    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by x = (-1/2, sqrt 3 / 2) and y = 1
+    ("replace"), which moves (x x', x y) by sqrt 4.5 each, or by nothing ("add_remove"), which moves it by sqrt 2. With
+    noise on the joint matrix of [x y]'[x y] (`matrix`) the farthest replacement is x = (-1, 0), where x x' is the same;
+    it differs in the pair "other direction". In "out of range" and "reward" the user's features are too long and her
+    rewards far outside [0, 1].
+
+    That user has the same features on both arms. All others choose between -e and e with e = (1, 0) and answer 0: what
+    they add is the same whichever they choose, and their choice is the sign of what is believed about e, however small
+    that is. Their arms are seen, hers are not.
     """
-    contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
-    contexts[..., 0] = 1.0
-    other = contexts.copy()
-    farthest = (-1, 0) if matrix else (-0.5, 3**0.5 / 2)
-    other[:visits, 0, 0] = farthest if adjacency == "replace" else (0, 0)
-    return script(contexts, answers), script(other, answers)
+    away = np.array([1.0, 0.0])
+    contexts = np.broadcast_to(np.stack([-away, away]), (horizon, n_agents, 2, 2)).astype(np.float32)
+    silo, last, middle = n_agents - 1, horizon - visits, (horizon - visits) // 2
+
+    def data(t: int, i: int, x: Any, y: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rounds, features, answers = slice(t, t + visits), contexts.copy(), np.zeros((horizon, n_agents, 2), np.float32)
+        seen = np.ones((horizon, n_agents), bool)
+        features[rounds, i], answers[rounds, i], seen[rounds, i] = x, y, False
+        return features, answers, seen
+
+    farthest = np.array([-1.0, 0.0] if matrix else [-0.5, 3**0.5 / 2])
+    replaced, one, none = adjacency == "replace", np.array([1.0, 0.0]), (np.zeros(2), 0.0)
+
+    def pair(t: int, i: int, x: Any, y: float, *other: Any) -> tuple[Any, Any]:
+        return data(t, i, x, y), data(t, i, *(other if replaced else none))
+
+    return {
+        "first user": pair(0, 0, one, 1.0, farthest, 1.0),
+        "middle user": pair(middle, n_agents // 2, one, 1.0, farthest, 1.0),
+        "last user": pair(last, silo, one, 1.0, farthest, 1.0),
+        "other direction": pair(0, silo, one[::-1], 1.0, one, 1.0),
+        "out of range": pair(0, 0, [3.0, 3.0], 50.0, [-3.0, 3.0], 50.0),
+        "reward": pair(middle, 0, one, -50.0, one, 50.0),
+    }
 
 
 def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
@@ -79,8 +173,8 @@ def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
     return mechanism, budgets[0]
 
 
-def certified(bound: Algorithm) -> None:
-    """Checks that there is a claim to refute.
+def certified(bound: Algorithm) -> Certificate:
+    """Returns the certificate of a bound algorithm, whose claim is to be refuted.
 
     Raises:
         ValueError: the bound algorithm is not certified.
@@ -90,19 +184,22 @@ def certified(bound: Algorithm) -> None:
         raise ValueError(
             f"algo must be certified for its claim to be audited, got {certificate.claim}: {certificate.reason}"
         )
+    return certificate
 
 
-def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
-    """Builds a case of a certified linear algorithm with a fixed batch, over `N_SYNCS` batches.
+def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: int = N_SYNCS) -> Case:
+    """Builds a case of a certified linear algorithm with a fixed batch, on the pairs of `neighbours`.
 
-    Its users have one arm each, so that only the release is tried; `transcript` takes any script. For trust models with
-    integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the sharper of the two bounds
-    is a heuristic.
+    The claim is what the certificate says that the noise really gives, which is at most what was asked for.
+
+    For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the
+    sharper of the two bounds is a heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.
         n_agents: M.
         name: name of the case; default: trust model and release.
+        n_syncs: S, the number of batches.
 
     Raises:
         TypeError: the schedule is not `Every`, or there is no single budget.
@@ -112,29 +209,37 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None) -> Case:
     validate.integer("n_agents", n_agents, at_least=1)
     if not isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a fixed batch, got {algo.schedule!r}; see fb.audits.scheduled")
-    horizon, visits = N_SYNCS * algo.schedule.batch, privacy.together
-    spec = neighbours(horizon, n_agents, budget.adjacency, visits)[0].spec
-    bound = algo.bind(spec, horizon)
-    certified(bound)
+    horizon, visits = n_syncs * algo.schedule.batch, privacy.together
+    bound = algo.bind(spec_of(n_agents), horizon)
+    certificate = certified(bound)
     mechanism: Any = bound.mechanism
     release, matrix = mechanism.release, mechanism.trust.joint_matrix
-    one, other = neighbours(horizon, n_agents, budget.adjacency, visits, matrix=matrix)
+    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, matrix=matrix)
     replay: dict[str, Any] = {}
     if not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_prefix = release.prefix_at_silo or not privacy.messages
         measure = _prefixes_moved(release, privacy.messages, matrix) if by_prefix else _messages_moved
         replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
+    which, *_ = pairs
+    data, neighbour = pairs.pop(which)
     return Case(
         name=name or " ".join((str(privacy.trust), str(privacy.release), *["messages"][: privacy.messages])),
-        mechanism=transcript(bound, one, horizon),
-        data=(one.contexts, one.answers),
-        neighbour=(other.contexts, other.answers),
-        epsilon=budget.epsilon,
+        mechanism=Transcript(algo=bound, spec=spec_of(n_agents), horizon=horizon),
+        data=data,
+        neighbour=neighbour,
+        which=which,
+        others=pairs,
+        epsilon=certificate.epsilon_exact or budget.epsilon,
         delta=budget.delta,
         gaussian=True,
         fixed_control_flow=True,
         **replay,
     )
+
+
+def spec_of(n_agents: int, n_arms: int = 2) -> Spec:
+    """Returns the spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
+    return Spec(n_agents=n_agents, n_arms=n_arms, dim=2, max_norm=1.0, rewards_in_unit=False)
 
 
 def _messages_moved(view: Any, other: Any) -> float:
@@ -161,20 +266,29 @@ def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[
 
 
 def shipped_linear() -> list[Case]:
-    """Returns cases of every trust model, every release and every adjacency, and of a policy other than UCB."""
+    """Returns cases of every trust model, every release, every adjacency, and a policy other than UCB.
+
+    Every trust model is also run message by message.
+    """
 
     def case(
-        n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, name: str | None = None, **options: Any
+        n_agents: int = 1,
+        batch: int = 2,
+        budget: Budget = BUDGET,
+        name: str | None = None,
+        n_syncs: int = N_SYNCS,
+        **options: Any,
     ) -> Case:
         algo = private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch)
-        return linear(algo, n_agents=n_agents, name=name)
+        return linear(algo, n_agents=n_agents, name=name, n_syncs=n_syncs)
 
     silo_local = [
-        case(release=release)
+        case(release=release, messages=release == "honaker")  # its prefix sums do not show all of its messages
         for release in ("tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation")
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
+    small = Budget(8.0, BUDGET.delta)  # so that users' messages have few bits
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
@@ -185,10 +299,18 @@ def shipped_linear() -> list[Case]:
         case(trust="silo_local_matrix", release="prefix_tree"),
         case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
         case(trust="shuffle_amplified"),
-        case(n_agents=30, batch=10, trust="shuffle_vector_sum"),
+        case(n_agents=2, trust="shuffle_amplified", messages=True),
+        case(n_agents=2, batch=1, n_syncs=2, budget=small, trust="shuffle_vector_sum"),
+        dataclasses.replace(
+            case(n_agents=2, batch=1, n_syncs=1, budget=small, trust="shuffle_vector_sum", messages=True),
+            max_runs=10_000,
+        ),
         case(n_agents=3, trust="secagg", release="tree"),
         case(n_agents=3, trust="secagg", release="blt"),
+        case(n_agents=2, trust="secagg", release="blt", messages=True),
         case(n_agents=3, trust="central", release="blt"),
+        case(n_agents=2, trust="central", release="tree", messages=True),
         case(batch=1, trust="local", release="input_perturbation"),
+        case(n_agents=2, batch=1, trust="local", release="input_perturbation", messages=True),
         linear(thompson, n_agents=3, name="Thompson central blt"),
     ]

@@ -13,8 +13,7 @@ from jax import Array
 
 from fedbandit_jax.algos import Federated, fed_ucb, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.audits._linear import certified, mechanism_of, neighbours, transcript
-from fedbandit_jax.envs import Script, script
+from fedbandit_jax.audits._linear import Transcript, certified, mechanism_of, neighbours, spec_of
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
@@ -26,8 +25,8 @@ QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshol
 def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -> Case:
     """Builds a case of all that a certified algorithm with a schedule shows: releases, their rounds, and who asked.
 
-    If the schedule reads what agents have seen, the first user of the first silo is Alice or Tracy of `timing`, and
-    nobody else contributes anything; that attains the sensitivity of "add_remove".
+    The pairs are those of `neighbours`. If the schedule reads what agents have seen, in another pair the first user of
+    the first silo is Alice or Tracy of `timing`, and nobody else contributes anything.
 
     Args:
         algo: algorithm with one budget, and a schedule that is not `Every`.
@@ -42,20 +41,25 @@ def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -
     _, budget = mechanism_of(algo)
     if isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a schedule that is not Every, got {algo.schedule!r}; see fb.audits.linear")
-    one, other = _alone(horizon, n_agents)
-    bound: Any = algo.bind(one.spec, horizon)
+    spec = spec_of(n_agents)
+    bound: Any = algo.bind(spec, horizon)
     certified(bound)
     fixed = bound.schedule.reads == "nothing"
-    if fixed:
-        matrix = bound.mechanism.trust.joint_matrix
-        one, other = neighbours(horizon, n_agents, budget.adjacency, 1, matrix=matrix)
+    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, matrix=fixed and bound.mechanism.trust.joint_matrix)
+    if not fixed:
+        pairs = {"Alice or Tracy": alone(horizon, n_agents), **pairs}
+    which, *_ = pairs
+    data, neighbour = pairs.pop(which)
     return Case(
         name=name,
-        mechanism=transcript(bound, one, horizon),
-        data=(one.contexts, one.answers),
-        neighbour=(other.contexts, other.answers),
+        mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
+        data=data,
+        neighbour=neighbour,
+        which=which,
+        others=pairs,
         epsilon=budget.epsilon,
         delta=budget.delta,
+        gaussian=fixed,
         fixed_control_flow=fixed,
     )
 
@@ -67,8 +71,9 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
     Whatever is claimed must hold for this, too. Arguments are those of `scheduled`; any schedule will do.
     """
     _, budget = mechanism_of(algo)
-    one, other = _alone(horizon, n_agents)
-    whole = transcript(algo.bind(one.spec, horizon), one, horizon)
+    spec = spec_of(n_agents)
+    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
+    whole = Transcript(algo=algo.bind(spec, horizon), spec=spec, horizon=horizon)
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         shown, rounds = whole(key, data)
@@ -78,8 +83,9 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
     return Case(
         name=name,
         mechanism=mechanism,
-        data=(one.contexts, one.answers),
-        neighbour=(other.contexts, other.answers),
+        data=tuple(data),
+        neighbour=tuple(neighbour),
+        which="Alice or Tracy",
         epsilon=pure or budget.epsilon,
         delta=1e-6 if pure else budget.delta,
     )
@@ -90,16 +96,16 @@ def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
 
     It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
     """
-    policy: Any = algo.bind(_alone(horizon, n_agents)[0].spec, horizon).policy
+    policy: Any = algo.bind(spec_of(n_agents), horizon).policy
     return math.log1p(1 / float(policy.first_regularization)) / 2
 
 
-def _alone(horizon: int, n_agents: int) -> tuple[Script, Script]:
-    """Returns two scripts of one arm, in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
-    contexts, answers = np.zeros((horizon, n_agents, 1, 2)), np.ones((horizon, n_agents, 1))
-    one = contexts.copy()
-    one[0, 0, 0] = 1, 0
-    return script(one, answers), script(contexts, answers)
+def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
+    """Returns data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
+    contexts, answers = (np.zeros(shape, np.float32) for shape in ((horizon, n_agents, 2, 2), (horizon, n_agents, 2)))
+    one, seen = contexts.copy(), np.ones((horizon, n_agents), bool)
+    one[0, 0], seen[0, 0] = (1, 0), False
+    return (one, answers + 1, seen), (contexts, answers + 1, seen)
 
 
 def above_threshold(
@@ -109,7 +115,7 @@ def above_threshold(
 
     She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
     the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
-    the former. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
+    the former. In another pair she comes last. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
 
     Args:
         schedule: the schedule; each silo adds noise to its own threshold and sums.
@@ -127,8 +133,17 @@ def above_threshold(
         return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)  # 1 in the round of the first request
 
     low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
+    last = low.copy()
+    last[-1] = UNITS
     return Case(
-        name=name, mechanism=mechanism, data=low, neighbour=high, epsilon=float(schedule.pure(epsilon)), delta=1e-6
+        name=name,
+        mechanism=mechanism,
+        data=low,
+        neighbour=high,
+        which="first user",
+        others={"last user": (low, last)},
+        epsilon=float(schedule.pure(epsilon)),
+        delta=1e-6,
     )
 
 

@@ -1,15 +1,16 @@
-"""A black-box audit: runs a mechanism on two neighbours many times and tries to tell them apart.
+"""A black-box audit: runs a mechanism on neighbouring data sets many times and tries to tell them apart.
 
-One half of the runs chooses a linear statistic of the view and a threshold, the other half shows a lower bound of
-epsilon. A bound above the claim refutes it at the stated confidence, for each mechanism separately: with n mechanisms
-a false alarm has probability up to n (1 - confidence). A bound below the claim proves nothing.
+Some runs choose what to look at, the others show a lower bound of epsilon. A bound above the claim refutes it at the
+stated confidence, for each mechanism separately: with n mechanisms a false alarm has probability up to
+n (1 - confidence). A bound below the claim proves nothing.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,13 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.audits._distinguish import discriminant, epsilon_bound, mu_bound
-from fedbandit_jax.core import random, validate
+from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, middle, mu_bound, show
+from fedbandit_jax.audits._statistics import NAMES, Panel
+from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.audit import Audit
 
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
+SIDES = ("data", "neighbour")
 _CHUNK, _CHUNK_NUMBERS = 4096, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
+_CHOOSING = 2**16  # most runs per side that choose what is tested
+_LENIENT = 0.1  # level of the bounds that a pair and a statistic are chosen by
+_CLEARLY = 1.1  # by what factor a later pair or statistic must show more than the best so far, lest chance prefer it
 _REPLAYS = 8  # pairs of runs with equal keys whose difference is measured
 
 
@@ -35,6 +41,8 @@ def audit(
     epsilon: float,
     delta: float,
     key: Array,
+    which: str = "as given",
+    others: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
     n_runs: int = 100_000,
     confidence: float = 0.95,
     gaussian: bool = False,
@@ -43,15 +51,21 @@ def audit(
     measure: Callable[[Any, Any], Any] | None = None,
     name: str = "mechanism",
 ) -> Audit:
-    """Tries to refute that `mechanism` is (epsilon, delta)-DP on a pair of neighbouring data sets.
+    """Tries to refute that `mechanism` is (epsilon, delta)-DP on pairs of neighbouring data sets.
+
+    Some runs choose the pair that shows most, others the statistic of `_statistics.NAMES` and a threshold, and half of
+    them or more show a bound. So however many pairs and statistics there are, one event is tested, on runs that had no
+    part in choosing it.
 
     Args:
         mechanism: `(key, data) -> view`, where the view is everything that the adversary sees. Floating-point leaves
             are taken for numbers, integer and boolean leaves for control flow, such as when it synchronised. All
-            randomness must come from the key.
+            randomness must come from the key. A mechanism that is a pytree shares its program with others like it.
         data, neighbour: the two data sets, pytrees of equal shapes.
         epsilon, delta: the claim; delta = 0 is pure DP.
         key: randomness of the audit.
+        which: what differs between `data` and `neighbour`, in words, for reports.
+        others: further pairs of neighbours of the same shapes, by what differs.
         n_runs: number of runs per side.
         confidence: a true claim passes with at least this probability.
         gaussian: promise that the view is Gaussian with a covariance that does not depend on the data; mu is then
@@ -82,79 +96,122 @@ def audit(
     confidence, key = validate.probability("confidence", confidence), random.check_key("key", key)
     if validate.boolean("gaussian", gaussian):
         validate.probability("delta", delta)
-    half = validate.integer("n_runs", n_runs, at_least=1000) // 2
+    choosing = min(validate.integer("n_runs", n_runs, at_least=1000) // 2, _CHOOSING)
+    testing = n_runs - choosing
     if not callable(mechanism) or not (measure is None or callable(measure)):
         raise TypeError(f"mechanism and measure must be functions, got {mechanism!r} and {measure!r}")
     if sensitivity is not None:
         sensitivity = validate.positive("sensitivity", sensitivity)
         if measure is None:
             raise ValueError(f"sensitivity must come with a measure, got {sensitivity:g} and none")
-    both = {"data": data, "neighbour": neighbour}
-    sides = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), both)  # Python numbers: float32, int32
-    shapes, others = jax.eval_shape(lambda: sides).values()
-    if shapes != others:
-        raise ValueError(f"neighbour must have the shapes of data, {shapes}, got {others}")
-    numbers = _n_coordinates(mechanism, key, sides["data"]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, half)
+    pairs = {which: (data, neighbour), **others}
+    pairs = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), pairs)  # Python numbers: float32, int32
+    shapes = jax.eval_shape(lambda: pairs)[which][0]
+    for label, pair in jax.eval_shape(lambda: pairs).items():
+        for side, found in zip(SIDES, pair):
+            if found != shapes:
+                raise ValueError(f"neighbours must have equal shapes, {shapes}, got {found} for {side} of {label!r}")
+    numbers = _n_coordinates(mechanism, key, pairs[which][0]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    few = max(choosing // 2 // len(pairs), 2 * _REPLAYS)  # runs that a pair is chosen by
+    chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
+    program = mechanism if not jax.tree_util.all_leaves([mechanism]) else jax.tree_util.Partial(mechanism)
 
-    def replay(side: str) -> Any:
-        stream = random.stream(key, "replay")
-        return jax.tree.map(np.asarray, _run(mechanism, chunk, stream, sides[side], np.uint32(0)))
+    def runs(stream: str, label: str, side: int, n: int) -> Iterator[Any]:
+        for first in range(0, n, chunk):
+            yield _program()(program, chunk, random.stream(key, stream), pairs[label][side], np.uint32(first))
 
-    def runs(side: str, first: int) -> Iterator[np.ndarray]:
-        for done in range(0, half, chunk):
-            view = _run(mechanism, chunk, random.stream(key, side), sides[side], np.uint32(first + done))
-            yield _flatten(view, side)[: half - done]
+    def views(stream: str, label: str, side: int, n: int) -> np.ndarray:
+        return np.concatenate([_flatten(view, SIDES[side]) for view in runs(stream, label, side, n)])[:n]
 
-    one, again, other = map(replay, ("data", "data", "neighbour"))
-    same = jax.tree.map(lambda a, b: jnp.issubdtype(a.dtype, jnp.floating) or np.array_equal(a, b), one, other)
-    pairs = [jax.tree.map(lambda leaf, i=i: leaf[i], (one, other)) for i in range(_REPLAYS)]
-    measured = None if measure is None else float(np.max([float(measure(*pair)) for pair in pairs]))
+    # Both sides of a pair have the same keys here, so that their difference is what one user moves.
+    replays = {label: [_host(next(runs("choose", label, side, 1))) for side in (0, 1)] for label in pairs}
+    again = _host(next(runs("choose", which, 0, 1)))
+    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
+    bound = epsilon_bound(delta)
 
-    views = [np.concatenate(list(runs(side, 0))) for side in sides]
-    origin, weights = discriminant(*views)
+    def compare(x: np.ndarray, y: np.ndarray) -> tuple[Panel, float, str, Event]:
+        """Fits a panel to half of these runs, and by the other half finds what each statistic shows, and the best."""
+        panel = Panel(x[::2], y[::2])
+        tried = [panel.all(rows[1::2]) for rows in (x, y)]
+        found = {name: choose(bound, *(one[name] for one in tried), _LENIENT) for name in NAMES}
+        best = NAMES[0]
+        for name in NAMES:
+            if found[name][0] > _CLEARLY * found[best][0]:
+                best = name
+        shown = found[best][0]
+        if gaussian:
+            given = [one["linear"] for one in tried]
+            shown = max(shown, gaussian_epsilon(show(mu_bound, *given, middle(*given), _LENIENT), delta))
+        return panel, shown, best, found[best][1]
 
-    def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:  # rounded, so that equal views stay equal
-        return np.concatenate([((block - origin) @ weights).astype(np.float32) for block in blocks])
+    best, label = 0.0, which
+    for candidate in pairs:
+        shown = compare(*(views("choose", candidate, side, few) for side in (0, 1)))[1]
+        if shown > _CLEARLY * best:
+            best, label = shown, candidate
+    x, y = (views("fit", label, side, choosing // 2) for side in (0, 1))
+    panel, _, statistic, event = compare(x, y)
+    centre = middle(*(panel("linear", rows) for rows in (x, y)))
 
-    chosen = [statistic(np.array_split(v, -(-half // chunk))) for v in views]
-    tested = [statistic(runs(side, half)) for side in sides]
-    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates at each threshold
-    epsilon_cp, threshold = epsilon_bound(chosen, tested, alpha, delta)
-    epsilon_lower, bound, mu_lower = epsilon_cp, "Clopper-Pearson", None
+    def tests(side: int) -> tuple[np.ndarray, ...]:
+        blocks = (_flatten(view, SIDES[side]) for view in runs(f"test {SIDES[side]}", label, side, testing))
+        both = zip(*([panel(one, rows) for one in (statistic, "linear")] for rows in blocks))
+        return tuple(np.concatenate(one)[:testing] for one in both)
+
+    chosen, linear = zip(*map(tests, (0, 1)))
+    epsilon_cp, mu_lower = show(bound, *chosen, event, alpha), None
+    epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
     if gaussian:
-        mu_lower, its_threshold = mu_bound(chosen, tested, alpha)
+        mu_lower = show(mu_bound, *linear, centre, alpha)
         if gaussian_epsilon(mu_lower, delta) > epsilon_cp:
-            epsilon_lower, bound, threshold = gaussian_epsilon(mu_lower, delta), "Gaussian DP", its_threshold
-    low, high = np.quantile(np.stack(tested), (0.0005, 0.9995))
-    edges = np.linspace(min(low, threshold) - 0.1, max(high, threshold) + 0.1, 81)
+            epsilon_lower, by, statistic = gaussian_epsilon(mu_lower, delta), "Gaussian DP", "linear"
+    same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
     return Audit(
         name=name,
         epsilon=epsilon,
         delta=delta,
         confidence=confidence,
         epsilon_lower=epsilon_lower,
-        bound=bound,
+        bound=by,
         epsilon_cp=epsilon_cp,
         mu_lower=mu_lower,
+        which=label,
+        statistic=statistic,
         sensitivity=sensitivity,
-        sensitivity_measured=measured,
+        sensitivity_measured=None if measure is None else max(_moved(measure, *pair) for pair in replays.values()),
         fixed_control_flow=validate.boolean("fixed_control_flow", fixed_control_flow),
-        same_control_flow=jax.tree.all(same),
-        deterministic=jax.tree.all(jax.tree.map(np.array_equal, one, again)),
-        n_runs=2 * half,
+        same_control_flow=all(map(all, same)),
+        deterministic=jax.tree.all(jax.tree.map(np.array_equal, replays[which][0], again)),
+        n_runs=n_runs,
         seconds=time.perf_counter() - start,
-        threshold=threshold,
-        edges=edges,
-        counts=np.stack([np.histogram(np.clip(t, edges[0], edges[-1]), edges)[0] for t in tested]),
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _run(mechanism: Callable, chunk: int, key: Array, data: Any, first: Array) -> Any:
-    """Returns the views of runs first .. first + chunk - 1; data is an argument, so neighbours share the program."""
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
-    return jax.vmap(mechanism, (0, None))(keys, data)
+@functools.cache
+def _program() -> Callable[..., Any]:
+    """Returns the compiled function that runs a mechanism; it runs briefly, so that compiling quickly matters more."""
+
+    def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
+        return jax.vmap(mechanism, (0, None))(keys, data)
+
+    return jax.jit(run, static_argnums=1, compiler_options=backend.quick_options())
+
+
+def _host(view: Any) -> Any:
+    """Returns the views of a chunk of runs as NumPy arrays."""
+    return jax.tree.map(np.asarray, view)
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Returns whether a leaf is of floating-point numbers, or equal in both views."""
+    return jnp.issubdtype(one.dtype, jnp.floating) or np.array_equal(one, other)
+
+
+def _moved(measure: Callable[[Any, Any], Any], view: Any, other: Any) -> float:
+    """Returns the largest difference of two views under equal keys over the first few runs."""
+    pairs = (jax.tree.map(lambda leaf, i=i: leaf[i], (view, other)) for i in range(_REPLAYS))
+    return float(np.max([float(measure(*pair)) for pair in pairs]))
 
 
 def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:

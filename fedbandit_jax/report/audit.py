@@ -6,8 +6,6 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 
-import numpy as np
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
@@ -21,6 +19,8 @@ class Audit:
         bound: how it was shown, "Clopper-Pearson" or "Gaussian DP".
         epsilon_cp: the Clopper-Pearson lower bound of epsilon, which holds for any mechanism.
         mu_lower: lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian.
+        which: what differs between the two neighbours that were tested, out of all pairs.
+        statistic: the statistic that was tested.
         sensitivity: the declared sensitivity; None if none was given.
         sensitivity_measured: largest difference of the two views under equal keys; None if it was not measured.
         fixed_control_flow: whether the claim includes that no integer of the view depends on the data.
@@ -28,9 +28,6 @@ class Audit:
         deterministic: whether equal keys and data gave equal views.
         n_runs: runs per side.
         seconds: duration of the audit, compilation included.
-        threshold: the test guesses "neighbour" if its statistic is above this; in standard deviations of the noise.
-        edges: (81,) bin edges of histograms of the statistic, over the runs that were tested.
-        counts: (2, 80) runs per bin, for data and for neighbour.
     """
 
     name: str
@@ -41,6 +38,8 @@ class Audit:
     bound: str
     epsilon_cp: float
     mu_lower: float | None
+    which: str
+    statistic: str
     sensitivity: float | None
     sensitivity_measured: float | None
     fixed_control_flow: bool
@@ -48,9 +47,6 @@ class Audit:
     deterministic: bool
     n_runs: int
     seconds: float
-    threshold: float
-    edges: np.ndarray
-    counts: np.ndarray
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -81,6 +77,7 @@ class Audit:
             ("audit of", self.name),
             ("claim", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"),
             ("shown", shown),
+            ("by", f"{self.statistic}; neighbours: {self.which}"),
             ("equal keys", f"control flow {flow}; sensitivity measured / declared: {_sensitivities(self)}"),
             ("runs", f"{self.n_runs:,} per side, {self.seconds:.1f} s"),
             ("verdict", "pass" if self.passed else f"FAIL: {'; '.join(self.reasons)}"),
@@ -93,10 +90,23 @@ class Audit:
 
 def table(audits: Sequence[Audit]) -> str:
     """Returns a table of text with one line per audit."""
-    rows = [("mechanism", "epsilon, delta", "epsilon >=", "sensitivity", "verdict", "runs", "seconds")]
+    rows = [
+        (
+            "mechanism",
+            "epsilon, delta",
+            "epsilon >=",
+            "sensitivity",
+            "statistic",
+            "neighbours",
+            "verdict",
+            "runs",
+            "seconds",
+        )
+    ]
     for a in audits:
         claim, shown, verdict = f"{a.epsilon:g}, {a.delta:g}", f"{a.epsilon_lower:.3f}", "pass" if a.passed else "FAIL"
-        rows.append((a.name, claim, shown, _sensitivities(a), verdict, f"{a.n_runs:,}", f"{a.seconds:.1f}"))
+        by = a.statistic, a.which
+        rows.append((a.name, claim, shown, _sensitivities(a), *by, verdict, f"{a.n_runs:,}", f"{a.seconds:.1f}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows

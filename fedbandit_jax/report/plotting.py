@@ -204,13 +204,15 @@ def against_epsilon(
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
 
 
-def audits(audits: Sequence[Audit]) -> Figure:
-    """Draws what the auditor saw of each mechanism: its statistic on both neighbours, and the threshold between them.
+def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
+    """Draws a table with a row for every mechanism: what it claims, and how much of that an audit could show.
 
-    The more the two histograms overlap, the less the view says about the data.
+    A bar goes from 0 to the lower bound of epsilon, in units of the claim; one that crosses the line at 1 refutes the
+    claim. Beside it stand the claim, the lower bound, and the pair of neighbours and the statistic that showed most.
 
     Args:
-        audits: results of `fb.audits.audit`, one panel each.
+        audits: results of `fb.audits.audit`.
+        controls: those of mechanisms with known flaws, which are in a block of their own: caught, or missed.
 
     Returns:
         The figure.
@@ -218,30 +220,53 @@ def audits(audits: Sequence[Audit]) -> Figure:
     Raises:
         ValueError, TypeError: there is no audit, or something else among them.
     """
-    for audit in validate.sequence("audits", audits, "audits"):
-        validate.instance("audits", audit, Audit, "a sequence of results of fb.audits.audit")
-    if not len(audits):
+    for name, found in (("audits", audits), ("controls", controls)):
+        for audit in validate.sequence(name, found, "audits"):
+            validate.instance(name, audit, Audit, "a sequence of results of fb.audits.audit")
+    if not audits and not controls:
         raise ValueError("audits must hold at least one audit, got none")
-    columns = min(len(audits), 4)
-    rows = -(-len(audits) // columns)
-    size = (max(3.2 * columns, 4.2), 2.6 * rows + 0.4)
-    figure, grid = plt.subplots(rows, columns, squeeze=False, figsize=size, layout="constrained")
-    for ax in grid.flat[len(audits) :]:
-        ax.remove()
-    for ax, audit in zip(grid.flat, audits):
-        for counts, label, colour in zip(audit.counts, ("data", "neighbour"), COLOURS[1:]):
-            ax.stairs(counts / counts.sum(), audit.edges, color=colour, fill=True, alpha=0.2)
-            ax.stairs(counts / counts.sum(), audit.edges, color=colour, label=label)
-        ax.axvline(audit.threshold, color=COLOURS[0], linestyle="--", linewidth=1, label="threshold")
-        verdict = "pass" if audit.passed else "FAIL"
-        title = f"{audit.name}\nclaim ε = {audit.epsilon:g}, shown ≥ {audit.epsilon_lower:.3g}, {verdict}"
-        ax.set_title(title, fontsize="small", fontweight="normal" if audit.passed else "bold")
-        ax.set_yticks([])
-        ax.set_xlabel("statistic (noise std)", fontsize="small")
-        ax.tick_params(labelsize="small")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if rows]
+    width, top, line = 11.5, 0.0, 0.18  # in inches, as all places here
+    height = line * sum(len(rows) + 5 for _, rows in blocks)
+    figure = plt.figure(figsize=(width, height))
+    for title, rows in blocks:
+        tall = line * (len(rows) + 2)
+        place = 4.4 / width, 1 - (top + tall + line) / height, _BARS / width, tall / height
+        _rows(figure.add_axes(place), title, rows, ("caught", "MISSED") if rows is controls else ("FAIL", "pass"))
+        top += tall + 3 * line
     return figure
+
+
+_BARS = 2.4  # width of the bars
+
+
+def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -> None:
+    """Draws one block of `audits`; `words` say what a claim that is refuted, or is not, is called."""
+    columns = {  # title -> distance from the left end of the bars; and text
+        title: (-4.3, lambda a: a.name),
+        "claim: ε": (-1.4, lambda a: f"{a.epsilon:.3g}"),
+        "ε ≥": (-0.7, lambda a: f"{a.epsilon_lower:.3g}"),
+        "neighbours": (_BARS + 0.1, lambda a: a.which),
+        "statistic (bound)": (_BARS + 1.3, lambda a: f"{a.statistic} ({a.bound})"),
+        "verdict": (_BARS + 4.0, lambda a: words[0] if not a.passed else words[1]),
+    }
+    widest, style = 2.0, dict(va="center", fontsize="x-small")
+    for label, (place, _) in columns.items():
+        ax.text(place / _BARS * widest, -1, label, fontweight="bold", **style)
+    for i, one in enumerate(rows):
+        fine = one.passed == (words[1] == "pass")
+        ratio = one.epsilon_lower / one.epsilon
+        ax.barh(i, min(ratio, widest), height=0.7, color=COLOURS[3 if fine else 2], alpha=0.8)
+        if ratio > widest:
+            ax.text(widest * 0.99, i, f"{ratio:.3g} →", ha="right", **style)
+        for place, text in columns.values():
+            ax.text(place / _BARS * widest, i, text(one), fontweight="normal" if fine else "bold", **style)
+    ax.axvline(1, color=COLOURS[0], linestyle="--", linewidth=1)
+    ax.set(xlim=(0, widest), ylim=(len(rows) - 0.4, -1.6), yticks=[])
+    confidence = ", ".join(f"{c:g}" for c in sorted({one.confidence for one in rows}))
+    ax.set_xlabel(f"lower bound / claim (confidence {confidence} each)", fontsize="x-small")
+    ax.tick_params(labelsize="x-small")
+    ax.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _whose(result: Result) -> str:

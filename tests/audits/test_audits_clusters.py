@@ -15,7 +15,7 @@ from fedbandit_jax.engine.process import ArrivalProcess
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 PRINTED = fb.algos.FCLUB(BUDGET, calibration="theorem")
 HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
-CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "broken.py")}
+CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "controls" / "clusters.py")}
 
 
 @pytest.mark.parametrize("i", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])

@@ -25,7 +25,7 @@ from fedbandit_jax.report.results import Result
 COMMANDS = [["simulate", family] for family in FAMILIES] + [["calibrate"], ["audit"], ["show"], ["data"]]
 ARMS = importlib.import_module("fedbandit_jax.envs.arms")
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
-BROKEN = Path(__file__).parents[1] / "audits" / "broken.py"
+BROKEN = Path(__file__).parents[1] / "audits" / "controls"
 
 
 def files(folder):
@@ -275,7 +275,7 @@ def test_flags_of_audit_are_used(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(audits, "run", lambda cases, **options: seen.append((cases, options)) or [])
     monkeypatch.setattr(audits, "log_ratios", list)
-    monkeypatch.setattr(fb.plotting, "audits", lambda found: None)
+    monkeypatch.setattr(fb.plotting, "audits", lambda *found: None)
     monkeypatch.setattr(fb.plotting, "save_png", lambda figure, path: path)
     words = ["--family", "arms", "--runs", "2000", "--confidence", "0.9", "--random-seed", "3", "--out", str(tmp_path)]
     assert main(["audit", *words]) == 0

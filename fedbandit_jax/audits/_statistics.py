@@ -1,0 +1,155 @@
+"""Statistics of a view in which two samples of views may differ, and a classifier that puts them together. NumPy.
+
+| name | sees |
+|---|---|
+| linear | a difference of means: Fisher's discriminant, the best statistic of Gaussian noise |
+| two-sided | its distance from the middle: an atom, or too much or too little noise |
+| residual | the distance of the whole view from what data (or its neighbour) give in the mean: noise that is left out |
+| atoms | numbers, or differences of two numbers, that repeat exactly: noise left out, shared, or drawn on a grid |
+| upper, lower edge | numbers beyond all those that data (or its neighbour) gave: noise of bounded support |
+| classifier | all of these together, by logistic regression |
+
+A `Panel` is fitted to runs that nothing is tested on. Views are rows (n, d) of float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+NAMES = ("linear", "two-sided", "residual", "residual of neighbour", "atoms", "upper edge", "lower edge", "classifier")
+_BLOCK = 4096  # rows held in float64 at a time
+_ROWS, _COLUMNS, _CELLS = 2000, 128, 64  # most rows and numbers looked at for atoms, and most atoms
+_REPEATS = 4  # how often a number occurs at least for an atom
+_WIDTH = 1e-5  # half the width of an atom, in standard deviations
+
+
+class Fisher(NamedTuple):
+    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance, and the whitening behind it."""
+
+    origin: np.ndarray  # o (d,), half-way between the means
+    weights: np.ndarray  # w (d,)
+    whiten: np.ndarray  # (d, d): (v - o) whiten has uncorrelated entries of unit variance
+    gap: np.ndarray  # (d,) the difference of means, whitened
+
+
+def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
+    """Fits Fisher's discriminant: w is (C + R)^-1 (mean y - mean x), scaled to unit variance.
+
+    C is the pooled covariance, and R the diagonal variance of rounding to float32, which makes C + R regular: a
+    difference of means in a direction without noise counts for as much as float32 resolves. The system is solved in
+    units of sqrt((C + R)_ii).
+    """
+    means = [rows.mean(0, dtype=np.float64) for rows in (x, y)]
+    covariance = np.diag((2.0**-24 * np.maximum(np.abs(x).max(0), np.abs(y).max(0)).astype(float)) ** 2)
+    for rows, mean in zip((x, y), means):
+        for block in np.array_split(rows, len(rows) // _BLOCK + 1):
+            covariance += (block - mean).T @ (block - mean) / (2 * len(rows))
+    scale = np.sqrt(np.diag(covariance))
+    scale[scale == 0] = 1
+    ridge = 1e-13 * len(scale) * np.eye(len(scale))
+    factor = np.linalg.cholesky(covariance / np.outer(scale, scale) + ridge)
+    whiten = np.linalg.inv(factor).T / scale[:, None]
+    gap = (means[1] - means[0]) @ whiten
+    weights = whiten @ gap / (np.linalg.norm(gap) or 1)
+    return Fisher((means[0] + means[1]) / 2, weights, whiten, gap)
+
+
+class Atoms(NamedTuple):
+    """Places where numbers, or differences of two numbers, of a view repeat more often in one sample than in the other.
+
+    An atom is left[i] v - right[i] v within `width` of `place`; its `weight` is the log ratio of its frequencies.
+    """
+
+    left: np.ndarray  # (A,) int
+    right: np.ndarray  # (A,) int, -1 for none
+    place: np.ndarray  # (A,)
+    width: np.ndarray  # (A,)
+    weight: np.ndarray  # (A,)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the sum of the weights of the atoms that a view is in, (n,)."""
+        total = np.zeros(len(rows))
+        for left, right, place, width, weight in zip(*self):
+            value = rows[:, left] - (rows[:, right] if right >= 0 else 0)
+            total += weight * (np.abs(value - place) <= width)
+        return total
+
+
+def atoms(x: np.ndarray, y: np.ndarray) -> Atoms:
+    """Finds the atoms that tell two samples apart best, among numbers and differences of numbers drawn at random."""
+    x, y = x[:_ROWS], y[:_ROWS]
+    varies = np.flatnonzero((np.concatenate([x, y]) != x[0]).any(0))[:_COLUMNS]
+    if not len(varies):
+        return Atoms(*np.zeros((2, 0), int), *np.zeros((3, 0)))
+    pairs = np.stack(np.triu_indices(len(varies), 1))
+    few = np.random.default_rng(0).permutation(pairs.shape[1])[: _COLUMNS - len(varies)]
+    left = np.concatenate([varies, varies[pairs[0, few]]])
+    right = np.concatenate([np.full(len(varies), -1), varies[pairs[1, few]]])
+    single = np.arange(len(left)) < len(varies)
+    both = [rows[:, left] - np.where(single, 0, rows[:, right]) for rows in (x, y)]
+    values = np.sort(np.concatenate(both), 0)
+    width = np.maximum(_WIDTH * values.std(0, dtype=float), 2.0**-22 * np.abs(values).max(0))
+    repeats = values[_REPEATS - 1 :] - values[: 1 - _REPEATS] <= width
+    repeats[1:] &= ~repeats[:-1]  # where they begin
+    first, column = np.nonzero(repeats)
+    some = np.linspace(0, len(first) - 1, min(len(first), 8 * _CELLS)).astype(int)
+    column, place = column[some], values[first[some], column[some]]
+    counts = np.stack([(np.abs(rows[:, column] - place) <= 2 * width[column]).sum(0) for rows in both])
+    z = np.abs(counts[1] - counts[0]) / np.sqrt(counts.sum(0) + 1)
+    best = np.argsort(-z)[:_CELLS]
+    best = best[z[best] > 2]
+    weight = np.log((counts[1, best] + 0.5) / (counts[0, best] + 0.5))
+    chosen = column[best]
+    return Atoms(left[chosen], right[chosen], place[best], 2 * width[chosen], weight)
+
+
+class Panel:
+    """All statistics of `NAMES`, fitted to two samples of views, data's and its neighbour's."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray):
+        self.fisher, self.atoms = discriminant(x, y), atoms(x, y)
+        self.scale = np.maximum(np.concatenate([x, y]).std(0, dtype=float), np.finfo(np.float32).tiny)
+        self.signs = np.where(y.mean(0, dtype=float) >= x.mean(0, dtype=float), 1.0, -1.0)
+        self.edges = (self.signs * x).max(0), (-self.signs * y).max(0)
+        features = [self._features(rows) for rows in (x, y)]
+        self.middle, self.spread = (f(np.concatenate(features), 0) for f in (np.mean, np.std))
+        self.coefficients = _logistic(*map(self._standard, features))
+
+    def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Returns the statistic of this name for views (n, d), float32, so that equal views stay equal."""
+        if name == "linear":  # the others cost more
+            return ((rows - self.fisher.origin) @ self.fisher.weights).astype(np.float32)
+        return self.all(rows)[name]
+
+    def all(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns all statistics of views (n, d) by name."""
+        features = np.concatenate([self._features(block) for block in np.array_split(rows, len(rows) // _BLOCK + 1)])
+        columns = np.column_stack([features, self._standard(features) @ self.coefficients]).astype(np.float32)
+        return dict(zip(NAMES, columns.T))
+
+    def _features(self, rows: np.ndarray) -> np.ndarray:
+        """Returns all statistics but the classifier, (n, F)."""
+        from_origin, half = rows - self.fisher.origin, self.fisher.gap / 2
+        white, linear = from_origin @ self.fisher.whiten, from_origin @ self.fisher.weights
+        residuals = (np.linalg.norm(white + side * half, axis=1) for side in (1, -1))
+        edges = (((s * rows - edge) / self.scale).max(1) for s, edge in zip((self.signs, -self.signs), self.edges))
+        return np.stack([linear, np.abs(linear), *residuals, self.atoms(rows), *edges], 1)
+
+    def _standard(self, features: np.ndarray) -> np.ndarray:
+        """Returns features (n, F) in standard deviations, at most 6 of them, the squares of the first four, and 1."""
+        scaled = np.clip((features - self.middle) / np.maximum(self.spread, 1e-30), -6, 6)
+        return np.concatenate([scaled, scaled[:, :4] ** 2, np.ones((len(scaled), 1))], 1)
+
+
+def _logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Returns the coefficients (F,) of a logistic regression with a small ridge, by Newton's method."""
+    rows, label = np.concatenate([x, y]), np.repeat([0.0, 1.0], [len(x), len(y)])
+    ridge, w = 1e-3 * len(rows) * np.eye(rows.shape[1]), np.zeros(rows.shape[1])
+    for _ in range(8):
+        p = expit(rows @ w)
+        hessian = (rows * (p * (1 - p))[:, None]).T @ rows + ridge
+        w += np.linalg.solve(hessian, rows.T @ (label - p) - ridge @ w)
+    return w

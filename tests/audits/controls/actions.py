@@ -1,0 +1,149 @@
+"""What acts on raw data beside the noise, and bounds that are not enforced: the noise itself is right."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+from _damage import changed, damaged, honest, private, turned
+
+import fedbandit_jax as fb
+from fedbandit_jax.audits import N_SYNCS, Transcript
+from fedbandit_jax.privacy.channel import Aggregated
+from fedbandit_jax.privacy.statistic import LinearStatistic
+
+
+@fb.pytree
+class RawForThePolicy(Aggregated):
+    """Shows noisy sums, and hands the policy the exact ones."""
+
+    def step(self, key, k, state, x, y):
+        _, after = Aggregated.step(self, key, k, state, x, y)
+        return after.sums.high, after
+
+
+class NoClip(LinearStatistic):
+    """Rewards as they come."""
+
+    def admit(self, x, y):
+        bounded, _, broken = LinearStatistic.admit(self, x, y)
+        return bounded, y, broken
+
+
+class NoFloor(LinearStatistic):
+    """Rewards clipped at 1, and not at 0."""
+
+    def admit(self, x, y):
+        bounded, _, broken = LinearStatistic.admit(self, x, y)
+        return bounded, jnp.minimum(y, 1), broken
+
+
+class NoScale(LinearStatistic):
+    """Features as long as they come."""
+
+    def admit(self, x, y):
+        _, bounded, broken = LinearStatistic.admit(self, x, y)
+        return x, bounded, broken
+
+
+class LongerFeatures(LinearStatistic):
+    """Features scaled in the largest entry, so that vectors are up to sqrt d long."""
+
+    def admit(self, x, y):
+        _, bounded, broken = LinearStatistic.admit(self, x, y)
+        return x / jnp.maximum(jnp.abs(x).max(0), 1), bounded, broken
+
+
+def bounding(kind):
+    """A mechanism with other bounds on what enters."""
+    return lambda mechanism: replace(mechanism, statistic=turned(kind, mechanism.statistic))
+
+
+def broken_acts_on_raw_sums():
+    """The releases have their noise; the arms that are played follow from the exact sums."""
+    return damaged("acts on raw sums", lambda mechanism: turned(RawForThePolicy, mechanism))
+
+
+def broken_acts_on_raw_sums_of_two():
+    """The same with two silos under secure release at the server."""
+    change = lambda mechanism: turned(RawForThePolicy, mechanism)  # noqa: E731
+    return damaged("acts on raw sums, central", change, n_agents=2, trust="central", release="blt")
+
+
+def learning(case, name):
+    """A case whose agents learn from raw rewards inside the batch."""
+    return changed(case, name, lambda bound: replace(bound, learns_in_batch=True))
+
+
+def broken_learning():
+    """Algorithm 1 as printed on the default neighbours: later users of the batch see what the first one had."""
+    return learning(honest(batch=4), "learns in the batch")
+
+
+def broken_cascade():
+    """The same, where one user steers what all later ones add: the sums alone tell, by far more than one user."""
+    case, batch = learning(honest(batch=16), "batch cascade"), 16
+    horizon = N_SYNCS * batch
+
+    def data(user):
+        contexts = np.broadcast_to(np.eye(2, dtype=np.float32), (horizon, 1, 2, 2)).copy()
+        contexts[0, 0] = user
+        return contexts, np.ones((horizon, 1, 2), np.float32)
+
+    greedy = private(batch=batch).replace(learns_in_batch=True, exploration_scale=0.0)
+    mechanism = Transcript(algo=greedy.bind(case.mechanism.spec, horizon), spec=case.mechanism.spec, horizon=horizon)
+    return replace(case, mechanism=mechanism, data=data([1, 0]), neighbour=data([0, 1]), others={})
+
+
+def broken_clipping():
+    """Rewards that nobody bounds."""
+    return damaged("unclipped rewards", bounding(NoClip))
+
+
+def broken_floor():
+    """Rewards that are not bounded from below."""
+    return damaged("rewards clipped from above only", bounding(NoFloor))
+
+
+def broken_norm():
+    """Features that nobody bounds."""
+    return damaged("features never scaled", bounding(NoScale))
+
+
+def broken_other_norm():
+    """Features bounded in another norm than the proof's."""
+    return damaged("features in the wrong norm", bounding(LongerFeatures))
+
+
+@fb.pytree
+class Neighbourly(fb.Algorithm):
+    """Every silo's agent prefers what the users of all silos are offered in this round."""
+
+    algo: fb.Algorithm
+
+    @property
+    def batch(self):
+        return self.algo.batch
+
+    def init(self, key, spec):
+        return self.algo.init(key, spec)
+
+    def download(self, state, offered):
+        return self.algo.download(state, offered)
+
+    def act(self, key, t, local, offered):
+        wanted = offered.contexts.mean((0, 1))
+        return jnp.argmax(offered.contexts @ wanted, 1).astype(jnp.int32)
+
+    def learn(self, t, local, offered, arms, rewards):
+        return self.algo.learn(t, local, offered, arms, rewards)
+
+    def sync(self, key, k, state, local, records):
+        return self.algo.sync(key, k, state, local, records)
+
+    def view(self, state):
+        return self.algo.view(state)
+
+
+def broken_scores_together():
+    """What one user is recommended depends on what others are offered in the same round."""
+    return changed(honest(n_agents=2), "scores users together", lambda bound: Neighbourly(algo=bound))

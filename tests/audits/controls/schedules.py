@@ -1,0 +1,128 @@
+"""Schedules that tell when, and releases under a schedule with the wrong noise."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+from _damage import changed, turned
+
+import fedbandit_jax as fb
+from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, Transcript, above_threshold, brink, linear, scheduled, timing
+from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
+
+
+@fb.pytree
+class AdaptiveSchedule(fb.Algorithm):
+    """Synchronises when the raw Gram matrix has grown (Dubey & Pentland 2020); shows nothing but when."""
+
+    batch: int = fb.static(default=1)
+
+    def init(self, key, spec):
+        return jnp.eye(2), jnp.eye(2), jnp.bool_(False)
+
+    def act(self, key, t, local, offered):
+        return jnp.zeros(1, jnp.int32)
+
+    def learn(self, t, local, offered, arms, rewards):
+        gram, synced, _ = local
+        x = offered.contexts[0, 0]
+        gram = gram + jnp.outer(x, x)
+        due = jnp.linalg.det(gram) > 2.8 * jnp.linalg.det(synced)
+        return (gram, jnp.where(due, gram, synced), due), None
+
+    def sync(self, key, k, state, local, records):
+        return local, fb.Report()
+
+    def view(self, state):
+        return state[2]
+
+
+def broken_adaptive_schedule():
+    """The schedule alone leaks: one user more or less in a direction moves the first synchronisation."""
+    case = linear(fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET), schedule=1), n_agents=1)
+    return Case(
+        name="adaptive schedule",
+        mechanism=Transcript(algo=AdaptiveSchedule(), spec=case.mechanism.spec, horizon=N_SYNCS),
+        data=case.data,
+        neighbour=case.neighbour,
+        which=case.which,
+        others=case.others,
+        epsilon=BUDGET.epsilon,
+        delta=BUDGET.delta,
+        fixed_control_flow=True,
+    )
+
+
+def broken_fed_ucb():
+    """Algorithm 1 of Dubey & Pentland (2020) as printed: Example 3.1 of Zhou & Chowdhury (2024)."""
+    algo = fb.algos.fed_ucb(BUDGET)
+    algo = algo.replace(schedule=fb.schedules.LogDet(brink(algo)))
+    return timing(algo, name="FedUCB, timing")
+
+
+@fb.pytree
+class Quiet(BoundPrivateLogDet):
+    """AboveThreshold whose threshold is known."""
+
+    def start(self, key, floor):
+        memory = super().start(key, floor)
+        return memory._replace(shift=jnp.zeros_like(memory.shift))
+
+
+@fb.pytree
+class Silent(Quiet):
+    """No noise on the answers either."""
+
+    def requests(self, key, t, memory, gained, since):
+        return memory.cap * gained / UNITS >= self.threshold / since
+
+
+SPARSE = fb.schedules.PrivateLogDet(1e-3, share=0.5)
+
+
+def broken_threshold():
+    """Sparse vector without noise on the threshold: every round tells a little more."""
+    return above_threshold(
+        SPARSE, epsilon=2.0, name="threshold without noise", change=lambda bound: turned(Quiet, bound)
+    )
+
+
+def broken_floor():
+    """Sparse vector with the sensitivity of a larger V: a fifth of the noise."""
+    change = lambda bound: replace(bound, epsilon=5 * bound.epsilon)  # noqa: E731
+    return above_threshold(SPARSE, epsilon=2.0, name="tests with too little noise", change=change)
+
+
+def tested():
+    """A certified run with private tests, at a threshold that one user decides about."""
+    budget = fb.privacy.Budget(2.0, 0.1, "add_remove")
+    schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=2)
+    algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
+    return algo.replace(threshold=brink(algo))
+
+
+def broken_tests():
+    """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
+    case = scheduled(tested(), n_agents=2, horizon=4, name="")
+    change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
+    return changed(case, "private_logdet without noise", change)
+
+
+def broken_releases():
+    """A certified run whose tests are right, and whose releases have a fifth of their noise."""
+    case = scheduled(tested(), n_agents=2, horizon=4, name="")
+    return changed(case, "private_logdet, little noise in releases", little)
+
+
+def broken_geometric():
+    """Ever rarer releases with a third of the noise."""
+    algo = fb.algos.private_fed_lin_ucb(
+        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"), schedule=fb.schedules.Geometric(1.5, first=1)
+    )
+    return changed(scheduled(algo, n_agents=1, name=""), "geometric, little noise", little)
+
+
+def little(bound):
+    """A loop with a fifth of the noise."""
+    trust = bound.mechanism.trust
+    return replace(bound, mechanism=replace(bound.mechanism, trust=replace(trust, std=trust.std / np.float32(5))))

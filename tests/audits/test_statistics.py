@@ -1,0 +1,144 @@
+"""Every statistic sees what it is for, on samples made with NumPy; and bounds are those of Clopper and Pearson."""
+
+import numpy as np
+import pytest
+
+from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, middle, mu_bound, show
+from fedbandit_jax.audits._statistics import NAMES, Panel, atoms
+from fedbandit_jax.privacy import gaussian_epsilon
+
+N, D, SHIFT, DELTA = 8192, 6, np.float32(0.05), 1e-5
+
+
+def samples(noise, shift=SHIFT):
+    """Views of data 0 and of data `shift` in every entry, (N, D) each, with independent noise(rng)."""
+    rng = np.random.default_rng(5)
+    return [(noise(rng) + moved).astype(np.float32) for moved in (np.float32(0), np.float32(shift))]
+
+
+def normal(rng):
+    return rng.standard_normal((N, D), np.float32)
+
+
+def left_out(rng):
+    return normal(rng) * (rng.random((N, 1)) > 0.01)
+
+
+def dropped(rng):
+    draw = normal(rng)
+    return np.where(np.abs(draw) < 0.02, 0, draw)
+
+
+def coarse(rng):
+    return np.round(4 * normal(rng)) / 4
+
+
+def bounded(rng):
+    draw = normal(rng)
+    return np.where(np.abs(draw) > 2, draw / 2, draw)
+
+
+SEEN = {  # the law of the noise -> statistics that must see it, and the epsilon that they must show
+    left_out: (["atoms"], 1.0),
+    dropped: (["atoms"], 2.5),
+    coarse: (["atoms"], 6),
+    bounded: (["upper edge", "lower edge"], 0.6),
+}
+
+
+def shown(x, y, names=NAMES):
+    """What every statistic shows of epsilon at DELTA: fitted, chosen and tested on thirds of the views."""
+    thirds = [np.array_split(rows, 3) for rows in (x, y)]
+    panel, bound = Panel(*(part[0] for part in thirds)), epsilon_bound(DELTA)
+    found = {}
+    for name in names:
+        (x1, x2), (y1, y2) = ([panel(name, rows) for rows in part[1:]] for part in thirds)
+        _, event = choose(bound, x1, y1, 0.1)
+        found[name] = show(bound, x2, y2, event, 0.0125)
+    return found
+
+
+@pytest.mark.parametrize("noise", SEEN)
+def test_flaws_are_seen_by_their_statistic(noise):
+    """And not by the linear one, which is at most that of exact noise."""
+    found, (names, least) = shown(*samples(noise)), SEEN[noise]
+    assert found["linear"] < 0.5
+    for name in names:
+        assert found[name] > least, found
+
+
+def test_noise_of_another_size_is_seen_by_residuals():
+    """Nothing is moved; half of the noise in one of the two."""
+    x, y = samples(normal, 0.0)
+    found = shown(x, y / 2)
+    assert min(found[name] for name in ("residual", "residual of neighbour", "classifier")) > 2
+
+
+def test_differences_that_repeat_are_atoms():
+    """Two entries share their noise in 2 % of the views: their difference is then what data make it."""
+    rng = np.random.default_rng(6)
+
+    def view(moved):
+        rows = normal(rng)
+        rows[:, 1] = np.where(rng.random(N) < 0.02, rows[:, 0] + moved, rows[:, 1])
+        return rows
+
+    found = atoms(view(np.float32(0)), view(np.float32(0.05)))
+    pairs = {(int(left), int(right)) for left, right in zip(found.left, found.right)}
+    assert pairs == {(0, 1)}
+    np.testing.assert_allclose(sorted(found.place), [-0.05, 0], atol=1e-5)
+    assert [np.sign(w) for _, w in sorted(zip(found.place, found.weight))] == [1, -1]
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_no_statistic_shows_more_than_there_is(mu):
+    """Gaussian noise: epsilon at DELTA is known, and so is mu; the linear statistic shows nearly all of mu."""
+    x, y = samples(normal, mu / D**0.5)
+    assert max(shown(x, y).values()) < gaussian_epsilon(mu, DELTA)
+    panel = Panel(x[::2], y[::2])
+    tested = [panel("linear", rows[1::2]) for rows in (x, y)]
+    found = show(mu_bound, *tested, middle(*tested), 0.0125)
+    assert mu - 0.16 < found < mu  # the error of two rates of n = 4096 is 2 sqrt(1 / 2n) / phi(0), 2.24 times
+    np.testing.assert_array_equal(panel.all(x)["linear"], panel("linear", x))
+
+
+def test_constant_and_copied_entries_do_no_harm():
+    x, y = samples(normal, 1.0)
+    padded = [np.concatenate([rows, np.full_like(rows, 7.3), 3 * rows], 1) for rows in (x, y)]
+    alone, among = (shown(*pair, ["linear"])["linear"] for pair in ((x, y), padded))
+    assert among == pytest.approx(alone, abs=0.1)
+
+
+def test_bounds_are_those_of_clopper_and_pearson():
+    """An event that never happened in n = 100 runs of data and always in those of the neighbour, by hand."""
+    zeros, ones, alpha = np.zeros(100), np.ones(100), 0.05
+    rate = 1 - alpha ** (1 / 100)  # the largest p with (1 - p)^100 >= alpha
+    by_hand = np.log((1 - rate - 0.01) / rate)
+    assert show(epsilon_bound(0.01), zeros, ones, Event(1, 0.5), alpha) == pytest.approx(by_hand)
+    assert show(epsilon_bound(0.01), ones, zeros, Event(-1, -0.5), alpha) == pytest.approx(by_hand)
+    assert show(epsilon_bound(0.01), ones, zeros, Event(1, 0.5), alpha) == 0
+    few = np.repeat([0.0, 1.0], [97, 3])  # 3 of 100: P(Binomial(100, 0.0757) <= 3) = 0.05
+    assert show(epsilon_bound(0.0), few, ones, Event(1, 0.5), alpha) == pytest.approx(np.log((1 - 0.0757) / rate), 1e-3)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.1])
+def test_bounds_hold_as_often_as_they_say(delta):
+    """1,000 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors."""
+    rng, mu, n, alpha = np.random.default_rng(8), 1.0, 500, 0.05 / 2
+    above = np.zeros(2)
+    for _ in range(1000):
+        x, y, x2, y2 = (rng.standard_normal(n) + m for m in (0, mu, 0, mu))
+        bound = epsilon_bound(delta)
+        above[0] += show(bound, x2, y2, choose(bound, x, y, 0.1)[1], alpha) > gaussian_epsilon(mu, delta)
+        above[1] += show(mu_bound, x2, y2, middle(x, y), alpha) > mu
+    assert (above / 1000 <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5).all(), above
+
+
+def test_both_directions_are_tried():
+    """What is rare under the neighbour alone shows as much as what is rare under data alone."""
+    rng = np.random.default_rng(7)
+    low, mixed = rng.random(4000), np.where(rng.random(4000) < 0.1, 2.0, rng.random(4000))
+    for x, y in ((low, mixed), (mixed, low)):
+        value, event = choose(epsilon_bound(1e-5), x, y, 0.05)
+        assert show(epsilon_bound(1e-5), x, y, event, 0.0125) > 4
+        assert value > 3
