@@ -159,7 +159,7 @@ PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["success
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
-KEEP = {1, 3, 4, 13, 15, 16, 18, 20, 25, 58, 67, 70, 72, 76, 80, 81}  # every recipe
+KEEP = {1, 3, 4, 13, 16, 18, 20, 58, 67, 70, 72, 76, 80, 81}  # every recipe
 
 
 def test_every_algorithm_is_tried_by_default():

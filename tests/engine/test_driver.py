@@ -18,6 +18,7 @@ def test_seeds_are_grouped_without_remainder():
     assert layout._seeds_together(24, (), state[:, :10], 0) == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

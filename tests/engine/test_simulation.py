@@ -37,7 +37,6 @@ def test_shape_and_meaning():
     np.testing.assert_array_equal(result.time_average, result.regret / result.rounds)
 
 
-@pytest.mark.slow
 def test_vmapped_seeds_equal_single_seeds():
     """Seed i is fold_in(key, i) and does not depend on how many run beside it."""
     many = simulate().regret
@@ -413,6 +412,7 @@ def test_user_classes_must_be_pytrees():
         simulate(algo=Plain())
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_the_program(tmp_path):
     """The same class name and fields with another body is another run."""
 
@@ -522,6 +522,7 @@ def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
     assert provenance.fingerprint({}, [RoundProcess(env=ENV, algo=bound, horizon=40)]) != mark
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_that_of_another_process(tmp_path):
     """Nothing in it depends on addresses, or on the order of a set."""
     code = (

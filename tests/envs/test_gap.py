@@ -30,6 +30,7 @@ def test_geometry(key, dim, gap):
     assert 0.6 + gap - 1e-6 <= means[:, -1].min() <= means[:, -1].max() <= 0.7 + gap + 1e-6
 
 
+@pytest.mark.slow
 def test_means_and_position_are_uniform(key):
     _, _, means = offered(fb.envs.gap(20_000, 5, 4, gap=0.2), key)
     best = means.argmax(1)

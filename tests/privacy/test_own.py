@@ -205,7 +205,7 @@ def pairs_that_fit():
 
 
 FIT = list(pairs_that_fit())
-QUICK = [("secagg", "blt"), (Pairs, Prefixes)]
+QUICK = [(Pairs, Prefixes)]
 
 
 def test_what_fits():

@@ -150,6 +150,7 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     assert log_det < state.counted.sum() * unit < 1.1 * log_det + 180 * unit
 
 
+@pytest.mark.slow
 def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)

@@ -349,6 +349,7 @@ def test_only_users_who_are_asked_are_flagged():
         assert (result.status == status).all()
 
 
+@pytest.mark.slow
 def test_without_a_promise_rewards_are_clipped_silently():
     """That is what the encoder is for; only what is no number is told."""
     spec = replace(ARMS.spec, rewards_in_unit=False)

@@ -112,7 +112,8 @@ class Counter(list):
         return self is other
 
 
-@pytest.mark.parametrize("name", ["Dist-DP-SE", *(pytest.param(n, marks=pytest.mark.slow) for n in ELIMINATION)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Dist-DP-SE", *ELIMINATION])
 def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
     monkeypatch.setattr(UserProcess, "check", lambda *_: None)  # which traces once more
     options = dict(horizon=HORIZON, key=jax.random.key(0), n_seeds=3)

@@ -27,6 +27,7 @@ def bound():
     return HONEST.bind(SPEC, T)
 
 
+@pytest.mark.slow
 def test_the_honest_run_is_certified(bound):
     certificate = certify(bound)
     assert certificate == HONEST.certificate(SPEC, T)

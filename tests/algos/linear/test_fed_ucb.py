@@ -179,6 +179,7 @@ class RoundByRound(S.Schedule):
         return S.Every(self.batch).bind(setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "learns"),
     deep([(fb.algos.UCB(), True), (fb.algos.UCB(), False), (fb.algos.Thompson(), False)], keep={0}),

@@ -123,6 +123,7 @@ def test_algorithm_3(script, key, graph, budget, schedule):
     assert int(np.bitwise_or.reduce(state.status)) == 0
 
 
+@pytest.mark.slow
 def test_complete_graph_is_the_controller_one_round_late(script, key):
     """With a threshold that always asks: a request in one round, everybody's sums in the next."""
     network = gossip(nx.complete_graph(M), schedule=S.LogDet(1e-6), regularization=0.5)

@@ -75,6 +75,7 @@ def test_thompson_with_zero_noise_is_not_private_exactly(key, release, trust, sc
     assert certify(mute).epsilon_exact == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", deep([fb.algos.UCB(), fb.algos.Thompson()], keep={1}))
 def test_one_silo_is_the_central_model_exactly(key, policy):
     """Nobody else is there to be trusted or not: the same noise, the same draws, the same epsilon."""

@@ -70,6 +70,7 @@ def test_close_to_the_square_root():
         assert losses[2] < best * (1.002 if n <= 400 else 1.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [12, 400])
 def test_a_longer_search_finds_nothing_better(n):
     """Another objective (both columns by recursion), another method, random starts: at most 0.5 % less noise."""
@@ -100,6 +101,7 @@ def test_table(n):
     np.testing.assert_allclose(Blt(n).omega, omega, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_size_is_as_good_as_its_neighbours():
     """Noise grows smoothly with S: no size is left in a bad local minimum."""
     sizes = np.unique(np.geomspace(1, 10**5, 60).astype(int))
