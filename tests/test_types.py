@@ -101,13 +101,11 @@ def programs():
 
     ucb, thompson = fb.algos.UCB(confidence="known_noise", regularizer="project"), fb.algos.Thompson()
     yield sphere, linear(ucb)
-    yield fixed, linear(ucb, "blt", "secagg")
     yield gap, linear(thompson)
     yield replay, linear(thompson, "blt", "secagg")
-    yield script, linear(thompson, "honaker", "central")
+    yield script, linear(ucb, "honaker", "central")
     yield fixed, fb.algos.fed_lin_ucb(schedule=2)
     yield fb.envs.sphere(3, 4, 18), fb.algos.fed_lin_ucb(schedule=2)  # other layouts, see `ridge.UNROLL_DIM`
-    yield sphere, fb.algos.LinUCB()
     yield fb.envs.arms(3), fb.algos.LinUCB()
     yield sphere, linear(thompson, schedule=s.Geometric(1.5))
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.PrivateLogDet(5.0), learns_in_batch=False)
@@ -116,7 +114,6 @@ def programs():
     private = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg")
     yield fb.envs.arms(3), private
     yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SuccessiveElimination()
-    yield fb.envs.arms(3, rewards="beta"), fb.algos.SuccessiveElimination()
     yield clustered, fb.algos.FCLUB(budget=budget)
     yield community, fb.algos.CLUB()
 

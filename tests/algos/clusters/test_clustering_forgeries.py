@@ -131,6 +131,7 @@ class Weak(A.FCLUB):
         return HONEST.certificate(spec, horizon)
 
 
+@pytest.mark.slow
 def test_a_recipe_cannot_speak_for_what_it_binds(key):
     env = fb.envs.clustered(8, 3, 2, dim=3)
     weak = Weak(BUDGET, alpha_1=math.inf, trigger="count", upload=1.2)
@@ -187,7 +188,7 @@ def leaves_used(uploads, tree, n_phases):
                 {"max_uploads": 2},
             ),
         ],
-        keep={0, 2},
+        keep={2},
     ),
 )
 def test_trees_are_not_overdrawn(key, change, options):
