@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, scripted
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import archive
@@ -193,14 +193,12 @@ def test_rewards_that_are_not_finite_are_flagged(algo):
     means, broken, nothing = rewards.copy(), rewards.copy(), rewards.copy()
     broken[7], nothing[7] = np.nan, 0
     with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC") as caught:
-        simulate(fb.envs.script(contexts, broken, means), algo, horizon=20)
+        simulate(scripted(contexts, broken, means), algo, horizon=20)
     result = caught.value.result
     assert (result.status == fb.Status.OUTSIDE_SPEC).all()
-    np.testing.assert_array_equal(
-        result.regret, simulate(fb.envs.script(contexts, nothing, means), algo, horizon=20).regret
-    )
+    np.testing.assert_array_equal(result.regret, simulate(scripted(contexts, nothing, means), algo, horizon=20).regret)
     with pytest.raises(fb.SimulationError, match="NOT_FINITE"):
-        simulate(fb.envs.script(contexts, broken, broken), algo, horizon=20)
+        simulate(scripted(contexts, broken, broken), algo, horizon=20)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import silent
+from helpers import scripted, silent
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.process import RoundProcess
@@ -21,7 +21,7 @@ FIRST = jax.jit(lambda process, key: process.step(key, *process.init(key), 0)[1]
 
 def batch_sum(algo, contexts, answers, key):
     """W | U of the first batch of a one-silo run, before noise."""
-    env = fb.envs.script(contexts[:, None], answers[:, None])
+    env = scripted(contexts[:, None], answers[:, None], answers[:, None])
     plain = algo.replace(privacy=None).bind(env.spec, B)
     bound = dataclasses.replace(silent(algo.bind(env.spec, B)), policy=plain.policy)
     process = RoundProcess(env=env, algo=bound, horizon=B)
