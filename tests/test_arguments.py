@@ -117,6 +117,13 @@ def no_values(value):
     return value is None or (isinstance(value, dict) and not value)
 
 
+def empty(value):
+    """A sequence of no elements, out of those of the pool."""
+    return (isinstance(value, (list, tuple)) and not value) or (
+        isinstance(value, np.ndarray) and value.shape[:1] == (0,)
+    )
+
+
 def nothing(value):
     """No value of the pool will do."""
     return False
@@ -158,8 +165,8 @@ def a_result():
 
 def an_audit():
     numbers_of = {field.name: 1.0 for field in dataclasses.fields(Audit)}
-    arrays = dict(edges=np.arange(81.0), counts=np.ones((2, 80)))
-    return Audit(**{**numbers_of, **arrays, "name": "an audit"})  # pyright: ignore[reportArgumentType]
+    words = dict(name="an audit", which="first user", statistic="linear", bound="Clopper-Pearson")
+    return Audit(**{**numbers_of, **words})  # pyright: ignore[reportArgumentType]
 
 
 AXES = "new axes"
@@ -364,7 +371,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(result=(RESULT, nothing), title=("", a(str)), ax=(AXES, nothing), proved=(False, flag)),
         **dict(lines=(None, optional(a(dict)))),
     },
-    fb.plotting.audits: dict(audits=([an_audit()], nothing)),
+    fb.plotting.audits: dict(audits=([an_audit()], nothing), controls=((), empty)),
     fb.plotting.save_png: dict(figure=(Figure(), nothing), path=("saved.png", path)),
 }
 NAMES = {case: getattr(case, "__qualname__", str(case)) for case in CASES}

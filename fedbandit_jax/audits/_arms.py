@@ -23,7 +23,8 @@ from fedbandit_jax.core import struct, wide
 from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.interfaces import Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
-from fedbandit_jax.privacy.integers.ring import RingSum
+from fedbandit_jax.privacy.integers.noise import SkellamNoise
+from fedbandit_jax.privacy.integers.ring import RingSum, SumProtocol
 from fedbandit_jax.privacy.noise import discrete_laplace
 
 N_ARMS = 2  # K
@@ -177,7 +178,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
         delta=certificate.delta or 0.0,
         sensitivity=1.0,
         measure=_moved,
-        max_runs=10_000 if algo.messages else 10**9,
+        slow=_slow(protocol),
     )
 
 
@@ -202,6 +203,13 @@ def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]
         "fractions": pair(0, 0, 0, 0.13, 0.95, 0.5),
         "out of range": pair(0, 0, 0, -20, 30),
     }
+
+
+def _slow(protocol: SumProtocol) -> int:
+    """Returns how long a run takes, relative to others: every user draws a share, or noise is made by rejection."""
+    if isinstance(protocol, RingSum) and protocol.messages and not protocol.noise.per_user:
+        return 10
+    return 4 if isinstance(protocol, RingSum) and isinstance(protocol.noise, SkellamNoise) else 1
 
 
 def shipped_arms() -> list[Case]:

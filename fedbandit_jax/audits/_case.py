@@ -21,7 +21,7 @@ from fedbandit_jax.report.audit import Audit
 class Case:
     """A mechanism, pairs of neighbouring data sets and a claim; fields are arguments of `fb.audits.audit`.
 
-    Slow mechanisms are run `max_runs` times at most.
+    A mechanism that takes `slow` times as long as others is run as many times less.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Case:
     others: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     sensitivity: float | None = None
     measure: Callable[[Any, Any], Any] | None = None
-    max_runs: int = 10**9
+    slow: int = 1
 
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case; options are those of `fb.audits.audit`."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return audit(n_runs=min(n_runs, fields.pop("max_runs")), **fields, key=key, **options)
+        return audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
 
 
 def load(path: Path) -> list[Case]:

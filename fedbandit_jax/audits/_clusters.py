@@ -192,6 +192,7 @@ def clusters(
         others=pairs,
         epsilon=budget.epsilon,
         delta=budget.delta,
+        slow=2,
         **replay,
     )
 
@@ -203,7 +204,7 @@ def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any
     """
     one, none = np.array([1.0, 0.0], np.float32), (np.zeros(2), 0.0)
 
-    def data(first: int, user: int, x: Any, y: float) -> Any:
+    def data(first: int, user: int, x: Any, y: Any) -> Any:
         contexts = np.tile(one, (horizon, 1, 2, 1))
         answers, users = np.ones((horizon, 1, 2), np.float32), np.zeros(horizon, np.int32)
         later = slice(first + often, horizon)

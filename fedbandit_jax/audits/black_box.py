@@ -26,7 +26,7 @@ from fedbandit_jax.report.audit import Audit
 
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
 SIDES = ("data", "neighbour")
-_CHUNK, _CHUNK_NUMBERS = 4096, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
+_CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
 _CHOOSING = 2**16  # most runs per side that choose what is tested
 _LENIENT = 0.1  # level of the bounds that a pair and a statistic are chosen by
 _CLEARLY = 1.1  # by what factor a later pair or statistic must show more than the best so far, lest chance prefer it
@@ -126,43 +126,27 @@ def audit(
     # Both sides of a pair have the same keys here, so that their difference is what one user moves.
     replays = {label: [_host(next(runs("choose", label, side, 1))) for side in (0, 1)] for label in pairs}
     again = _host(next(runs("choose", which, 0, 1)))
-    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
-    bound = epsilon_bound(delta)
-
-    def compare(x: np.ndarray, y: np.ndarray) -> tuple[Panel, float, str, Event]:
-        """Fits a panel to half of these runs, and by the other half finds what each statistic shows, and the best."""
-        panel = Panel(x[::2], y[::2])
-        tried = [panel.all(rows[1::2]) for rows in (x, y)]
-        found = {name: choose(bound, *(one[name] for one in tried), _LENIENT) for name in NAMES}
-        best = NAMES[0]
-        for name in NAMES:
-            if found[name][0] > _CLEARLY * found[best][0]:
-                best = name
-        shown = found[best][0]
-        if gaussian:
-            given = [one["linear"] for one in tried]
-            shown = max(shown, gaussian_epsilon(show(mu_bound, *given, middle(*given), _LENIENT), delta))
-        return panel, shown, best, found[best][1]
-
     best, label = 0.0, which
     for candidate in pairs:
-        shown = compare(*(views("choose", candidate, side, few) for side in (0, 1)))[1]
+        x, y = (views("choose", candidate, side, few) for side in (0, 1))
+        shown = _compare(x, y, delta, gaussian)[0]
         if shown > _CLEARLY * best:
             best, label = shown, candidate
     x, y = (views("fit", label, side, choosing // 2) for side in (0, 1))
-    panel, _, statistic, event = compare(x, y)
-    centre = middle(*(panel("linear", rows) for rows in (x, y)))
+    _, panel, statistic, event = _compare(x, y, delta, gaussian)
+    centre = middle(panel("linear", x), panel("linear", y))
 
-    def tests(side: int) -> tuple[np.ndarray, ...]:
-        blocks = (_flatten(view, SIDES[side]) for view in runs(f"test {SIDES[side]}", label, side, testing))
-        both = zip(*([panel(one, rows) for one in (statistic, "linear")] for rows in blocks))
-        return tuple(np.concatenate(one)[:testing] for one in both)
+    def tests(side: int) -> list[np.ndarray]:
+        rows = (_flatten(view, SIDES[side]) for view in runs(f"test {SIDES[side]}", label, side, testing))
+        found = [[panel(one, block) for one in (statistic, "linear")] for block in rows]
+        return [np.concatenate(one)[:testing] for one in zip(*found)]
 
-    chosen, linear = zip(*map(tests, (0, 1)))
-    epsilon_cp, mu_lower = show(bound, *chosen, event, alpha), None
+    (x, linear_x), (y, linear_y) = map(tests, (0, 1))
+    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
+    epsilon_cp, mu_lower = show(epsilon_bound(delta), x, y, event, alpha), None
     epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
     if gaussian:
-        mu_lower = show(mu_bound, *linear, centre, alpha)
+        mu_lower = show(mu_bound, linear_x, linear_y, centre, alpha)
         if gaussian_epsilon(mu_lower, delta) > epsilon_cp:
             epsilon_lower, by, statistic = gaussian_epsilon(mu_lower, delta), "Gaussian DP", "linear"
     same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
@@ -185,6 +169,27 @@ def audit(
         n_runs=n_runs,
         seconds=time.perf_counter() - start,
     )
+
+
+def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tuple[float, Panel, str, Event]:
+    """Fits statistics to half of the views of data and of a neighbour, and by the other half finds the best of them.
+
+    Returns:
+        About what it shows of epsilon, the statistics, the name of the best one, and its event.
+    """
+    panel = Panel(x[::2], y[::2])
+    given, others = panel.all(x[1::2]), panel.all(y[1::2])
+    found = {name: choose(epsilon_bound(delta), given[name], others[name], _LENIENT) for name in NAMES}
+    best = NAMES[0]
+    for name in NAMES:
+        if found[name][0] > _CLEARLY * found[best][0]:
+            best = name
+    shown, event = found[best]
+    if gaussian:
+        linear = given["linear"], others["linear"]
+        mu = show(mu_bound, linear[0], linear[1], middle(*linear), _LENIENT)
+        shown = max(shown, gaussian_epsilon(mu, delta))
+    return shown, panel, best, event
 
 
 @functools.cache

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
+
+from tqdm import tqdm
 
 from fedbandit_jax.cli._run import Command
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
-CONTROL_RUNS = 40_000  # most runs of a control, whose flaw is large
+CONTROL_RUNS = 20_000  # most runs of a control, whose flaw is large
+PROCESSES, PART, FEW = 2, 9, 12  # that share the work; cases at a time, which may share programs; too few for that
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,9 +29,9 @@ class AuditCommand(Command):
     computes a lower bound of epsilon that holds with the stated confidence. It also gives both runs the same
     randomness, and checks that they then differ by no more than the declared sensitivity, and follow the same control
     flow. A bound above the claim refutes it at the stated confidence, for each mechanism separately: with n mechanisms
-    a false alarm has probability up to n (1 - confidence). A bound below it proves nothing, but 100,000 runs are enough
+    a false alarm has probability up to n (1 - confidence). A bound below it proves nothing, but 50,000 runs are enough
     to find a noise scale that is wrong by a third. The command prints a table and draws it as a picture into OUT.
-    Slow mechanisms are run less often, and controls 40,000 times at most. The exit code is 1 if anything is not as it
+    Slow mechanisms are run less often, and controls 20,000 times at most. The exit code is 1 if anything is not as it
     should be.
 
     For example:
@@ -50,7 +56,7 @@ class AuditCommand(Command):
 
     family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"
     only: tuple[str, ...] = ()
-    runs: int = 100_000
+    runs: int = 50_000
     confidence: float = 0.95
     controls: Path | None = None
     random_seed: int = 0
@@ -58,8 +64,6 @@ class AuditCommand(Command):
 
     def run(self) -> int:
         """Audits all cases; returns 0 if all shipped mechanisms pass and all controls fail, otherwise 1."""
-        import jax
-
         import fedbandit_jax as fb
         from fedbandit_jax.report.audit import table
 
@@ -68,15 +72,11 @@ class AuditCommand(Command):
         validate.probability("confidence", self.confidence)
         validate.within("random_seed", self.random_seed, 0, 2**32 - 1)
         found: dict[str, list[Any]] = {}
-        wrong, groups = [], self._cases()
+        wrong, groups = [], self.cases()
         for group, cases in groups.items():
             if not cases:
                 continue
-            key = jax.random.key(self.random_seed)
-            runs = self.runs if group == SHIPPED else min(self.runs, CONTROL_RUNS)
-            result = fb.audits.run(
-                cases, key=key, n_runs=runs, confidence=self.confidence, progress=sys.stderr.isatty()
-            )
+            result = self._audits(group, cases)
             print("these have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
             found[group] = result
             wrong += [one for one in result if one.passed != (group == SHIPPED)]
@@ -95,7 +95,28 @@ class AuditCommand(Command):
         print(f"{counts}: {verdict}")
         return 1 if wrong else 0
 
-    def _cases(self) -> dict[str, list[Any]]:
+    def _audits(self, group: str, cases: list[Any]) -> list[Any]:
+        """Audits the cases of a group, by several processes if they are many: most of the time is spent compiling."""
+        if len(cases) <= FEW:
+            return self.audit_some(group, cases)
+        parts = [range(first, min(first + PART, len(cases))) for first in range(0, len(cases), PART)]
+        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+            found = pool.map(functools.partial(_audit_part, self, group), parts)
+            bar = tqdm(found, "audit", len(parts), disable=not sys.stderr.isatty(), leave=False)
+            return [one for part in bar for one in part]
+
+    def audit_some(self, group: str, cases: list[Any]) -> list[Any]:
+        """Audits these cases of a group."""
+        import jax
+
+        from fedbandit_jax import audits
+
+        runs = self.runs if group == SHIPPED else min(self.runs, CONTROL_RUNS)
+        key, alone = jax.random.key(self.random_seed), multiprocessing.parent_process() is None
+        bar = alone and sys.stderr.isatty()
+        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=bar)
+
+    def cases(self) -> dict[str, list[Any]]:
         """Returns the cases that must pass and those that must fail, by group."""
         from fedbandit_jax import audits
 
@@ -109,6 +130,17 @@ class AuditCommand(Command):
             known = ", ".join(case.name for case in groups[SHIPPED])
             raise ValueError(f"only must name a part of {known}, got {' '.join(self.only)}")
         return kept
+
+
+@functools.cache
+def _cases(command: AuditCommand) -> dict[str, list[Any]]:
+    """Returns the cases of a command, which every process makes for itself, once."""
+    return command.cases()
+
+
+def _audit_part(command: AuditCommand, group: str, part: range) -> list[Any]:
+    """Audits some cases of a group in a process of its own."""
+    return command.audit_some(group, [_cases(command)[group][i] for i in part])
 
 
 def _exact_log_ratios(ratios: list[Any]) -> list[Any]:

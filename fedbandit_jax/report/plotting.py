@@ -223,9 +223,9 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
     for name, found in (("audits", audits), ("controls", controls)):
         for audit in validate.sequence(name, found, "audits"):
             validate.instance(name, audit, Audit, "a sequence of results of fb.audits.audit")
-    if not audits and not controls:
+    if not len(audits) + len(controls):
         raise ValueError("audits must hold at least one audit, got none")
-    blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if rows]
+    blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if len(rows)]
     width, top, line = 11.5, 0.0, 0.18  # in inches, as all places here
     height = line * sum(len(rows) + 5 for _, rows in blocks)
     figure = plt.figure(figsize=(width, height))
@@ -250,7 +250,8 @@ def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -
         "statistic (bound)": (_BARS + 1.3, lambda a: f"{a.statistic} ({a.bound})"),
         "verdict": (_BARS + 4.0, lambda a: words[0] if not a.passed else words[1]),
     }
-    widest, style = 2.0, dict(va="center", fontsize="x-small")
+    style: dict[str, Any] = dict(va="center", fontsize="x-small")
+    widest = 2.0
     for label, (place, _) in columns.items():
         ax.text(place / _BARS * widest, -1, label, fontweight="bold", **style)
     for i, one in enumerate(rows):

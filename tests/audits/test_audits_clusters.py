@@ -23,7 +23,7 @@ def test_shipped_cases_pass(key, i):
     """Trees that are planted anew show nearly all of the claim; those that go on, two thirds."""
     case = audits.shipped("clusters")[i]
     few = i == 0
-    audit = case.run(key, n_runs=4000 if few else 50_000)
+    audit = case.run(key, n_runs=8000 if few else 100_000)
     assert audit.passed, audit
     assert audit.epsilon_lower > (0.33 if few else 0.8 if i == 1 else 0.6), audit
     if audit.sensitivity is not None:

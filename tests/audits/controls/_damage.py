@@ -7,6 +7,8 @@ import numpy as np
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, arms, clusters, linear
 
+SMALL = dict(budget=fb.privacy.Budget(8.0, 1e-5), batch=1, n_agents=2, trust="shuffle_vector_sum")  # of a vector sum
+
 
 def turned(kind, value, **changes):
     """The same fields in another class, or other fields."""
@@ -54,7 +56,7 @@ def damaged_sum(name, noise_class, *, mechanism="discrete_laplace", messages=Fal
         noise = turned(noise_class, bound.protocol.noise, **changes)
         return replace(bound, protocol=replace(bound.protocol, noise=noise))
 
-    return changed(replace(arms(algo), max_runs=10_000 if messages else 10**9), name, change)
+    return changed(arms(algo), name, change)
 
 
 def damaged_clusters(name, change, *, horizon=6, **options):

@@ -16,22 +16,18 @@ from fedbandit_jax.privacy.noise import polya
 
 
 @fb.pytree
-class Inverted(PolyaNoise):
-    """Gamma with (1 - beta) / beta for its scale, as in released code."""
+class Shares(PolyaNoise):
+    """Shares of another scale, or for another number of users than come."""
+
+    inverted: bool = False  # gamma with (1 - beta) / beta for its scale, as in released code
+    missing: int = 1  # times as many users
 
     def share(self, key, k, n, shape):
-        beta = jnp.exp(-1 / jnp.asarray(self.scale)[k])
-        wrong = -1 / jnp.log(1 - beta)  # the scale whose beta is 1 - beta
-        plus, minus = (polya(half, 1 / n, wrong, shape) for half in jax.random.split(key))
+        scale = jnp.asarray(self.scale)[k]
+        wrong = -1 / jnp.log(-jnp.expm1(-1 / scale))  # the scale whose beta is 1 - beta
+        scale = jnp.where(self.inverted, wrong, scale)
+        plus, minus = (polya(half, 1 / (n * self.missing), scale, shape) for half in jax.random.split(key))
         return plus - minus
-
-
-@fb.pytree
-class Half(PolyaNoise):
-    """Shares for twice as many users as come."""
-
-    def share(self, key, k, n, shape):
-        return PolyaNoise.share(self, key, k, 2 * n, shape)
 
 
 @fb.pytree
@@ -98,12 +94,12 @@ def flawed(name, way):
 
 def broken_inverted_polya():
     """Hardly any noise."""
-    return damaged_sum("inverted Polya scale", Inverted, messages=True)
+    return damaged_sum("inverted Polya scale", Shares, messages=True, inverted=True)
 
 
 def broken_half_the_users():
     """Half of the noise."""
-    return damaged_sum("half the users missing", Half, messages=True)
+    return damaged_sum("half the users missing", Shares, messages=True, missing=2)
 
 
 def broken_skellam_variance():
@@ -197,7 +193,7 @@ def broken_elimination():
 class Unclipped(RingSum):
     """Rewards as they come."""
 
-    def collect(self, key, k, rewards, inside):
+    def collect(self, rounding, own, k, rewards, inside):
         steps = jnp.asarray(self.steps)[k]
         total = sum(jnp.where(there, x, 0).sum() for x, there in zip(rewards, inside))
         return wide.from_int32(jnp.round(total * steps).astype(jnp.int32))

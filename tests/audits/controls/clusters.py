@@ -77,7 +77,8 @@ def broken_one_tree():
 
 def broken_cluster_variance():
     """sqrt(sigma) for sigma."""
-    return damaged_clusters("std for variance, clusters", lambda noise: replace(noise, std=np.sqrt(noise.std)))
+    change = lambda noise: replace(noise, std=np.sqrt(noise.std) * np.ones(3, np.float32))  # noqa: E731
+    return damaged_clusters("std for variance, clusters", change)
 
 
 def weighted(*weights):

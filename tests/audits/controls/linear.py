@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import damaged, honest, noisy, scaled, trusting, turned
+from _damage import SMALL, damaged, honest, noisy, scaled, trusting, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.channel import Aggregated
@@ -244,9 +244,6 @@ def broken_half_the_silos():
     """Secure aggregation in which most silos add no share of the noise."""
     change = trusting(lambda trust: replace(trust, share=trust.share / np.float32(2)))
     return damaged("three of four silos add no noise", change, n_agents=4, trust="secagg", release="blt")
-
-
-SMALL = dict(budget=fb.privacy.Budget(8.0, 1e-5), batch=1, n_agents=2, trust="shuffle_vector_sum")
 
 
 def broken_vector_sum():

@@ -5,8 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import damaged, noisy, trusting
-from linear import SMALL
+from _damage import SMALL, damaged, noisy, trusting
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.trust import Central, Local, SecAgg, SiloLocal, VectorSum
@@ -90,18 +89,18 @@ def broken_other_silos():
 
 def broken_share():
     """One share of the noise instead of all."""
-    options = dict(n_agents=4, messages=True, trust="secagg", release="blt")
+    options = dict(n_agents=10, n_syncs=4, messages=True, trust="secagg", release="blt")
     return damaged("shares of one silo only", noisy(FirstShare), **options)
 
 
 def broken_shuffler():
     """A shuffler that does not shuffle: the bits of every user can be counted by themselves."""
-    return replace(damaged("bits not mixed", noisy(Unmixed), n_syncs=1, messages=True, **SMALL), max_runs=10_000)
+    return damaged("bits not mixed", noisy(Unmixed), n_syncs=1, messages=True, **SMALL)
 
 
 def broken_bits():
     """Noise bits that are not random."""
-    return replace(damaged("noise bits all one", noisy(NoBits), n_syncs=1, messages=True, **SMALL), max_runs=10_000)
+    return damaged("noise bits all one", noisy(NoBits), n_syncs=1, messages=True, **SMALL)
 
 
 def broken_server():
