@@ -17,7 +17,7 @@ CONTROLS = {case.name: case for case in audits.load(BROKEN)}
 
 
 PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
-QUICK = {"silo_local tree", "secagg blt", "LDP-SE messages"}
+QUICK = {"silo_local tree", "LDP-SE messages"}
 QUICK |= {"kappa = 1", "noise left out in 1 %", "acts on raw sums", "adaptive schedule"}
 
 
@@ -61,6 +61,7 @@ def test_replay_catches_the_cascade_and_unclipped_rewards(key):
     assert any("control flow depends on the data" in reason for reason in audit.reasons)
 
 
+@pytest.mark.slow
 def test_one_algorithm(key):
     """What a user would write."""
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 1e-3)).replace(schedule=3, release="blt")

@@ -18,7 +18,8 @@ HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
 CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "controls" / "clusters.py")}
 
 
-@pytest.mark.parametrize("i", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("i", range(3))
 def test_shipped_cases_pass(key, i):
     """Trees that are planted anew show nearly all of the claim; those that go on, two thirds."""
     case = audits.shipped("clusters")[i]

@@ -170,6 +170,7 @@ def test_hidden_randomness_is_caught(key):
     assert a.reasons == ("equal keys and data gave different views: some randomness is not from the key",)
 
 
+@pytest.mark.slow
 def test_many_correlated_coordinates(key):
     """The statistic found in 48 dimensions is within 10 % of the likelihood ratio, mu = |C^-1/2 (x - y)|; quickly."""
     rng = np.random.default_rng(3)

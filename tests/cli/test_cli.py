@@ -468,10 +468,8 @@ def test_simulate_linear(tmp_path, capsys):
 ARMS_RUN = ["simulate", "arms", "--horizon", "3000", "--seeds", "2", "--arms", "3", "--name", "run"]
 
 
-@pytest.mark.parametrize(
-    "algorithms",
-    ["Dist-RDP-SE --epsilon 1", pytest.param("SE Dist-RDP-SE --epsilon 0.5 1 --radius exact", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithms", ["Dist-RDP-SE --epsilon 1", "SE Dist-RDP-SE --epsilon 0.5 1 --radius exact"])
 def test_simulate_arms(tmp_path, capsys, algorithms):
     assert main([*ARMS_RUN, "--out", str(tmp_path), "--algorithms", *algorithms.split()]) == 0
     text = capsys.readouterr().out

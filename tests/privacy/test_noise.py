@@ -80,7 +80,7 @@ LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", deep(LAWS, keep={0, 1, 2, 3, 4}))  # of Polya's law, see the sums below
 def test_laws(key, name):
     """All parameters in one call; for each, the law with its last parameter a little larger is refuted."""
     sampler, law, params, factor = LAWS[name]
