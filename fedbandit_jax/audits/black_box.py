@@ -27,6 +27,7 @@ from fedbandit_jax.report.audit import Audit
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
 SIDES = ("data", "neighbour")
 _CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
+_BRIEF = 10_000  # runs for which a program need not be fast
 _CHOOSING = 2**16  # most runs per side that choose what is tested
 _LENIENT = 0.1  # level of the bounds that a pair and a statistic are chosen by
 _CLEARLY = 1.1  # by what factor a later pair or statistic must show more than the best so far, lest chance prefer it
@@ -114,11 +115,12 @@ def audit(
     numbers = _n_coordinates(mechanism, key, pairs[which][0]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
     few = max(choosing // 2 // len(pairs), 2 * _REPLAYS)  # runs that a pair is chosen by
     chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
+    run = _program(n_runs <= _BRIEF)
     program = mechanism if not jax.tree_util.all_leaves([mechanism]) else jax.tree_util.Partial(mechanism)
 
     def runs(stream: str, label: str, side: int, n: int) -> Iterator[Any]:
         for first in range(0, n, chunk):
-            yield _program()(program, chunk, random.stream(key, stream), pairs[label][side], np.uint32(first))
+            yield run(program, chunk, random.stream(key, stream), pairs[label][side], np.uint32(first))
 
     def views(stream: str, label: str, side: int, n: int) -> np.ndarray:
         return np.concatenate([_flatten(view, SIDES[side]) for view in runs(stream, label, side, n)])[:n]
@@ -193,14 +195,14 @@ def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tupl
 
 
 @functools.cache
-def _program() -> Callable[..., Any]:
-    """Returns the compiled function that runs a mechanism; it runs briefly, so that compiling quickly matters more."""
+def _program(brief: bool) -> Callable[..., Any]:
+    """Returns the compiled function that runs a mechanism, so briefly that compiling quickly matters more."""
 
     def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
         return jax.vmap(mechanism, (0, None))(keys, data)
 
-    return jax.jit(run, static_argnums=1, compiler_options=backend.quick_options())
+    return jax.jit(run, static_argnums=1, compiler_options=backend.quick_options(0 if brief else 1))
 
 
 def _host(view: Any) -> Any:

@@ -45,6 +45,13 @@ def test_shipped_mechanisms_pass(key, name):
         assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=1e-3)  # the worst case is attained
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["silo_local tree", "silo_local_matrix prefix_tree"])
+def test_a_million_runs_show_nine_tenths_of_what_exact_noise_gives(key, name):
+    audit = SHIPPED[name].run(key, n_runs=10**6)
+    assert 0.9 * audit.epsilon < audit.epsilon_lower < audit.epsilon
+
+
 @pytest.mark.parametrize("name", some(CONTROLS))
 def test_controls_are_caught(key, name):
     audit = CONTROLS[name].run(key, n_runs=20_000 if name in QUICK else 40_000)
