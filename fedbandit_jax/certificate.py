@@ -136,7 +136,7 @@ class Certificate:
         """Returns this certificate for so many users, with a `warning` unless its delta is below 1 / `n_users`."""
         if self.claim == "none" or not self.delta or self.delta * n_users < 1:
             return self
-        weak = f"delta = {self.delta:g} is not below 1 / {n_users:,} users: it allows to expose some of them"
+        weak = f"delta = {self.delta:g} is not below 1 / {n_users:,} users: it allows some of them to be exposed"
         return dataclasses.replace(self, warning=weak)
 
     def to_json(self) -> dict[str, Any]:

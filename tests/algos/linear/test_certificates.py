@@ -142,7 +142,7 @@ def test_deltas_that_protect_nobody(spec, horizon, delta, users):
     """As large as one over the number of users: to publish one user at random is (0, 1 / n)-DP."""
     c = certificate(spec, horizon, delta=delta, visits=1)
     assert c.warning == (
-        f"delta = {delta:g} is not below 1 / {users} users: it allows to expose some of them" if users else ""
+        f"delta = {delta:g} is not below 1 / {users} users: it allows some of them to be exposed" if users else ""
     )
     lines = [line for line in str(c).splitlines() if line.startswith("warning")]
     assert lines == ([f"warning       {c.warning}"] if users else [])
