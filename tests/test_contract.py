@@ -118,7 +118,10 @@ def test_every_registered_component_is_here():
     assert {name.split()[2] for name in names} == set(RELEASES)
 
 
-@pytest.mark.parametrize("env", list(itertools.chain(*ENVS.values())), ids=lambda e: f"{type(e).__name__}")
+WORLDS = deep(itertools.chain(*ENVS.values()), keep={1, 5, 6, 7, 11, 13, 14})
+
+
+@pytest.mark.parametrize("env", WORLDS, ids=lambda e: type(e).__name__)
 def test_environment(env, key):
     spec = env.spec
     world = env.init(key)
@@ -159,7 +162,7 @@ PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["success
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
-KEEP = {1, 3, 4, 13, 16, 18, 20, 58, 67, 70, 72, 76, 80, 81}  # every recipe
+KEEP = {1, 3, 4, 16, 18, 20, 58, 67, 70, 72, 76, 80, 81}  # every recipe
 
 
 def test_every_algorithm_is_tried_by_default():

@@ -59,6 +59,7 @@ def test_controls_are_caught(key, name):
     assert audit.epsilon_lower > 1.05 * audit.epsilon, audit  # by what the adversary sees, not by replay alone
 
 
+@pytest.mark.slow
 def test_replay_catches_the_cascade_and_unclipped_rewards(key):
     for name, moved in (("batch cascade", 300), ("unclipped rewards", 100)):
         audit = CONTROLS[name].run(key, n_runs=1000)
@@ -192,6 +193,7 @@ def test_arms_of_others_are_in_the_transcript(key):
     assert np.mean(np.asarray(arms)[2:].reshape(7, 2)[:, 0] == (believed[:-1] > 0)) > 0.5
 
 
+@pytest.mark.slow
 def test_picture(key):
     found = audits.run([SHIPPED["silo_local tree"], CONTROLS["kappa = 1"]], key=key, n_runs=20_000)
     words = [[text.get_text() for text in ax.texts] for ax in fb.plotting.audits(found[:1], found[1:]).axes]

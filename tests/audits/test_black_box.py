@@ -98,6 +98,7 @@ def test_pure_dp(key, mechanism, epsilon):
         assert (a.bound, a.mu_lower) == ("Clopper-Pearson", None)
 
 
+@pytest.mark.slow
 def test_coverage():
     """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, whatever chooses the test.
 

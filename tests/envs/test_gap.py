@@ -19,7 +19,7 @@ def offered(env, key):
     return contexts, theta, contexts @ theta
 
 
-@pytest.mark.parametrize(("dim", "gap"), deep(itertools.product([2, 3, 10, 50], [0.01, 0.1, 0.3]), keep={0, 7, 11}))
+@pytest.mark.parametrize(("dim", "gap"), deep(itertools.product([2, 3, 10, 50], [0.01, 0.1, 0.3]), keep={7}))
 def test_geometry(key, dim, gap):
     contexts, theta, means = offered(fb.envs.gap(500, 4, dim, gap=gap), key)
     assert contexts.shape == (500, 4, dim)
@@ -82,7 +82,7 @@ def test_fresh_contexts(key):
     assert not np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("gap", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("gap", deep([0.02, 0.1, 0.3], keep={1}))
 def test_pull(key, gap):
     env = fb.envs.gap(20_000, 3, 4, gap=gap)
     world = env.init(key)

@@ -201,6 +201,7 @@ def test_sums_of_discrete_laplace(key):
     assert len(set(many[-1] % 16)) == 16
 
 
+@pytest.mark.slow
 def test_constants_and_batching(key):
     """Degenerate laws are constants, NaN ends; and draws do not depend on vmap."""
     one = jnp.ones(5)

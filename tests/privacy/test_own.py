@@ -98,6 +98,7 @@ def test_copies_become_matrices_of_the_same_law(name, n):
     assert mine.message_bound() == pytest.approx(built_in.message_bound(), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", deep(RELEASES, keep={0, 2, 4}))
 def test_copies_send_and_decode_the_same(name, key):
     """Message by message, live parts only, and every prefix."""

@@ -300,6 +300,7 @@ class Inverted(PolyaNoise):
         return PolyaNoise(scale=jnp.full(len(USERS), scale)).share(key, k, n, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", FEW_AND_MANY)
 def test_inverted_polya_is_rejected(key, k):
     right = made(("discrete_laplace", "secagg"), messages=True)
