@@ -17,7 +17,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
-CONTROL_RUNS = 20_000  # most runs of a control, whose flaw is large
+CONTROL_RUNS = 30_000  # most runs of a control, whose flaw is large
 PROCESSES, PART, FEW = 2, 9, 12  # that share the work; cases at a time, which may share programs; too few for that
 
 
@@ -31,7 +31,7 @@ class AuditCommand(Command):
     flow. A bound above the claim refutes it at the stated confidence, for each mechanism separately: with n mechanisms
     a false alarm has probability up to n (1 - confidence). A bound below it proves nothing, but 50,000 runs are enough
     to find a noise scale that is wrong by a third. The command prints a table and draws it as a picture into OUT.
-    Slow mechanisms are run less often, and controls 20,000 times at most. The exit code is 1 if anything is not as it
+    Slow mechanisms are run less often, and controls 30,000 times at most. The exit code is 1 if anything is not as it
     should be.
 
     For example:
