@@ -95,15 +95,24 @@ def atoms(x: np.ndarray, y: np.ndarray) -> Atoms:
     repeats = values[_REPEATS - 1 :] - values[: 1 - _REPEATS] <= width
     repeats[1:] &= ~repeats[:-1]  # where they begin
     first, column = np.nonzero(repeats)
-    some = np.linspace(0, len(first) - 1, min(len(first), 8 * _CELLS)).astype(int)
-    column, place = column[some], values[first[some], column[some]]
-    counts = np.stack([(np.abs(rows[:, column] - place) <= 2 * width[column]).sum(0) for rows in both])
+    place = values[first, column]
+    counts = np.stack([_within(rows, column, place, 2 * width[column]) for rows in both])
     z = np.abs(counts[1] - counts[0]) / np.sqrt(counts.sum(0) + 1)
     best = np.argsort(-z)[:_CELLS]
     best = best[z[best] > 2]
     weight = np.log((counts[1, best] + 0.5) / (counts[0, best] + 0.5))
     chosen = column[best]
     return Atoms(left[chosen], right[chosen], place[best], 2 * width[chosen], weight)
+
+
+def _within(rows: np.ndarray, column: np.ndarray, place: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """Counts the rows whose number in `column[i]` is within `width[i]` of `place[i]`, (n,) int."""
+    count = np.zeros(len(column), int)
+    for one in np.unique(column):
+        here, numbers = column == one, np.sort(rows[:, one])
+        edges = [place[here] - width[here], place[here] + width[here]]
+        count[here] = np.searchsorted(numbers, edges[1], side="right") - np.searchsorted(numbers, edges[0])
+    return count
 
 
 class Panel:

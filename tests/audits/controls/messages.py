@@ -95,7 +95,7 @@ def broken_share():
 
 def broken_shuffler():
     """A shuffler that does not shuffle: the bits of every user can be counted by themselves."""
-    return damaged("bits not mixed", noisy(Unmixed), n_syncs=1, messages=True, **SMALL | {"n_agents": 4})
+    return damaged("bits not mixed", noisy(Unmixed), n_syncs=1, messages=True, **SMALL | {"n_agents": 8})
 
 
 def broken_bits():
