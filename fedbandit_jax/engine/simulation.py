@@ -85,11 +85,11 @@ def simulate(
 
     Example:
         >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
         >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
-        >>> result = fb.simulate(env, algo, horizon=100, key=jax.random.key(0), n_seeds=3)
+        >>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), n_seeds=4)
         >>> result.regret.shape, result.certificate.claim
-        ((3, 100), 'certified')
+        ((4, 200), 'certified')
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     validate.boolean("throw", throw)
@@ -140,9 +140,9 @@ def sweep(
 
     Example:
         >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=5, n_arms=10, dim=4, rewards="bernoulli")
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
         >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))]
-        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=50, key=jax.random.key(0), n_seeds=2)
+        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=200, key=jax.random.key(0), n_seeds=4)
         >>> result.labels
         ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
     """
