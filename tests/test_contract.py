@@ -117,6 +117,38 @@ def test_every_registered_component_is_here():
     assert {name.split()[2] for name in names} == set(RELEASES)
 
 
+SPHERE = ENVS["sphere"][1].spec
+UNFIT = [
+    *((spec, 10, TypeError, "spec must be an fb.Spec, as env.spec is, got ") for spec in (None, ENVS["sphere"][1])),
+    *((SPHERE, horizon, TypeError, "horizon must be an integer >= 1, got ") for horizon in ("x", True, 1.5, None)),
+    *((SPHERE, horizon, ValueError, "horizon must be >= 1, got ") for horizon in (0, -3)),
+    (SPHERE, 10**10, ValueError, "horizon must be <= 2147483647, got "),
+]
+
+
+@pytest.mark.parametrize("name", ALGOS)
+@pytest.mark.parametrize(("spec", "horizon", "error", "words"), UNFIT)
+def test_what_a_recipe_is_bound_to_is_checked_first(name, spec, horizon, error, words):
+    for algo in ALGOS[name]:
+        for bind in (algo.bind, algo.certificate):
+            with pytest.raises(error, match=f"^{words}") as found:
+                bind(spec, horizon)
+            assert "\n" not in str(found.value)
+
+
+def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
+    class Mine(fb.algos.LinUCB):
+        def bind(self, spec, horizon):
+            """Binds."""
+            assert type(horizon) is int
+            return super().bind(spec, 2 * horizon)
+
+    with pytest.raises(TypeError, match="horizon must be an integer >= 1, got 'x'"):
+        Mine().bind(SPHERE, "x")
+    assert Mine().bind(SPHERE, np.int64(10)).batch == fb.algos.LinUCB().bind(SPHERE, 20).batch == 20
+    assert Mine.bind.__doc__ == "Binds."
+
+
 WORLDS = deep(itertools.chain(*ENVS.values()), keep={1, 5, 6, 7, 11, 13, 14})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -93,8 +94,7 @@ class Algorithm:
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
-        validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
-        validate.integer("horizon", horizon, at_least=1)
+        horizon = _rounds(spec, horizon)
         return certify(self.bind(spec, horizon)).among(spec.users(horizon))
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
@@ -138,9 +138,26 @@ class Recipe(Algorithm):
     """An algorithm that is not yet bound: a frozen dataclass of parameters, which it validates itself.
 
     Parts may be recipes too, and `replace` reaches into them. A subclass validates in `__post_init__` and defines
-    `bind`, which returns a bound algorithm, a pytree. No privacy is computed here: `certificate` reads it from what
-    `bind` returns.
+    `bind`, which returns a bound algorithm, a pytree; its arguments have been checked when it begins, and `horizon` is
+    an int. No privacy is computed here: `certificate` reads it from what `bind` returns.
     """
+
+    def __init_subclass__(cls, **options: Any):
+        """Lets the subclass's `bind` begin with `_rounds`."""
+        super().__init_subclass__(**options)
+        if bind := vars(cls).get("bind"):
+
+            @functools.wraps(bind)
+            def checked(self: Recipe, spec: Spec, horizon: int) -> Algorithm:
+                return bind(self, spec, _rounds(spec, horizon))
+
+            cls.bind = checked
+
+
+def _rounds(spec: Spec, horizon: int) -> int:
+    """Returns T as an int, after checking that an algorithm can be bound to this environment and T rounds."""
+    validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+    return validate.integer("horizon", horizon, at_least=1)
 
 
 def certify(bound: Algorithm) -> Certificate:
