@@ -65,7 +65,7 @@ class Certificate:
             that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
         noise_whose: whose noise `noise_std` is, and on which entries.
         server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, over all
-            synchronisations.
+            synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
         release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.
         releases_per_user: kappa, the squared sensitivity of all these messages to one visit, relative to one message.
@@ -162,8 +162,9 @@ class Certificate:
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),
                 ("privacy unit", self.unit),
-                ("noise", f"std {_number(self.noise_std)} {self.noise_whose}, "
-                          f"at most {_number(self.server_noise_std)} in the server's sums"),
+                ("noise", f"std {_number(self.noise_std)} {self.noise_whose}" + (
+                          "" if self.server_noise_std is None else
+                          f", at most {_number(self.server_noise_std)} in the server's sums")),
                 ("releases", f"{of}; one visit counts as {_number(self.releases_per_user)} (squared "
                              "sensitivity kappa), r visits as at most r^2 times that"),
             ]  # fmt: skip

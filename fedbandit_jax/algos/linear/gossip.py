@@ -19,6 +19,7 @@ outside it. While an answer is awaited, nobody of the clique asks again.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -88,17 +89,27 @@ class BoundGossip(Algorithm):
     def guarantee(self) -> Certificate:
         """Returns what the noise of one silo proves, weakened by both doors, so that the claim is `none`.
 
-        That noise is the silo's part of its clique's; the least over all cliques counts.
+        That noise is the silo's part of its clique's; the least over all cliques counts. Nobody is a server: the
+        largest sums are those of the clique with the most noise.
         """
         if not struct.is_sealed(self.mechanism):
             return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
-        mechanism = self._silo()
-        if isinstance(mechanism, BoundMechanism):
-            std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
-            least = (std / np.sqrt(np.asarray(self.sizes, float))).min()
-            trust = dataclasses.replace(mechanism.trust, std=least[None])  # pyright: ignore
-            mechanism = dataclasses.replace(mechanism, trust=trust)
-        return mechanism.guarantee(timing(self.schedule), None).through(self.raw)
+        mechanism, when = self._silo(), timing(self.schedule)
+        if not isinstance(mechanism, BoundMechanism):
+            return mechanism.guarantee(when, None).through(self.raw)
+        std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
+
+        def drawn(std: float) -> BoundMechanism:
+            trust = dataclasses.replace(mechanism.trust, std=np.array([std]))  # pyright: ignore
+            return dataclasses.replace(mechanism, trust=trust)
+
+        found = drawn((std / np.sqrt(np.asarray(self.sizes, float))).min()).guarantee(when, None)
+        if found.epsilon is not None:
+            clique = drawn(std.max()).trust.sum_std() * math.sqrt(mechanism.release.largest_variance())
+            whose = f"{found.noise_whose}, at most {clique:.6g} in the sums that the silos of a clique add up"
+            trust = f"{found.trust} (there is no server: silos send messages to each other)"
+            found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
+        return found.through(self.raw)
 
     def init(self, key: Array, spec: Spec) -> Estimator:
         """Returns all estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""

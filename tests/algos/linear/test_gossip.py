@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import math
+import re
 
 import jax
 import networkx as nx
@@ -240,6 +242,29 @@ def test_certificate_claims_nothing():
     assert "noise of known law" in certificate.reason  # of the noise alone
     assert any("actions inside a batch" in seen for seen in certificate.not_covered)
     assert any("when silos ask" in seen for seen in certificate.not_covered)
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix"])
+@pytest.mark.parametrize(("graph", "most"), [(nx.empty_graph(4), 1), (nx.path_graph(3), 2), (nx.complete_graph(4), 4)])
+def test_the_certificate_says_whose_noise_it_is(graph, most, trust):
+    """Nobody is a server: one silo's noise is stated, and what the largest clique, of `most` silos, adds up of it.
+
+    In 100 uses a prefix is made of at most 6 nodes (63 = 2^6 - 1); noise on the joint matrix has sqrt 2 times the
+    standard deviation on the diagonal.
+    """
+    budget = fb.privacy.Budget(1.0, 0.1)
+    algo = gossip(graph, 1, fb.privacy.Mechanism(budget, "prefix_tree", trust))
+    certificate = algo.certificate(fb.envs.gap(len(graph), 4, 3).spec, 100)
+    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="prefix_tree", trust=trust).sigma
+    summed = sigma * math.sqrt((2 if trust == "silo_local_matrix" else 1) * 6 * most)
+    assert certificate.noise_std == pytest.approx(sigma, rel=1e-6)
+    assert certificate.server_noise_std is None
+    text = " ".join(str(certificate).split())
+    stated = re.search("of a silo's message.* at most (.*) in the sums that the silos of a clique add up", text)
+    assert stated is not None
+    assert float(stated[1]) == pytest.approx(summed, rel=1e-5)
+    assert "there is no server" in certificate.trust
+    assert "server's sums" not in text
 
 
 @pytest.mark.parametrize("graph", [nx.path_graph(4), nx.complete_graph(4), nx.star_graph(3)])
