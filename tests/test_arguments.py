@@ -284,7 +284,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     A.SuccessiveElimination: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
-        **dict(radius=("theory", one_of("exact")), growth=(2, count(2, 1024)), scale=(10.0, number(1, 2**24))),
+        **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),
+        **dict(scale=(10.0, optional(number(1, 2**24)))),
         **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, delta), messages=(False, flag), name=("x", label)),
     },
     A.FCLUB: {

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination
+from fedbandit_jax.algos.arms.elimination import GROWTH
 from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import struct, wide
@@ -143,7 +144,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     """
     if algo.epsilon is None:
         raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
-    spec, first = _spec(N_ARMS), algo.growth
+    spec, first = _spec(N_ARMS), algo.growth or GROWTH
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
@@ -217,7 +218,8 @@ def shipped_arms() -> list[Case]:
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
-        common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=16 if options else 4)
+        growth = None if mechanism == "laplace" else 16 if options else 4
+        common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=growth)
         return arms(SuccessiveElimination(mechanism=mechanism, trust=trust, **common, **options))
 
     alone = [case(label) for label in ELIMINATION if label not in ("SE", "LDP-SE")]

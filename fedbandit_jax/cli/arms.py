@@ -101,8 +101,8 @@ class ArmsSimulation(Simulation):
                 mechanism=mechanism,
                 trust=trust,
                 radius="theory" if mechanism == "laplace" else self.radius,
-                growth=self.growth,
-                scale=self.scale,
+                growth=None if mechanism == "laplace" else self.growth,
+                scale=self.scale if name in SCALED else None,
                 failure=self.failure,
                 delta=self.delta,
             )

@@ -31,6 +31,8 @@ ELIMINATION = {
     "Shuffle-DP-SE": ("discrete_laplace", "shuffle"),
 }
 RADII = ("theory", "exact")  # how confidence radii are computed
+GROWTH, SCALE = 2, 10.0  # what growth=None and scale=None mean where they have a meaning
+SCALED = ("skellam", "discrete_gaussian")  # mechanisms whose grid is as fine as `scale` says
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,10 +67,10 @@ class SuccessiveElimination(Recipe):
         radius: how confidence radii are computed: "theory", by Lemma 2; or "exact", from the law of the noise, which
             makes them narrower: all intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
             DP-SE has radii of its own, and must be left at "theory".
-        growth: integer factor between the sizes of successive batches, 2 (Algorithm 1) to 1024; the authors' code uses
-            4. DP-SE ignores it, as its epochs have sizes of their own.
+        growth: integer factor between the sizes of successive batches, up to 1024; None: 2 (Algorithm 1). The authors'
+            code uses 4. DP-SE has epochs with sizes of their own, and must be left at None.
         scale: s in [1, 2^24]: with a larger s, Skellam and discrete Gaussian mechanisms round rewards to a finer grid,
-            which means less noise and more bits. Other mechanisms ignore it.
+            which means less noise and more bits; None: 10. Other mechanisms must be left at None.
         failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
             of integers modulo m; 0.1 in the paper's figures, 1/T in its theorems.
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table.
@@ -97,8 +99,8 @@ class SuccessiveElimination(Recipe):
     mechanism: str = "none"
     trust: str = "none"
     radius: str = "theory"
-    growth: int = 2
-    scale: float = 10.0
+    growth: int | None = None
+    scale: float | None = None
     failure: float = 0.1
     delta: float = 1e-6
     messages: bool = False
@@ -117,8 +119,15 @@ class SuccessiveElimination(Recipe):
         validate.one_of("radius", self.radius, RADII)
         if self.mechanism == "laplace" and self.radius != "theory":
             raise ValueError(f"radius must be 'theory' for DP-SE, which has its own, got {self.radius!r}")
-        validate.within("growth", validate.integer("growth", self.growth, at_least=2), 2, 1024)
-        validate.within("scale", self.scale, 1, 2**24)
+        if self.growth is not None:
+            validate.within("growth", validate.integer("growth", self.growth, at_least=2), 2, 1024)
+            if self.mechanism == "laplace":
+                raise ValueError(f"growth must be None for DP-SE, whose epochs have their own sizes, got {self.growth}")
+        if self.scale is not None:
+            validate.within("scale", self.scale, 1, 2**24)
+            if self.mechanism not in SCALED:
+                kinds = " or ".join(map(repr, SCALED))
+                raise ValueError(f"scale must be None unless mechanism is {kinds}, got {self.scale:g}")
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
         validate.probability("delta", self.delta)
         if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
@@ -128,12 +137,14 @@ class SuccessiveElimination(Recipe):
             object.__setattr__(self, "name", label)
 
     def parameters(self) -> tuple[str, ...]:
-        """Returns the names that `replace` takes; without epsilon not those that shape noise.
+        """Returns the names of parameters that change something here; a grid over others leaves the algorithm as it is.
 
-        A grid over epsilon therefore leaves SE as it is.
+        A grid over epsilon therefore leaves SE alone, and one over `growth` DP-SE.
         """
-        shaping = ("epsilon", "scale", "delta", "messages") if self.epsilon is None else ()
-        return tuple(name for name in super().parameters() if name not in shaping)
+        idle = {"epsilon", "delta", "messages"} if self.epsilon is None else set()
+        idle |= set() if self.mechanism in SCALED else {"scale"}
+        idle |= {"growth"} if self.mechanism == "laplace" else set()
+        return tuple(name for name in super().parameters() if name not in idle)
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
         """Returns the algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
@@ -146,7 +157,7 @@ class SuccessiveElimination(Recipe):
             raise ValueError(f"{self.name} needs at least two arms, the environment has {n_arms}")
         if horizon < n_arms:
             raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")
-        sizes = _batches(self.growth, horizon)
+        sizes = _batches(GROWTH if self.growth is None else self.growth, horizon)
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
         if self.mechanism == "laplace" and self.epsilon is not None:
             users, radius = radii.epochs(self.epsilon, self.failure, n_arms, horizon)
@@ -179,7 +190,8 @@ class SuccessiveElimination(Recipe):
         if (self.mechanism, self.trust) not in MECHANISMS or self.epsilon is None:
             return None
         made = MECHANISMS[self.mechanism, self.trust]
-        return made(self.epsilon, self.scale, self.failure / (100 * n_sums), horizon)
+        scale = SCALE if self.scale is None else self.scale
+        return made(self.epsilon, scale, self.failure / (100 * n_sums), horizon)
 
     def _protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
         """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked.

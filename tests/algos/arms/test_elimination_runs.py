@@ -11,6 +11,7 @@ from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.engine.recording import StretchRecord
+from fedbandit_jax.engine.salt import digest
 
 FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
 
@@ -118,7 +119,7 @@ class Counter(list):
 def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
     monkeypatch.setattr(UserProcess, "check", lambda *_: None)  # which traces once more
     options = dict(horizon=HORIZON, key=jax.random.key(0), n_seeds=3)
-    algo, epsilons = algorithm(name, growth=4), [0.5, 2.0, 8.0]
+    algo, epsilons = algorithm(name, growth=None if name == "DP-SE" else 4), [0.5, 2.0, 8.0]
     grid = None if name == "SE" else {"epsilon": epsilons}
     counters = [Counter(), Counter()]
     single = [
@@ -175,6 +176,16 @@ PAIRS = r"mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, non
         ({"growth": 1}, ValueError, "growth must be >= 2, got 1"),
         ({"growth": 2.0}, TypeError, "growth must be an integer >= 2, got 2.0"),
         ({"growth": 2000}, ValueError, r"growth must be in \[2, 1024\], got 2000"),
+        (
+            {"mechanism": "laplace", "trust": "central", "growth": 2},
+            ValueError,
+            "growth must be None for DP-SE, whose epochs have their own sizes, got 2",
+        ),
+        (
+            {"scale": 10.0},
+            ValueError,
+            "scale must be None unless mechanism is 'skellam' or 'discrete_gaussian', got 10",
+        ),
         ({"scale": 0.5}, ValueError, r"scale must be in \[1, 1.67772e\+07\], got 0.5"),
         ({"scale": float("nan")}, ValueError, "scale must be in .*, got nan"),
         ({"failure": 0.0}, ValueError, r"failure must be finite and > 0, got 0.0"),
@@ -193,6 +204,21 @@ def test_bad_algorithms(options, error, words):
         fb.algos.SuccessiveElimination(
             **{"epsilon": 1.0, "mechanism": "discrete_laplace", "trust": "secagg", **options}
         )
+
+
+@pytest.mark.parametrize("name", ELIMINATION)
+def test_a_parameter_changes_what_is_bound_or_is_refused(name):
+    """And a grid over one that would change nothing leaves the algorithm as it is."""
+    algo, spec, scaled = algorithm(name), fb.envs.arms().spec, ("Dist-RDP-SE", "Dist-CDP-SE")
+    bound = digest(algo.bind(spec, 10**5))
+    for parameter, value, default in (("growth", 3, 2), ("scale", 20.0, 10.0)):
+        assert algo.takes(parameter) == (name != "DP-SE" if parameter == "growth" else name in scaled)
+        if algo.takes(parameter):
+            assert digest(algo.replace(**{parameter: value}).bind(spec, 10**5)) != bound
+            assert digest(algo.replace(**{parameter: default}).bind(spec, 10**5)) == bound
+        else:
+            with pytest.raises(ValueError, match=f"^{parameter} must be None"):
+                algo.replace(**{parameter: value})
 
 
 RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of reward, at most 2.24; got epsilon = 500"

@@ -207,6 +207,6 @@ def broken_clipping():
 
 def broken_real_noise():
     """Laplace noise of a third of the scale."""
-    case = honest(mechanism="laplace")
+    case = honest(mechanism="laplace", growth=None)
     change = lambda bound: replace(bound, protocol=replace(bound.protocol, scale=bound.protocol.scale / 3))  # noqa: E731
     return changed(case, "a third of the Laplace noise", change)
