@@ -57,7 +57,7 @@ def messages(ax: Axes, n_runs: int, key) -> None:
     """Draws the first entry of silo i's sum of x y as silo j has it after round 1: 0 if nothing was sent, or noisy."""
     for i, (name, line) in enumerate({"FedUCB": "-", "fixed batch": ":"}.items()):
         case, env = CASES[name], fb.envs.script(*CASES[name].data)
-        run = jax.jit(jax.vmap(transcript(ALGOS[name].bind(env.spec, len(env.contexts)), env, 1), (0, None)))
+        run = jax.jit(jax.vmap(transcript(ALGOS[name].bind(env.spec, len(env.contexts)), env.spec, 1), (0, None)))
         for who, data, colour in (("Alice", case.data, i), ("Tracy", case.neighbour, 2 + i)):
             shown = jax.tree.leaves(run(jax.random.split(key, n_runs), data))[0]  # (runs, T, d, d + 1): W, then U
             counts, edges = np.histogram(shown[:, 0, 0, 2], 80, (-40, 40))

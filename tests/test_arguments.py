@@ -24,6 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits import _arms, black_box
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.engine import driver
 from fedbandit_jax.privacy import releases, trust
@@ -117,6 +118,12 @@ def no_values(value):
     return value is None or (isinstance(value, dict) and not value)
 
 
+def scalar(value):
+    """A floating-point number, as the other data set is, that 32 bits hold."""
+    real = isinstance(value, (float, np.floating)) or (isinstance(value, jax.Array) and value.dtype == np.float32)
+    return real and (not np.isfinite(value) or abs(float(value)) < 3e38)
+
+
 def empty(value):
     """A sequence of no elements, out of those of the pool."""
     return (isinstance(value, (list, tuple)) and not value) or (
@@ -142,6 +149,8 @@ LINE = nx.path_graph(3)
 EYE = np.eye(3, dtype=np.float32)
 SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
+PRIVATE = A.private_fed_lin_ucb(BUDGET, schedule=2)
+SUMS = A.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="central")
 
 
 def a_result():
@@ -169,6 +178,8 @@ def an_audit():
     return Audit(**{**numbers_of, **words})  # pyright: ignore[reportArgumentType]
 
 
+NOISE = lambda key, data: data + jax.random.normal(key)  # noqa: E731
+CASE = fb.audits.Case(name="a case", mechanism=NOISE, data=0.0, neighbour=1.0, epsilon=1.0, delta=0.1)
 AXES = "new axes"
 RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
 
@@ -176,6 +187,18 @@ RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
 def thompson(regularization, scale):
     """A policy is a pytree, which checks its numbers when it is bound."""
     return A.Thompson(regularization=regularization, scale=scale).bind(None)  # pyright: ignore[reportArgumentType]
+
+
+def ship(families):
+    return fb.audits.shipped(families)
+
+
+def an_audited_case(**fields):
+    return fb.audits.Case(**fields).run(KEY)
+
+
+def run_case(key, n_runs):
+    return CASE.run(key, n_runs)
 
 
 def replace(epsilon, upload, visits, name):
@@ -227,6 +250,14 @@ drawn = {
     "band": ("error", one_of("error", "deviation")),
     "title": (None, optional(a(str))),
     "ax": (None, optional(a(Axes))),
+}
+alone = {"n_agents": (2, count()), "horizon": (4, count()), "name": ("x", text)}
+audited = {
+    **dict(mechanism=(NOISE, nothing), data=(0.0, scalar)),
+    **dict(neighbour=(1.0, scalar), epsilon=(1.0, number(0, inside=True)), delta=(0.1, number(0, 1)), name=("x", text)),
+    **dict(gaussian=(False, flag), fixed_control_flow=(False, flag), which=("first user", text)),
+    **dict(others=({"another": (0.0, 2.0)}, no_values), sensitivity=(None, optional(number(0, inside=True)))),
+    **dict(measure=(lambda view, other: 0.0, optional(callable))),
 }
 CASES = {  # factory -> argument -> what is given while others are tried, and which values may be given
     E.sphere: {
@@ -372,6 +403,33 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(result=(RESULT, nothing), title=("", a(str)), ax=(AXES, nothing), proved=(False, flag)),
         **dict(lines=(None, optional(a(dict)))),
     },
+    fb.audits.audit: {
+        **audited,
+        **dict(key=(KEY, single_key), n_runs=(1000, count(1000)), confidence=(0.9, inside_unit)),
+    },
+    an_audited_case: {**audited, "slow": (1, count())},
+    run_case: dict(key=(KEY, single_key), n_runs=(1000, count(1000))),
+    fb.audits.run: dict(cases=([CASE], empty), key=(KEY, single_key), progress=(False, flag)),
+    fb.audits.load: dict(controls=("controls.py", path)),
+    ship: dict(families=("arms", nothing)),
+    fb.audits.linear: dict(algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), n_syncs=(2, count())),
+    fb.audits.scheduled: {"algo": (PRIVATE.replace(schedule=S.Geometric(2.0)), nothing), **alone},
+    fb.audits.timing: {"algo": (A.fed_ucb(BUDGET), nothing), **alone},
+    fb.audits.brink: dict(algo=(A.fed_ucb(BUDGET), nothing), n_agents=(2, count()), horizon=(4, count())),
+    fb.audits.above_threshold: dict(schedule=(S.PrivateLogDet(), nothing), epsilon=(1.0, epsilon), name=("x", text)),
+    fb.audits.transcript: dict(
+        algo=(PRIVATE.bind(SPHERE.spec, 4), nothing), spec=(SPHERE.spec, nothing), horizon=(4, count())
+    ),
+    fb.audits.arms: dict(algo=(SUMS, nothing), name=("x", label)),
+    fb.audits.clusters: dict(
+        algo=(A.homo_dc(BUDGET, trigger="count"), nothing),
+        n_servers=(2, count()),
+        horizon=(4, count()),
+        name=("x", label),
+    ),
+    fb.audits.labels: dict(algo=(A.FCLUB(BUDGET), nothing), name=("x", text)),
+    fb.audits.uploads: dict(algo=(A.FCLUB(BUDGET), nothing), name=("x", text)),
+    fb.audits.log_ratios: {},
     fb.plotting.audits: dict(audits=([an_audit()], nothing), controls=((), empty)),
     fb.plotting.save_png: dict(figure=(Figure(), nothing), path=("saved.png", path)),
 }
@@ -389,7 +447,11 @@ def harmless(monkeypatch, tmp_path):
     for name in ("ratings.csv", "train.txt", "vali.txt", "test.txt"):
         (tmp_path / name).touch()
     RESULT.save("saved")
+    (tmp_path / "controls.py").write_text("from test_arguments import CASE\ndef broken_case():\n    return CASE\n")
     monkeypatch.setattr(driver, "run", reached)
+    monkeypatch.setattr(black_box, "_program", reached)
+    monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
+    monkeypatch.setattr(_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
     for loader, name in dict(classification="require", lasso="_minimise", movielens="_read", mslr="_read").items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield
@@ -444,10 +506,13 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.UserTable, fb.networks.Network),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.GaussianTrust, P.events.Composition),
-    *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief),
+    *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
-FOR = {thompson: A.Thompson, against_epsilon: fb.plotting.against_epsilon}  # which factory a function above is for
-MODULES = [E, A, S, P, P.events, fb.networks, fb.data, fb.linalg, fb.plotting]
+FOR = {  # which factory a function above is for
+    **{thompson: A.Thompson, against_epsilon: fb.plotting.against_epsilon},
+    **{an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
+}
+MODULES = [E, A, S, P, P.events, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 
 
 def public(module):

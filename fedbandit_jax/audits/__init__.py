@@ -6,45 +6,35 @@ anywhere on the way is noticed. One pair of neighbours attains the sensitivity; 
 data are out of range, or a decision is close.
 """
 
-from fedbandit_jax.audits._arms import SumsOfUsers as SumsOfUsers
+from fedbandit_jax.audits import _arms, _clusters, _linear, _schedules
 from fedbandit_jax.audits._arms import arms as arms
 from fedbandit_jax.audits._arms import log_ratios as log_ratios
-from fedbandit_jax.audits._arms import shipped_arms
-from fedbandit_jax.audits._arms import sums_of_users as sums_of_users
 from fedbandit_jax.audits._case import Case as Case
 from fedbandit_jax.audits._case import load as load
 from fedbandit_jax.audits._case import run as run
-from fedbandit_jax.audits._clusters import ScriptedVisits as ScriptedVisits
 from fedbandit_jax.audits._clusters import clusters as clusters
 from fedbandit_jax.audits._clusters import labels as labels
-from fedbandit_jax.audits._clusters import shipped_clusters
-from fedbandit_jax.audits._clusters import transcript_of_visits as transcript_of_visits
 from fedbandit_jax.audits._clusters import uploads as uploads
-from fedbandit_jax.audits._clusters import visits as visits
 from fedbandit_jax.audits._linear import BUDGET as BUDGET
-from fedbandit_jax.audits._linear import N_SYNCS as N_SYNCS
-from fedbandit_jax.audits._linear import Transcript as Transcript
 from fedbandit_jax.audits._linear import linear as linear
-from fedbandit_jax.audits._linear import neighbours as neighbours
-from fedbandit_jax.audits._linear import shipped_linear
-from fedbandit_jax.audits._linear import spec_of as spec_of
 from fedbandit_jax.audits._linear import transcript as transcript
 from fedbandit_jax.audits._schedules import above_threshold as above_threshold
 from fedbandit_jax.audits._schedules import brink as brink
 from fedbandit_jax.audits._schedules import scheduled as scheduled
-from fedbandit_jax.audits._schedules import shipped_schedules
 from fedbandit_jax.audits._schedules import timing as timing
 from fedbandit_jax.audits.black_box import audit as audit
+from fedbandit_jax.core import validate
 from fedbandit_jax.report.audit import Audit as Audit
 
 FAMILIES = {
-    "linear": shipped_linear,
-    "schedules": shipped_schedules,
-    "arms": shipped_arms,
-    "clusters": shipped_clusters,
+    "linear": _linear.shipped_linear,
+    "schedules": _schedules.shipped_schedules,
+    "arms": _arms.shipped_arms,
+    "clusters": _clusters.shipped_clusters,
 }
 
 
 def shipped(*families: str) -> list[Case]:
     """Returns the cases of these families, which are keys of `FAMILIES`; by default those of all families."""
-    return [case for family in families or FAMILIES for case in FAMILIES[family]()]
+    chosen = [validate.one_of("families", family, FAMILIES) for family in families or FAMILIES]
+    return [case for family in chosen for case in FAMILIES[family]()]

@@ -20,7 +20,7 @@ from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination
 from fedbandit_jax.algos.arms.elimination import GROWTH
 from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.core import struct, wide
+from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.interfaces import Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
@@ -82,11 +82,6 @@ class SumsOfUsers:
         return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
 
 
-def sums_of_users(algo: BoundElimination, horizon: int) -> SumsOfUsers:
-    """Returns the `SumsOfUsers` of a bound algorithm."""
-    return SumsOfUsers(algo=algo, horizon=horizon)
-
-
 @struct.pytree
 class MessagesOfUsers:
     """A mechanism for `audit`: (key, rewards (S, K, n)) -> the messages of the first users of arm 0, (n,).
@@ -140,8 +135,10 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     without noise one user would; what is released is private whatever the radii are.
 
     Raises:
+        TypeError: `algo` is another algorithm.
         ValueError: the algorithm claims no privacy, or its first batch is odd.
     """
+    validate.instance("algo", algo, SuccessiveElimination, "an fb.algos.SuccessiveElimination")
     if algo.epsilon is None:
         raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
     spec, first = _spec(N_ARMS), algo.growth or GROWTH
@@ -156,7 +153,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     certificate, protocol = certify(bound), bound.protocol
     radius = np.array(bound.radius)
     radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # in the last batch a single user decides which arm is dropped
-    mechanism: Any = sums_of_users(dataclasses.replace(bound, radius=radius), horizon)
+    mechanism: Any = SumsOfUsers(algo=dataclasses.replace(bound, radius=radius), horizon=horizon)
     claimed = certificate.epsilon_exact or 0.0
     if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
         mechanism = MessagesOfUsers(protocol=protocol)
@@ -169,7 +166,7 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
     return Case(
-        name=name or " ".join((str(algo.name), *(("messages",) if algo.messages else ()))),
+        name=" ".join((str(algo.name), *(("messages",) if algo.messages else ()))) if name is None else name,
         mechanism=mechanism,
         data=data,
         neighbour=neighbour,
@@ -238,22 +235,20 @@ class LogRatio(NamedTuple):
     exact: float  # the log ratio
 
 
-def log_ratios(epsilon: float = EPSILON, horizon: int = 10**6, failure: float = 0.1) -> list[LogRatio]:
-    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., T/2 users.
+def log_ratios() -> list[LogRatio]:
+    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
 
-    Args:
-        epsilon: epsilon that each mechanism is calibrated for.
-        horizon: T.
-        failure: probability with which a sum may leave the ring.
+    The mechanisms are calibrated for an epsilon of 1, T = 10^6 users, and sums that leave the ring with probability
+    0.1.
     """
     names = {pair: label for label, pair in ELIMINATION.items()}
     rows = []
     for pair, kind in MECHANISMS.items():
-        sizes = [2**b for b in range(1, horizon.bit_length()) if 2 * 2**b <= horizon]
-        sums = kind(epsilon, 1.0, failure, horizon).sums(sizes)
+        sizes = [2**b for b in range(1, 19)]
+        sums = kind(EPSILON, 1.0, 0.1, 10**6).sums(sizes)
         if sums.noise.notion == "pure DP":
             table = zip(sizes, sums.steps.astype(int).tolist(), wide.to_int(sums.modulus).tolist())
-            rows += [LogRatio(names[pair], *row, epsilon, sums.proof(k).pure) for k, row in enumerate(table)]
+            rows += [LogRatio(names[pair], *row, EPSILON, sums.proof(k).pure) for k, row in enumerate(table)]
     return rows
 
 

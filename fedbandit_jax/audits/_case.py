@@ -13,7 +13,7 @@ from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax.audits.black_box import audit
-from fedbandit_jax.core import random
+from fedbandit_jax.core import random, validate
 from fedbandit_jax.report.audit import Audit
 
 
@@ -38,13 +38,18 @@ class Case:
     measure: Callable[[Any, Any], Any] | None = None
     slow: int = 1
 
+    def __post_init__(self):
+        validate.text("name", self.name)
+        validate.integer("slow", self.slow, at_least=1)
+
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case; options are those of `fb.audits.audit`."""
+        validate.integer("n_runs", n_runs, at_least=1000)
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
 
 
-def load(path: Path) -> list[Case]:
+def load(controls: str | Path) -> list[Case]:
     """Loads the cases that the functions `broken_*()` of a Python file return, or of all files in a folder.
 
     Files whose names begin with an underscore are left to the others, which can import them.
@@ -52,6 +57,7 @@ def load(path: Path) -> list[Case]:
     Raises:
         ValueError: the file is missing, raises an error, or has no such functions, or one returns something else.
     """
+    path = validate.path("controls", controls)
     files = sorted(path.glob("[!_]*.py")) if path.is_dir() else [path]
     cases = [case for file in files for case in _load(file)]
     if not cases:
@@ -77,7 +83,7 @@ def _load(path: Path) -> list[Case]:
         sys.path.remove(str(path.parent))
     for case in cases:
         if not isinstance(case, Case):
-            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {case!r}")
+            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {validate.shown(case)}")
     if not cases:
         raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
     return cases
@@ -85,5 +91,8 @@ def _load(path: Path) -> list[Case]:
 
 def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
     """Audits all cases, each with a key derived from its own name; options are those of `fb.audits.audit`."""
-    bar = tqdm(cases, desc="audit", disable=not progress, leave=False)
+    for case in validate.sequence("cases", cases, "fb.audits.Case"):
+        validate.instance("cases", case, Case, "a sequence of fb.audits.Case")
+    random.check_key("key", key)
+    bar = tqdm(cases, desc="audit", disable=not validate.boolean("progress", progress), leave=False)
     return [case.run(random.stream(key, case.name), **options) for case in bar]

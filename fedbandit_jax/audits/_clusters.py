@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,9 +16,8 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
-from fedbandit_jax.algos.clusters.loop import BoundFCLUB
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.core import random, ridge, struct
+from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs.script import Script
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Round, Spec
 from fedbandit_jax.privacy.budget import Budget
@@ -29,6 +27,7 @@ BUDGET = Budget(1.0, 0.1)
 # delta at which upload times are audited: the round that differs decides about an upload in fewer than a tenth of the
 # runs, which a delta of 0.1 would allow.
 DELTA = 1e-3
+LONGEST = 10_000  # most rounds of each user in `labels`
 
 
 @struct.pytree
@@ -122,11 +121,6 @@ class TranscriptOfVisits:
         return shown if users is None else (shown, arms)
 
 
-def transcript_of_visits(algo: ClusteringAlgorithm, env: ScriptedVisits, horizon: int) -> TranscriptOfVisits:
-    """Returns the `TranscriptOfVisits` of a bound algorithm."""
-    return TranscriptOfVisits(algo=algo, env=env, horizon=horizon)
-
-
 def _flat(sums: Array) -> Array:
     """Packs sums (..., d, d + 1) to (..., D), in units in which the noise of a tree node is iid."""
     packed = pack(sums)
@@ -139,14 +133,7 @@ def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
     return max(float(np.linalg.norm(one.astype(float) - two, axis=-1).max()) for one, two in both)
 
 
-def clusters(
-    algo: FCLUB,
-    *,
-    n_servers: int = 2,
-    horizon: int = 6,
-    name: str | None = None,
-    change: Callable[[BoundFCLUB], ClusteringAlgorithm] = lambda bound: bound,
-) -> Case:
+def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | None = None) -> Case:
     """Builds a case of all that a certified FCLUB shows: released sums, uploads and their rounds, local clusters.
 
     Every server has one user. In the first pair only the first user comes, and her first rounds differ, as many of them
@@ -162,13 +149,14 @@ def clusters(
         n_servers: number of servers, and of users.
         horizon: T.
         name: name of the case; default: that of the algorithm and its trigger.
-        change: what to do to the bound algorithm before it runs, such as breaking it for a test.
 
     Raises:
         TypeError: the algorithm has no single budget.
-        ValueError: the algorithm is not certified.
+        ValueError: the algorithm is not certified, or the horizon is shorter than the visits that differ.
     """
     budget = _budget(algo)
+    validate.integer("n_servers", n_servers, at_least=1)
+    horizon = validate.integer("horizon", horizon, at_least=algo.visits)
     pairs = _neighbours(horizon, budget.adjacency, algo.visits)
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
@@ -184,8 +172,8 @@ def clusters(
         moves = algo.visits * math.sqrt(budget.matrix_sensitivity_sq)
         replay = dict(gaussian=True, fixed_control_flow=True, sensitivity=moves, measure=_moved)
     return Case(
-        name=name or f"{algo.name} {algo.trigger}",
-        mechanism=transcript_of_visits(change(algo.bind(env.spec, horizon)), env, horizon),
+        name=f"{algo.name} {algo.trigger}" if name is None else name,
+        mechanism=TranscriptOfVisits(algo=algo.bind(env.spec, horizon), env=env, horizon=horizon),
         data=data,
         neighbour=neighbour,
         which=which,
@@ -237,6 +225,10 @@ def labels(algo: FCLUB, *, name: str) -> Case:
     count = 3  # rounds of each user: phases begin after 6, 14, 30, ... rounds
     while not 2 / (lam + count) < (far := 2 * alpha_1 * _spread(count)) < 1.9 * count / (lam + count):
         count = 2 * count + 1
+        if count > LONGEST:
+            raise ValueError(
+                f"algo must break links within {LONGEST:,} rounds, got regularization = {lam:g}, alpha_1 = {alpha_1:g}"
+            )
     horizon, removed = 2 * count + 1, budget.adjacency == "add_remove"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
@@ -248,7 +240,7 @@ def labels(algo: FCLUB, *, name: str) -> Case:
     other[2 * count - 2, 0] = 0 if removed else -1
     users = np.arange(horizon) % 2 * 2  # the first server has users 0 and 2
     env = visits(contexts, answers, users, n_users=3, n_servers=2)
-    whole = transcript_of_visits(algo.bind(env.spec, horizon), env, horizon)
+    whole = TranscriptOfVisits(algo=algo.bind(env.spec, horizon), env=env, horizon=horizon)
     return Case(
         name=name,
         mechanism=lambda key, data: whole(key, data).labels[-1],
@@ -274,7 +266,7 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
         rho = float(bound.rho)
         bound = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho)).bind(env.spec, 2)
     assert bound.noise is not None
-    whole = transcript_of_visits(bound, env, 2)
+    whole = TranscriptOfVisits(algo=bound, env=env, horizon=2)
     return Case(
         name=name,
         mechanism=lambda key, data: whole(key, data).uploaded,
@@ -286,9 +278,10 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
 
 
 def _budget(algo: FCLUB) -> Budget:
-    """Returns the algorithm's one budget; raises TypeError if it has none, or several."""
+    """Returns the algorithm's one budget; raises TypeError if it has none, or several, or is no FCLUB."""
+    validate.instance("algo", algo, FCLUB, "an fb.algos.FCLUB")
     if not isinstance(algo.budget, Budget):
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {algo.budget!r}")
+        raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(algo.budget)}")
     return algo.budget
 
 

@@ -18,7 +18,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.envs import Script
-from fedbandit_jax.interfaces import Algorithm, Round, Spec, certify
+from fedbandit_jax.interfaces import Algorithm, Recipe, Round, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.messages import Messages
@@ -105,9 +105,13 @@ class Transcript:
         return shown, rounds, jnp.where(seen[0], arms, 0).astype(jnp.float32)
 
 
-def transcript(algo: Algorithm, env: Script, horizon: int) -> Transcript:
-    """Returns the `Transcript` of a bound algorithm; `env` gives the spec."""
-    return Transcript(algo=algo, spec=env.spec, horizon=horizon)
+def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
+    """Returns the `Transcript` of an algorithm that is bound to this spec and horizon T."""
+    validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
+    if isinstance(algo, Recipe):
+        raise TypeError(f"algo must be bound, as algo.bind(spec, horizon) is, got {validate.shown(algo)}")
+    validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+    return Transcript(algo=algo, spec=spec, horizon=validate.integer("horizon", horizon, at_least=1))
 
 
 def _counted(algo: Any, shown: Any) -> Any:
@@ -167,12 +171,12 @@ def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
     """Returns the mechanism of an algorithm, and the one budget of all its silos.
 
     Raises:
-        TypeError: there is no budget, or silos have different ones.
+        TypeError: it is not `Federated`, there is no budget, or silos have different ones.
     """
-    mechanism = algo.privacy
+    mechanism = validate.instance("algo", algo, Federated, "an fb.algos.Federated").privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {mechanism!r}")
+        raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(mechanism)}")
     return mechanism, budgets[0]
 
 
@@ -209,11 +213,11 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
         ValueError: the algorithm is not certified.
     """
     privacy, budget = mechanism_of(algo)
-    validate.integer("n_agents", n_agents, at_least=1)
     if not isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a fixed batch, got {algo.schedule!r}; see fb.audits.scheduled")
-    horizon, visits = n_syncs * algo.schedule.batch, privacy.together
-    bound = algo.bind(spec_of(n_agents), horizon)
+    spec, visits = spec_of(n_agents), privacy.together
+    horizon = validate.integer("n_syncs", n_syncs, at_least=1) * algo.schedule.batch
+    bound = algo.bind(spec, horizon)
     certificate = certified(bound)
     mechanism: Any = bound.mechanism
     release, matrix = mechanism.release, mechanism.trust.joint_matrix
@@ -226,8 +230,10 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
     return Case(
-        name=name or " ".join((str(privacy.trust), str(privacy.release), *["messages"][: privacy.messages])),
-        mechanism=Transcript(algo=bound, spec=spec_of(n_agents), horizon=horizon),
+        name=" ".join((str(privacy.trust), str(privacy.release), *["messages"][: privacy.messages]))
+        if name is None
+        else name,
+        mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
         data=data,
         neighbour=neighbour,
         which=which,

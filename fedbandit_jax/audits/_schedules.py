@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,8 +11,11 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.algos import Federated, fed_ucb, private_fed_lin_ucb
+from fedbandit_jax.algos.linear.ucb import BoundUCB
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import Transcript, certified, mechanism_of, neighbours, spec_of
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
@@ -72,8 +74,8 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
     """
     _, budget = mechanism_of(algo)
     spec = spec_of(n_agents)
-    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
     whole = Transcript(algo=algo.bind(spec, horizon), spec=spec, horizon=horizon)
+    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         shown, rounds = whole(key, data)
@@ -95,8 +97,14 @@ def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
     """Returns the threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
 
     It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
+
+    Raises:
+        TypeError: the policy has no regulariser of its own, as `UCB` and `LogDetUCB` have.
     """
+    validate.instance("algo", algo, Federated, "an fb.algos.Federated")
     policy: Any = algo.bind(spec_of(n_agents), horizon).policy
+    if not isinstance(policy, BoundUCB):
+        raise TypeError(f"algo must have a policy UCB or LogDetUCB, got {validate.shown(algo.policy)}")
     return math.log1p(1 / float(policy.first_regularization)) / 2
 
 
@@ -108,9 +116,25 @@ def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
     return (one, answers + 1, seen), (contexts, answers + 1, seen)
 
 
-def above_threshold(
-    schedule: PrivateLogDet, *, epsilon: float, name: str, change: Callable[[Any], BoundSchedule] = lambda bound: bound
-) -> Case:
+@struct.pytree
+class Requests:
+    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (QUERIES,).
+
+    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term.
+    """
+
+    schedule: BoundSchedule
+
+    def __call__(self, key: Array, gained: Array) -> Array:
+        bound: Any = self.schedule
+        start, *keys = jax.random.split(key, QUERIES + 2)
+        memory = bound.start(start, jnp.float32(1))
+        asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
+        asked = jnp.stack([jnp.any(one) for one in asked])
+        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)
+
+
+def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Case:
     """Builds a case of one epoch of one silo's requests, on the worst sums that one user can move.
 
     She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
@@ -121,23 +145,16 @@ def above_threshold(
         schedule: the schedule; each silo adds noise to its own threshold and sums.
         epsilon: epsilon of the whole budget.
         name: name of the case.
-        change: what to do to the bound schedule before it runs, such as breaking it for a test.
     """
-    bound = change(schedule.bind(Setting(1, 1, QUERIES + 1, 1.0, 1.0, epsilon)))
-
-    def mechanism(key: Array, gained: Array) -> Array:
-        start, *keys = jax.random.split(key, QUERIES + 2)
-        memory = bound.start(start, jnp.float32(1))
-        asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
-        asked = jnp.stack([jnp.any(one) for one in asked])
-        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)  # 1 in the round of the first request
-
+    validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")
+    epsilon = validate.within("epsilon", epsilon, *EPSILON_RANGE)
+    bound = schedule.bind(Setting(1, 1, QUERIES + 1, 1.0, 1.0, epsilon))
     low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
     last = low.copy()
     last[-1] = UNITS
     return Case(
         name=name,
-        mechanism=mechanism,
+        mechanism=Requests(schedule=bound),
         data=low,
         neighbour=high,
         which="first user",

@@ -93,25 +93,23 @@ def audit(
     Reference: Jagielski, Ullman & Oprea (2020); Nasr et al. (2023) for the Gaussian bound.
     """
     start = time.perf_counter()
+    validate.text("name", name)
     epsilon, delta = validate.positive("epsilon", epsilon), validate.within("delta", delta, 0, 1)
     confidence, key = validate.probability("confidence", confidence), random.check_key("key", key)
     if validate.boolean("gaussian", gaussian):
         validate.probability("delta", delta)
     choosing = min(validate.integer("n_runs", n_runs, at_least=1000) // 2, _CHOOSING)
     testing = n_runs - choosing
+    fixed_control_flow = validate.boolean("fixed_control_flow", fixed_control_flow)
     if not callable(mechanism) or not (measure is None or callable(measure)):
-        raise TypeError(f"mechanism and measure must be functions, got {mechanism!r} and {measure!r}")
+        both = f"{validate.shown(mechanism)} and {validate.shown(measure)}"
+        raise TypeError(f"mechanism and measure must be functions, got {both}")
     if sensitivity is not None:
         sensitivity = validate.positive("sensitivity", sensitivity)
         if measure is None:
             raise ValueError(f"sensitivity must come with a measure, got {sensitivity:g} and none")
-    pairs = {which: (data, neighbour), **others}
-    pairs = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf)), pairs)  # Python numbers: float32, int32
-    shapes = jax.eval_shape(lambda: pairs)[which][0]
-    for label, pair in jax.eval_shape(lambda: pairs).items():
-        for side, found in zip(SIDES, pair):
-            if found != shapes:
-                raise ValueError(f"neighbours must have equal shapes, {shapes}, got {found} for {side} of {label!r}")
+    pairs = _pairs(data, neighbour, which, others)
+    shapes = jax.eval_shape(lambda: pairs[which][0])
     numbers = _n_coordinates(mechanism, key, pairs[which][0]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
     few = max(choosing // 2 // len(pairs), 2 * _REPLAYS)  # runs that a pair is chosen by
     chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
@@ -165,12 +163,48 @@ def audit(
         statistic=statistic,
         sensitivity=sensitivity,
         sensitivity_measured=None if measure is None else max(_moved(measure, *pair) for pair in replays.values()),
-        fixed_control_flow=validate.boolean("fixed_control_flow", fixed_control_flow),
+        fixed_control_flow=fixed_control_flow,
         same_control_flow=all(map(all, same)),
         deterministic=jax.tree.all(jax.tree.map(np.array_equal, replays[which][0], again)),
         n_runs=n_runs,
         seconds=time.perf_counter() - start,
     )
+
+
+def _pairs(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Returns all pairs of neighbours by what differs, as arrays of the device, after checking that they fit."""
+    validate.text("which", which)
+    validate.instance("others", others, Mapping, "a mapping from what differs to a pair of data sets")
+    pairs = {which: (_arrays("data", data), _arrays("neighbour", neighbour))}
+    for label, pair in others.items():
+        if not isinstance(label, str) or label == which or not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            got = f"{validate.shown(label)}: {validate.shown(pair)}"
+            raise ValueError(f"others must map labels other than {which!r} to pairs of data sets, got {got}")
+        pairs[label] = tuple(_arrays(f"others[{label!r}]", side) for side in pair)
+    shapes = jax.eval_shape(lambda: pairs[which][0])
+    for label, pair in jax.eval_shape(lambda: pairs).items():
+        for side, found in zip(SIDES, pair):
+            if found != shapes:
+                name = "data and neighbour" if label == which else f"{side} of others[{label!r}]"
+                raise ValueError(f"{name} must have the shapes {validate.shown(shapes)}, got {validate.shown(found)}")
+    return pairs
+
+
+def _arrays(name: str, tree: Any) -> Any:
+    """Returns a pytree of numbers as arrays of the device; Python numbers become float32 and int32."""
+
+    def array(leaf: Any) -> Array:
+        with np.errstate(over="ignore"):
+            found = jnp.array(leaf, jnp.result_type(leaf))
+        if (np.isinf(found) & np.isfinite(np.asarray(leaf))).any():
+            raise OverflowError
+        return found
+
+    try:
+        return jax.tree.map(array, tree)
+    except Exception:  # what JAX and NumPy say of a wrong type, a number that is too large, or keys that do not compare
+        got = validate.shown(tree)
+        raise TypeError(f"{name} must be a pytree of numbers that the device can hold, got {got}") from None
 
 
 def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tuple[float, Panel, str, Event]:
@@ -223,7 +257,11 @@ def _moved(measure: Callable[[Any, Any], Any], view: Any, other: Any) -> float:
 
 def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
     """Returns how many numbers a view has, after checking that it can be audited."""
-    leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
+    try:
+        leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
+    except Exception as error:
+        why = validate.shown(f"{type(error).__name__}: {error}")
+        raise TypeError(f"mechanism must be a function of a key and data, got {why} from it") from error
     for leaf in leaves:
         if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"mechanism must return floating-point numbers, integers or booleans, got {leaf.dtype}")

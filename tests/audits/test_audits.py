@@ -8,6 +8,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
+from fedbandit_jax.audits._linear import neighbours
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
@@ -125,6 +126,20 @@ def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
     assert audits.linear(PRIVATE.replace(trust="secagg"), n_agents=2).sensitivity is None
 
 
+def test_parts_must_fit():
+    thompson = fb.algos.Federated(policy=fb.algos.Thompson())
+    with pytest.raises(TypeError, match="^algo must have a policy UCB or LogDetUCB, got Thompson"):
+        audits.brink(thompson)
+    with pytest.raises(TypeError, match="^algo must be bound, as algo.bind\\(spec, horizon\\) is, got Federated"):
+        audits.transcript(thompson, SHIPPED["silo_local tree"].mechanism.spec, 8)
+    with pytest.raises(ValueError, match="^n_runs must be >= 1000, got 999"):
+        SHIPPED["silo_local tree"].run(None, n_runs=999)
+    with pytest.raises(ValueError, match="^slow must be >= 1, got 0"):
+        audits.Case(name="never", mechanism=abs, data=0, neighbour=1, epsilon=1, delta=0, slow=0)
+    with pytest.raises(TypeError, match="^cases must be a sequence of fb.audits.Case, got 3"):
+        audits.run([SHIPPED["silo_local tree"], 3], key=None)
+
+
 def test_controls_file_must_hold_controls(tmp_path):
     with pytest.raises(ValueError, match="controls must be a Python file, got"):
         audits.load(tmp_path / "nothing.py")
@@ -162,7 +177,7 @@ def test_folder_of_controls(tmp_path):
 
 def test_users_differ_first_in_the_middle_and_last():
     """Of every pair exactly one user's data differ, her arm alone is not seen, and the statistic moves as is said."""
-    pairs = audits.neighbours(6, 3, "replace", 1)
+    pairs = neighbours(6, 3, "replace", 1)
     places = {}
     for name, ((x, y, seen), (other, z, also)) in pairs.items():
         differs = (x != other).any((2, 3)) | (y != z).any(2)
@@ -178,7 +193,7 @@ def test_users_differ_first_in_the_middle_and_last():
     assert [places[f"{who} user"] for who in ("first", "middle", "last")] == [(0, 0), (2, 1), (5, 2)]
     (x, y, _), _ = pairs["out of range"]
     assert (np.abs(x).max(), y.max()) == (3, 50)
-    (x, _, _), (other, _, _) = audits.neighbours(6, 3, "replace", 1, matrix=True)["first user"]
+    (x, _, _), (other, _, _) = neighbours(6, 3, "replace", 1, matrix=True)["first user"]
     np.testing.assert_array_equal(x[0, 0], -other[0, 0])
 
 

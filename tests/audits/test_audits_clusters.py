@@ -9,7 +9,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits._clusters import _flat
+from fedbandit_jax.audits._clusters import TranscriptOfVisits, _flat, visits
 from fedbandit_jax.engine.process import ArrivalProcess
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -85,9 +85,9 @@ def test_controls_are_caught(key, name):
 @pytest.mark.slow
 def test_transcripts_are_those_of_a_run(key):
     """One item, one user: rounds are alike, and the clock of arrivals may draw them at once."""
-    env = audits.visits([[1.0, 0.0]], [1.0], [0], n_users=2, n_servers=2)
+    env = visits([[1.0, 0.0]], [1.0], [0], n_users=2, n_servers=2)
     algo = HOMO.bind(env.spec, 3)
-    shown = jax.jit(audits.transcript_of_visits(algo, env, 3))(key, (env.contexts, env.answers))
+    shown = jax.jit(TranscriptOfVisits(algo=algo, env=env, horizon=3))(key, (env.contexts, env.answers))
     process = ArrivalProcess(env=env, algo=algo, horizon=3)
 
     def run(key):
@@ -110,7 +110,7 @@ def test_only_certified_algorithms_have_a_case():
 
 
 def test_scripted_visits_are_an_environment():
-    env = audits.visits(np.eye(2), [0.0, 1.0], [2, 1], n_users=3, n_servers=2)
+    env = visits(np.eye(2), [0.0, 1.0], [2, 1], n_users=3, n_servers=2)
     offered, world = env.observe(jax.random.key(0), env.init(jax.random.key(0)), jnp.int32(1))
     assert (offered.contexts.shape, offered.user.tolist()) == ((1, 1, 2), [1])
     assert env.pull(jax.random.key(0), world, offered, jnp.array([0])).reward.tolist() == [1.0]
@@ -118,3 +118,12 @@ def test_scripted_visits_are_an_environment():
     assert (env.n_clusters, env.spec.n_servers, env.spec.max_norm) == (1, 2, 1.0)
     flat = _flat(jnp.array([[2.0, 1.0, 3.0], [1.0, 0.0, 4.0]]))  # in units of the noise
     np.testing.assert_allclose(flat, [2**0.5, 1, 0, 3, 4], rtol=1e-6)
+
+
+def test_links_that_never_break_are_refused():
+    """Where estimates would have to be closer than any two users' are, no number of rounds is enough."""
+    for options in ({"alpha_1": 1e-9}, {"regularization": 1e9}):
+        with pytest.raises(ValueError, match="^algo must break links within 10,000 rounds, got regularization = "):
+            audits.labels(PRINTED.replace(**options), name="x")
+    with pytest.raises(ValueError, match="^horizon must be >= 3, got 2"):
+        audits.clusters(HOMO.replace(visits=3), horizon=2)

@@ -332,10 +332,35 @@ def test_figure(tmp_path):
         (
             {"neighbour": np.zeros(2)},
             ValueError,
-            r"equal shapes, .*\(1,\).* got .*\(2,\).* for neighbour of 'as given'",
+            r"^data and neighbour must have the shapes .*\(1,\).* got .*\(2,\)",
         ),
-        ({"neighbour": (np.zeros(1),)}, ValueError, "neighbours must have equal shapes"),
-        ({"others": {"last": (np.zeros(3), np.ones(1))}}, ValueError, "got .* for data of 'last'"),
+        ({"neighbour": (np.zeros(1),)}, ValueError, "data and neighbour must have the shapes"),
+        (
+            {"others": {"last": (np.zeros(3), np.ones(1))}},
+            ValueError,
+            r"^data of others\['last'\] must have the shapes .*\(1,\).* got .*\(3,\)",
+        ),
+        (
+            {"others": {"as given": (np.zeros(1), np.ones(1))}},
+            ValueError,
+            "^others must map labels other than 'as given' to pairs of data sets, got 'as given': ",
+        ),
+        ({"others": {"last": np.zeros(2)}}, ValueError, "^others must map labels .* got 'last': array"),
+        (
+            {"data": {"x": "far"}},
+            TypeError,
+            "^data must be a pytree of numbers that the device .* got {'x': 'far'}",
+        ),
+        (
+            {"data": np.array([1e300])},
+            TypeError,
+            "^data must be a pytree of numbers that the device .* got array",
+        ),
+        (
+            {"mechanism": lambda key: key},
+            TypeError,
+            "^mechanism must be a function of a key and data, got 'TypeError: .* from it",
+        ),
         ({"mechanism": lambda key, x: ()}, ValueError, "mechanism must return 1 to 1000 numbers per run, got 0"),
         ({"mechanism": lambda key, x: jnp.zeros(1001)}, ValueError, "1 to 1000 numbers per run, got 1001"),
         ({"mechanism": lambda key, x: key}, ValueError, "mechanism must return floating-point .* got key<fry>"),

@@ -7,7 +7,7 @@ import numpy as np
 from _damage import changed, damaged, honest, private, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import N_SYNCS, Transcript
+from fedbandit_jax.audits import transcript
 from fedbandit_jax.privacy.channel import Aggregated
 from fedbandit_jax.privacy.statistic import LinearStatistic
 
@@ -82,7 +82,7 @@ def broken_learning():
 def broken_cascade():
     """The same, where one user steers what all later ones add: the sums alone tell, by far more than one user."""
     case, batch = learning(honest(batch=16), "batch cascade"), 16
-    horizon = N_SYNCS * batch
+    spec, horizon = case.mechanism.spec, case.mechanism.horizon
 
     def data(user):
         contexts = np.broadcast_to(np.eye(2, dtype=np.float32), (horizon, 1, 2, 2)).copy()
@@ -90,7 +90,7 @@ def broken_cascade():
         return contexts, np.ones((horizon, 1, 2), np.float32)
 
     greedy = private(batch=batch).replace(learns_in_batch=True, exploration_scale=0.0)
-    mechanism = Transcript(algo=greedy.bind(case.mechanism.spec, horizon), spec=case.mechanism.spec, horizon=horizon)
+    mechanism = transcript(greedy.bind(spec, horizon), spec, horizon)
     return replace(case, mechanism=mechanism, data=data([1, 0]), neighbour=data([0, 1]), others={})
 
 

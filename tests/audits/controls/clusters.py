@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import damaged_clusters, turned
+from _damage import changed, damaged_clusters, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import clusters
@@ -123,4 +123,4 @@ class RawRecommendations(fb.ClusteringAlgorithm):
 def broken_recommendations():
     """All releases are right; what another server's user is recommended is not made of them."""
     algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count")
-    return clusters(algo, name="recommends by raw sums", change=lambda bound: RawRecommendations(algo=bound))
+    return changed(clusters(algo), "recommends by raw sums", lambda bound: RawRecommendations(algo=bound))

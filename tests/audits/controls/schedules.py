@@ -7,7 +7,7 @@ import numpy as np
 from _damage import changed, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import BUDGET, N_SYNCS, Case, Transcript, above_threshold, brink, linear, scheduled, timing
+from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, scheduled, timing, transcript
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
@@ -42,7 +42,7 @@ def broken_adaptive_schedule():
     case = linear(fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET), schedule=1), n_agents=1)
     return Case(
         name="adaptive schedule",
-        mechanism=Transcript(algo=AdaptiveSchedule(), spec=case.mechanism.spec, horizon=N_SYNCS),
+        mechanism=transcript(AdaptiveSchedule(), case.mechanism.spec, case.mechanism.horizon),
         data=case.data,
         neighbour=case.neighbour,
         which=case.which,
@@ -77,20 +77,20 @@ class Silent(Quiet):
         return memory.cap * gained / UNITS >= self.threshold / since
 
 
-SPARSE = fb.schedules.PrivateLogDet(1e-3, share=0.5)
+def damaged_tests(name, change):
+    """The honest case of private tests alone, run with `change(bound schedule)`."""
+    case = above_threshold(fb.schedules.PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="honest")
+    return replace(case, name=name, mechanism=replace(case.mechanism, schedule=change(case.mechanism.schedule)))
 
 
 def broken_threshold():
     """Sparse vector without noise on the threshold: every round tells a little more."""
-    return above_threshold(
-        SPARSE, epsilon=2.0, name="threshold without noise", change=lambda bound: turned(Quiet, bound)
-    )
+    return damaged_tests("threshold without noise", lambda bound: turned(Quiet, bound))
 
 
 def broken_floor():
     """Sparse vector with the sensitivity of a larger V: a fifth of the noise."""
-    change = lambda bound: replace(bound, epsilon=5 * bound.epsilon)  # noqa: E731
-    return above_threshold(SPARSE, epsilon=2.0, name="tests with too little noise", change=change)
+    return damaged_tests("tests with too little noise", lambda bound: replace(bound, epsilon=5 * bound.epsilon))
 
 
 def tested():
@@ -103,14 +103,14 @@ def tested():
 
 def broken_tests():
     """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
-    case = scheduled(tested(), n_agents=2, horizon=4, name="")
+    case = scheduled(tested(), n_agents=2, horizon=4, name="honest")
     change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
     return changed(case, "private_logdet without noise", change)
 
 
 def broken_releases():
     """A certified run whose tests are right, and whose releases have a fifth of their noise."""
-    case = scheduled(tested(), n_agents=2, horizon=4, name="")
+    case = scheduled(tested(), n_agents=2, horizon=4, name="honest")
     return changed(case, "private_logdet, little noise in releases", little)
 
 
@@ -119,7 +119,7 @@ def broken_geometric():
     algo = fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"), schedule=fb.schedules.Geometric(1.5, first=1)
     )
-    return changed(scheduled(algo, n_agents=1, name=""), "geometric, little noise", little)
+    return changed(scheduled(algo, n_agents=1, name="honest"), "geometric, little noise", little)
 
 
 def little(bound):
