@@ -362,7 +362,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     P.zcdp_epsilon: dict(rho=(0.1, number(0, 1e8)), delta=(0.1, delta), xi=(0.0, number(0, 1e6))),
     P.gaussian_mu: {**budget, "pure": (0.0, number(0, 1))},
     P.gaussian_epsilon: dict(mu=(1.0, number(0, 1e4)), delta=(0.1, delta), pure=(0.0, number(0, 1e6))),
-    P.events.Gaussian: dict(mu=(0.5, number(0, 1e4))),
+    P.events.Gaussian: dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6))),
     P.events.PureDP: dict(epsilon=(0.5, number(0, 1e6))),
     P.events.ZeroConcentrated: dict(rho=(0.5, number(0, 1e6))),
     P.events.Renyi: dict(curve=(lambda alpha: alpha, callable)),

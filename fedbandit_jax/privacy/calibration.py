@@ -88,9 +88,8 @@ class Calibration:
         They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
         visits may share one noise, also at two silos: calibrate for visits=2 instead.
         """
-        if self.proof.mu is not None:
-            return events.Gaussian(self.proof.mu)
-        return events.ApproximateDP(self.epsilon_exact, self.budget.delta)
+        proof = self.proof
+        return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
 
 
 def calibrate(

@@ -8,6 +8,7 @@ import pytest
 from dp_accounting import pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
@@ -280,6 +281,33 @@ def test_returning_users():
     )
 
 
+@pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
+def test_events_of_integer_noise_are_nearly_gaussian(trust):
+    """Five together give at most half a per cent more than Gaussian noise of the same budget, and never less."""
+    one = calibrate(Budget(1.0, 1e-5), n_syncs=16, trust=trust, n_agents=20, batch=25, dim=3)
+    assert compose([one.event], 1e-5).epsilon == pytest.approx(one.epsilon_exact, rel=1e-9)
+    for n, delta in ((2, 1e-5), (5, 1e-3), (5, 1e-6)):
+        gaussian = gaussian_epsilon(math.sqrt(n) * gaussian_mu(one.epsilon_exact, 1e-5), delta)
+        assert 0.995 * gaussian < compose([one.event] * n, delta).epsilon < 1.005 * gaussian
+
+
+def test_events_with_private_schedules_compose():
+    """Of two silos with private tests: the mixture over both randomised responses, of Gaussian deltas, by hand."""
+    one = calibrate(Budget(1.0, 1e-5), n_syncs=16, pure=0.3)
+    assert one.event == Gaussian(one.event.mu, 0.3)
+    assert compose([one.event], 1e-5).epsilon == pytest.approx(one.epsilon_exact, rel=1e-5)
+    mu, yes = math.sqrt(2) * one.event.mu, math.exp(0.3) / (1 + math.exp(0.3))
+
+    def gaussian_delta(epsilon):
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+    for delta in (1e-2, 1e-4, 1e-6):
+        epsilon = compose([one.event] * 2, delta).epsilon
+        responses = {0.6: yes**2, 0.0: 2 * yes * (1 - yes), -0.6: (1 - yes) ** 2}
+        exact = sum(share * gaussian_delta(epsilon - loss) for loss, share in responses.items())
+        assert 0.999 * delta < exact <= delta
+
+
 def test_events_compose():
     """A user of two silos: exact composition, equal to one Gaussian of the summed mu^2."""
     one, other = calibrate(Budget(1.0, 1e-5), n_syncs=16), calibrate(Budget(0.5, 1e-5), n_syncs=9, release="blt")
@@ -289,7 +317,9 @@ def test_events_compose():
     mu = math.hypot(gaussian_mu(1.0, 1e-5), gaussian_mu(0.5, 1e-5))
     assert both.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-6)
     secagg = calibrate(Budget(1.0, 1e-5), n_syncs=16, trust="secagg", **SIZE)
-    assert secagg.event == ApproximateDP(secagg.epsilon_exact, 1e-5)
+    points = ApproximateDP(secagg.epsilon_exact, 1e-5)
+    assert compose([secagg.event], 1e-5).epsilon == pytest.approx(secagg.epsilon_exact, rel=1e-9)
+    assert compose([secagg.event] * 5, 6e-5).epsilon < 0.5 * compose([points] * 5, 6e-5).epsilon
 
 
 def test_budgets_of_its_own_for_every_silo():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -15,25 +16,32 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.accounting.pld import PLD
+from fedbandit_jax.privacy.accounting.quantised import NearlyGaussian
 
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian mechanism, whose noise has standard deviation sensitivity / mu, for mu in [0, 1e4]."""
+    """A Gaussian mechanism, whose noise has standard deviation sensitivity / mu, for mu in [0, 1e4].
+
+    With `pure` > 0 it is together with a (pure, 0)-DP mechanism, such as the tests of a private schedule.
+    """
 
     mu: float
+    pure: float = 0.0
 
     def __post_init__(self):
         gaussian_rho(self.mu)
+        validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
 
     @property
     def pld(self) -> PLD:
         """The privacy loss distribution."""
-        return PLD.from_gaussian(self.mu)
+        alone = PLD.from_gaussian(self.mu)
+        return alone.compose(PLD.from_pure(self.pure)) if self.pure else alone
 
     def rdp(self, alpha: float) -> float:
-        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha."""
-        return alpha * self.mu**2 / 2
+        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, and that of the pure mechanism."""
+        return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +121,7 @@ class ApproximateDP:
         return PureDP(self.epsilon).rdp(alpha)
 
 
-Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP
+Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP | NearlyGaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +142,8 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     events among them, privacy loss distributions are convolved, see `fedbandit_jax.privacy.accounting.pld`: that gives
     the epsilon of the worst such mechanisms, rounded up by about a part in 10^6, also if queries to several of them
     interleave (Vadhan & Zhang 2023). If some event is known by its Renyi divergences only, all curves are added.
+    Integer noise that is nearly Gaussian, the `event` of "secagg" and "shuffle_vector_sum", is composed as Gaussian
+    noise with what its proof adds to it, see `fedbandit_jax.privacy.accounting.quantised`.
 
     Args:
         events: at least one mechanism, with independent noise; the same user may be in all of them.
@@ -157,25 +167,34 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
             raise TypeError(f"events must be privacy events, got {validate.shown(event)}")
     if not len(events):
         raise ValueError("events must not be empty, got none")
+    near = NearlyGaussian.together([event for event in events if isinstance(event, NearlyGaussian)])
+    events = [event for event in events if not isinstance(event, NearlyGaussian)]
+    events += [Gaussian(near.mu)] if near else []
     known = collections.Counter(event for event in events if not isinstance(event, ZeroConcentrated | Renyi))
     total = PLD()
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
     if known.total() == len(events):
-        epsilon = total.epsilon(delta)
-        gaussian = all(isinstance(event, Gaussian) for event in known)
+        at = dataclasses.replace(total, log_finite=0.0).epsilon
+        gaussian = all(isinstance(event, Gaussian) and not event.pure for event in known)
         accountant = "exact Gaussian" if gaussian else "privacy loss distribution"
     else:
-        room, accountant = delta + math.expm1(total.log_finite), "Renyi"
-        finite = math.exp(total.log_finite)
         curves = [*known.items(), *((event, 1) for event in events if isinstance(event, ZeroConcentrated | Renyi))]
 
         def rdp(alpha: float) -> float:
             return math.fsum(n * event.rdp(alpha) for event, n in curves)
 
-        epsilon = rdp_epsilon(rdp, room / finite) if room > 0 else math.inf
+        at, accountant = functools.partial(rdp_epsilon, rdp), "Renyi"
+    room = delta + math.expm1(total.log_finite)  # for finite losses
+    if near:
+        level, accountant = room * math.exp(-total.log_finite), f"{accountant}, corrected for integer noise"
+        epsilon = near.epsilon(level, at) if room > 0 else math.inf
+    elif accountant == "Renyi":
+        epsilon = at(room * math.exp(-total.log_finite)) if room > 0 else math.inf
+    else:
+        epsilon = total.epsilon(delta)
     if epsilon == math.inf:
-        own = -math.expm1(total.log_finite)
+        own = -math.expm1(total.log_finite) + (near.rest if near else 0.0)
         raise ValueError(f"delta must exceed the events' own deltas, {own:g} together, got {delta:g}")
     return Composition(epsilon, accountant)
 
@@ -215,7 +234,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
     """Computes epsilon at `delta` of a user who comes to several batches, each of which is one `event`.
 
     Args:
-        event: what one batch proves; not `ApproximateDP`.
+        event: what one batch proves; not `ApproximateDP`, and not integer noise that is nearly Gaussian.
         delta: of all batches together, in (0, 1); for `PureDP` also 0, where both results are the plain sum.
         visits: the number of batches, in [1, 1e5].
 
@@ -234,7 +253,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
     Reference: Chowdhury & Zhou (2023), Appendix H.
     """
     n = int(validate.within("visits", validate.integer("visits", visits, at_least=1, at_most=math.inf), 1, 1e5))
-    if not isinstance(event, Event) or isinstance(event, ApproximateDP):
+    if not isinstance(event, Event) or isinstance(event, ApproximateDP | NearlyGaussian):
         raise TypeError(f"event must have a Renyi curve, got {validate.shown(event)}")
     if not isinstance(event, PureDP):
         validate.probability("delta", delta)

@@ -15,6 +15,13 @@ times that of N(0, (sigma^2 + tau^2) I). Whatever x is, <s, w> >= -r tau |s| wit
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
+*Composition.* Let several such mechanisms and others see the same user, each chosen by what the earlier ones released.
+Given all that is released, the <s_i, w_i> / sigma_i^2 are independent normal variables of standard deviation at most
+tau_i mu_i / sigma_i, so that one r serves them all, with the root of the sum of the squares. For any rising f >= 0, the
+mean of f(sum of all losses) is then at most that for Gaussian mechanisms, with outputs y_i, and the same others, to
+which x_i is a random function of y_i, but for the sum of all shifts and the product of all factors. And that mean is
+the delta of an adaptive composition, whose worst case is known.
+
 *Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The pmf of the sum of M discrete Gaussian variables is
 that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), if each has the parameter
 sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by
@@ -34,7 +41,10 @@ have different numbers of trials: shifts of those with more trials may be scaled
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -45,6 +55,47 @@ from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e3)  # of sensitivity / noise std
 _WASTE = 1e-4  # fraction of delta that is given to rare events, which makes them cost next to nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class NearlyGaussian:
+    """What *Smoothing* says of one mechanism, or of several: theirs is nearly the loss of a Gaussian mechanism.
+
+    For every r > 0, with any others that see the same user,
+
+        delta(eps) <= rest + e^log_factor / Phi(r) delta_Gauss, others(eps - shift - r lean; mu).
+    """
+
+    mu: float  # of the Gaussian mechanism, with the noise w added
+    lean: float  # tau mu / sigma, by how much w moves the loss
+    log_factor: float  # ln of the factor by which densities may be larger
+    shift: float = 0.0  # by which the loss may be larger
+    rest: float = 0.0  # probability of noise of which this is not said
+
+    @staticmethod
+    def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
+        """Returns what holds for independent mechanisms together, see *Composition*; None if there are none."""
+        if not events:
+            return None
+        mus, leans, *others = zip(*map(dataclasses.astuple, events))
+        return NearlyGaussian(math.hypot(*mus), math.hypot(*leans), *map(math.fsum, others))
+
+    def epsilon(self, delta: float, at: Callable[[float], float] | None = None) -> float:
+        """Bounds epsilon at `delta` by the best of a few r; infinite if there is none.
+
+        Args:
+            delta: in (0, 1).
+            at: epsilon at a delta of the Gaussian mechanism and all others; default: of the Gaussian mechanism alone.
+        """
+        others = at or functools.partial(gaussian_epsilon, self.mu)
+        if delta <= self.rest:
+            return math.inf
+
+        def bound(r: float) -> float:
+            log_delta = math.log(delta - self.rest) - self.log_factor + float(log_ndtr(r))
+            return math.inf if log_delta < -700 else r * self.lean + others(math.exp(log_delta))
+
+        return self.shift + min(bound(k / 2) for k in range(1, 13))
 
 
 def discrete_gaussian_epsilon(
@@ -66,17 +117,23 @@ def discrete_gaussian_epsilon(
         >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
         4.377
     """
+    near = discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=n_agents, n_entries=n_entries)
+    delta, mu, cost = validate.probability("delta", delta), _ratio(sensitivity, sigma), near.shift / 2
+    epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
+    return min(epsilon, near.epsilon(delta))
+
+
+def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
+    """Returns what is proved of that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     m, entries = _count("n_agents", n_agents), _count("n_entries", n_entries)
-    delta = validate.probability("delta", delta)
-    mu = _ratio(sensitivity, sigma)
     agent = sigma / math.sqrt(m)
     if agent < 0.5:
         raise ValueError(f"sigma / sqrt(n_agents) must be at least 1/2, got {agent:g} (sigma = {sigma:g}, M = {m:g})")
     cost = entries * discrete_gaussian_xi(agent, m)
-    epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
-    return min(epsilon, 2 * cost + _smoothed_epsilon(mu, sigma, entries, cost, delta))
+    near = _smoothed(_ratio(sensitivity, sigma), sigma, entries, cost)
+    return dataclasses.replace(near, shift=2 * cost)
 
 
 def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
@@ -92,6 +149,12 @@ def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta
         >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)
         1.058
     """
+    near = binomial(sensitivity=sensitivity, n_trials=n_trials, n_entries=n_entries, delta=delta)
+    return near.epsilon(delta)
+
+
+def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
+    """Returns what is proved of that noise if a small part of `delta` is given to rare events; `shift` may be inf."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     n, entries = _count("n_trials", n_trials), _count("n_entries", n_entries)
     delta = validate.probability("delta", delta)
@@ -99,14 +162,13 @@ def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta
     mu = _ratio(sensitivity, std)
     t = math.sqrt(2 * math.log(entries / (_WASTE * delta)))
     u = (t + mu) / (2 * std)
-    if u >= 0.9:
-        return math.inf
-    shift = math.sqrt(entries) * sensitivity * 2 * u**3 / (3 * (1 - u * u))
-    return shift + _smoothed_epsilon(mu, std, entries, entries / (4 * n), (1 - _WASTE) * delta)
+    shift = math.sqrt(entries) * sensitivity * 2 * u**3 / (3 * (1 - u * u)) if u < 0.9 else math.inf
+    near = _smoothed(mu, std, entries, entries / (4 * n))
+    return dataclasses.replace(near, shift=shift, rest=_WASTE * delta)
 
 
-def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, delta: float) -> float:
-    """Bounds epsilon by *Smoothing* (see the module), with the best of a few r.
+def _smoothed(mu: float, sigma: float, entries: float, log_mass: float) -> NearlyGaussian:
+    """Applies *Smoothing* (see the module), with a tau for which c^D is nearly 1.
 
     The pmf of the noise may be too large by the factor e^log_mass; `entries` is D.
     """
@@ -114,14 +176,7 @@ def _smoothed_epsilon(mu: float, sigma: float, entries: float, log_mass: float, 
     ratio = tau / sigma
     q = math.exp(-2 * math.pi**2 * tau**2 / (1 + ratio**2))
     log_mass += entries * math.log1p(2 * q / (1 - q**3))
-
-    def bound(r: float) -> float:
-        log_delta = math.log(delta) - log_mass + float(log_ndtr(r))
-        if log_delta < -700:
-            return math.inf
-        return r * ratio * mu + gaussian_epsilon(mu * math.hypot(1, ratio), math.exp(log_delta))
-
-    return min(bound(k / 2) for k in range(1, 13))
+    return NearlyGaussian(mu * math.hypot(1, ratio), ratio * mu, log_mass)
 
 
 def discrete_gaussian_xi(sigma: float, m: float) -> float:

@@ -23,6 +23,7 @@ from jax import Array
 
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
+from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.noise import LAPLACE_CUT
 from fedbandit_jax.privacy.releases import Release
@@ -106,7 +107,7 @@ class Proof(NamedTuple):
     sigma: float  # standard deviation of the noise on an entry of x y; `Trust.whose` says whose noise that is
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
-    mu: float | None = None  # mu of its Gaussian differential privacy, if it is exactly a Gaussian mechanism
+    event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
     assumes: tuple[str, ...] = ()  # what the guarantee does not survive: what others may not do
 
 
@@ -275,7 +276,7 @@ def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str,
     epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
     schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
     accountant = GAUSSIAN + schedule if ask.pure else GAUSSIAN
-    return Proof(sigma, epsilon, accountant, None if ask.pure else mu, assumes)
+    return Proof(sigma, epsilon, accountant, Gaussian(mu, ask.pure), assumes)
 
 
 def least(model: Callable[[float], T], ask: Ask, top: float) -> T:

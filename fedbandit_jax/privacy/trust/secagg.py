@@ -85,18 +85,16 @@ class SecAgg(Trust):
         drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
-        epsilon = ask.epsilon(
-            lambda delta: quantised.discrete_gaussian_epsilon(
-                sensitivity=sensitivity,
-                sigma=sigma,
-                n_agents=self.n_agents,
-                n_entries=ask.visits * entries,
-                delta=delta,
-            ),
-            self.missing(ask),
+        noise: dict[str, Any] = dict(
+            sensitivity=sensitivity, sigma=sigma, n_agents=self.n_agents, n_entries=ask.visits * entries
         )
+        epsilon = ask.epsilon(
+            lambda delta: quantised.discrete_gaussian_epsilon(**noise, delta=delta), self.missing(ask)
+        )
+        near = quantised.discrete_gaussian(**noise)
+        event = near if near.epsilon(ask.budget.delta) <= epsilon else None
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
-        return Proof(sigma / scale, epsilon, accountant, None, others)
+        return Proof(sigma / scale, epsilon, accountant, event, others)
 
     def misfit(self, ask: Ask) -> str:
         """Returns an error text unless there are as many silos as at the calibration."""

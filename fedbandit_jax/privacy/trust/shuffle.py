@@ -226,13 +226,10 @@ class VectorSum(Trust):
         if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
         entries = ask.visits * len(g) * packed_size(ask.dim)
-        epsilon = ask.epsilon(
-            lambda delta: quantised.binomial_epsilon(
-                sensitivity=sensitivity, n_trials=int(trials), n_entries=entries, delta=delta
-            ),
-            self.missing(ask),
-        )
-        return Proof(sigma, epsilon, accountant, None, others)
+        noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
+        epsilon = ask.epsilon(lambda delta: quantised.binomial_epsilon(**noise, delta=delta), self.missing(ask))
+        near = quantised.binomial(**noise, delta=ask.budget.delta)
+        return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
 
     def misfit(self, ask: Ask) -> str:
         """Returns an error text if sizes have changed, bits are too few, or a normal limit is used where none holds."""

@@ -1,15 +1,23 @@
 """Epsilon of integer noise against exact hockey-stick divergences of the integer laws themselves."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
-from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.quantised import binomial_epsilon, discrete_gaussian_epsilon, discrete_gaussian_xi
+from fedbandit_jax.privacy import compose, events, gaussian_epsilon
+from fedbandit_jax.privacy.accounting.quantised import (
+    NearlyGaussian,
+    binomial_epsilon,
+    discrete_gaussian_epsilon,
+    discrete_gaussian_xi,
+)
+from fedbandit_jax.privacy.accounting.quantised import binomial as binomial_event
+from fedbandit_jax.privacy.accounting.quantised import discrete_gaussian as discrete_gaussian_event
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 
@@ -227,3 +235,83 @@ def test_extremes_are_finite(delta):
 @pytest.mark.parametrize("change", [{"n_trials": 10}, {"n_entries": 10**15}])
 def test_too_few_trials_prove_nothing(change):
     assert binomial_epsilon(**{**BINOMIAL, **change}) == math.inf
+
+
+# Several mechanisms: outcomes of the others, as (probabilities, those of the neighbour), one axis each.
+
+RESPONSE = np.array([math.exp(0.7), 1.0]) / (math.exp(0.7) + 1)
+TELLS = np.array([1e-3, 0.999, 0.0])  # everything with probability 1e-3, or nothing
+OTHERS = {
+    "alone": ([], []),
+    "pure": ([events.PureDP(0.7)], [(RESPONSE, RESPONSE[::-1])]),
+    "approximate": ([events.ApproximateDP(0.0, 1e-3)], [(TELLS, TELLS[::-1])]),
+}
+
+
+def exact_delta_with(pmf, shifts, others, epsilon):
+    """As `exact_delta`, with outcomes of other mechanisms."""
+    p = q = np.ones(1)
+    for s in shifts:
+        p = np.multiply.outer(p, np.append(pmf, np.zeros(s)))
+        q = np.multiply.outer(q, np.append(np.zeros(s), pmf))
+    for one, other in others:
+        p, q = np.multiply.outer(p, one), np.multiply.outer(q, other)
+    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize(("sigma", "n_agents", "shifts"), [(3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))])
+def test_several_discrete_gaussians_are_never_optimistic(sigma, n_agents, shifts, others):
+    near = [discrete_gaussian_event(sensitivity=s, sigma=sigma, n_agents=n_agents, n_entries=1) for s in shifts]
+    pmf, (known, outcomes) = discrete_gaussian(sigma, n_agents), OTHERS[others]
+    for delta in (0.3, 0.02, 1.1e-3) if others == "approximate" else DELTAS:
+        epsilon = compose([*near, *known], delta).epsilon
+        assert exact_delta_with(pmf, shifts, outcomes, epsilon) <= delta
+        if others == "alone" and n_agents == 1 and epsilon > 0.5:  # the laws differ, but not by much
+            assert exact_delta_with(pmf, shifts, outcomes, 0.5 * epsilon) > delta
+
+
+@pytest.mark.parametrize("bold", [lambda x: x > 0, lambda x: x < 0, lambda x: abs(x) > 4])
+def test_adaptive_choices_are_covered(bold):
+    """The second mechanism is asked about the user only after some outputs of the first one."""
+    near = [discrete_gaussian_event(sensitivity=s, sigma=3, n_agents=1, n_entries=1) for s in (3, 5)]
+    pmf = discrete_gaussian(3)
+    first = np.append(pmf, np.zeros(3)), np.append(np.zeros(3), pmf)
+    still, moved = np.append(pmf, np.zeros(5)), np.append(np.zeros(5), pmf)
+    asked = bold(np.arange(len(first[0])) - len(pmf) // 2)[:, None]
+    p, q = first[0][:, None] * still, first[1][:, None] * np.where(asked, moved, still)
+    for delta in DELTAS:
+        epsilon = compose(near, delta).epsilon
+        assert max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p))) <= delta
+
+
+def test_several_binomials_are_never_optimistic():
+    near = [binomial_event(sensitivity=s, n_trials=10_000, n_entries=1, delta=1e-3) for s in (20, 40)]
+    pmf = binomial(10_000)
+    for delta in (0.3, 1e-2, 1e-4, 1e-6):
+        epsilon = compose(near, delta).epsilon
+        assert exact_delta(pmf, (20, 40), epsilon) <= delta
+        assert epsilon < 0.5 or exact_delta(pmf, (20, 40), 0.8 * epsilon) > delta
+    with pytest.raises(ValueError, match="delta must exceed the events' own deltas, 2e-07 together, got 1e-07"):
+        compose(near, 1e-7)
+
+
+def test_with_what_is_known_by_its_renyi_divergences():
+    """A discrete Gaussian alone is also (s^2 / 2 sigma^2)-zCDP (Canonne, Kamath & Steinke 2020)."""
+    near = discrete_gaussian_event(sensitivity=3, sigma=3, n_agents=1, n_entries=1)
+    for delta in DELTAS:
+        found = compose([near, events.ZeroConcentrated(0.5)], delta)
+        assert found.accountant == "Renyi, corrected for integer noise"
+        assert exact_delta(discrete_gaussian(3), (3, 3), found.epsilon) <= delta
+
+
+def test_what_proofs_add_is_added_up():
+    """3-4-5 by hand; and for each of twelve r, epsilon is what makes the bound of delta equal to delta."""
+    near = [NearlyGaussian(0.3, 0.06, 0.2, 0.1, 1e-4), NearlyGaussian(0.4, 0.08, 0.3, 0.2, 2e-4)]
+    both = NearlyGaussian.together(near)
+    assert dataclasses.astuple(both) == pytest.approx((0.5, 0.1, 0.5, 0.3, 3e-4))
+    levels = {r: (1e-2 - 3e-4) * math.exp(-0.5) * norm.cdf(r) for r in np.arange(1, 13) / 2}
+    by_hand = min(0.3 + 0.1 * r + gaussian_epsilon(0.5, level) for r, level in levels.items())
+    assert both.epsilon(1e-2) == pytest.approx(by_hand, rel=1e-9)
+    assert compose(near, 1e-2).epsilon == pytest.approx(by_hand, rel=1e-9)
+    assert NearlyGaussian.together([]) is None
