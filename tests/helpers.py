@@ -2,10 +2,24 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+
+# A small run, for tests that need any run: its programs are compiled once.
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
+PLAIN, PRIVATE = fb.algos.fed_lin_ucb(schedule=5), fb.algos.private_fed_lin_ucb(BUDGET, schedule=5)
+
+
+def simulate(env=ENV, algo=PRIVATE, **options):
+    return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
+
+
+def sweep(algos, **options):
+    return fb.sweep(ENV, algos, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
 
 
 def silent(bound):

@@ -6,14 +6,13 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import BUDGET, ENV, PLAIN, PRIVATE, sweep
 
 import fedbandit_jax as fb
 
-ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
-BUDGET = fb.privacy.Budget(1.0, 0.1)
 ALGOS = {
-    "plain": fb.algos.fed_lin_ucb(schedule=5),
-    "private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=5),
+    "plain": PLAIN,
+    "private": PRIVATE,
     "void": fb.algos.private_fed_lin_ucb(  # epsilon_exact = inf
         fb.privacy.Mechanism(BUDGET, clip_rewards=False), schedule=5
     ),
@@ -22,7 +21,7 @@ ALGOS = {
 
 @pytest.fixture(scope="module")
 def result():
-    return fb.sweep(ENV, ALGOS, horizon=20, key=jax.random.key(1), n_seeds=4)
+    return sweep(ALGOS)
 
 
 def equal(a, b):
@@ -61,7 +60,7 @@ def test_config_and_provenance_say_what_to_run(result):
     assert result.config["algorithms"]["private"]["privacy"]["budget"] == {
         "type": "Budget", "epsilon": 1.0, "delta": 0.1, "adjacency": "replace",
     }  # fmt: skip
-    assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (20, 4, [0, 1])
+    assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (40, 3, [0, 0])
     assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(
         result.provenance
     )
@@ -70,7 +69,7 @@ def test_config_and_provenance_say_what_to_run(result):
 def test_summary(result):
     text = result.summary()
     for words in (
-        "3 agents, T = 20 rounds, 4 seeds",
+        "3 agents, T = 40 rounds, 3 seeds",
         "plain",
         "certified",
         "none",
@@ -91,7 +90,7 @@ def test_summary_of_one_seed_has_no_error_bars():
 
 def test_selection(result):
     one = result["private"]
-    assert one.regret.shape == (4, 20)
+    assert one.regret.shape == (3, 40)
     assert one.certificate.claim == "certified"
     assert list(result) == list(ALGOS)
     with pytest.raises(KeyError, match="no algorithm 'other'"):
@@ -104,7 +103,7 @@ def test_concat(result):
     joined = fb.concat([result["plain"], result["private"], result["void"]])
     equal(joined, result)
     longer = dataclasses.replace(result["private"], config={**result.config, "horizon": 25})
-    with pytest.raises(ValueError, match=r"results to concat must share horizon, got 20 and 25"):
+    with pytest.raises(ValueError, match=r"results to concat must share horizon, got 40 and 25"):
         fb.concat([result["plain"], longer])
     with pytest.raises(ValueError, match="labels must be unique"):
         fb.concat([result["plain"], result["plain"]])
@@ -113,13 +112,13 @@ def test_concat(result):
 def test_xarray(result):
     pytest.importorskip("xarray")
     data = result.to_xarray()
-    assert dict(data.sizes) == {"algorithm": 3, "seed": 4, "round": 20}
-    assert float(data.regret.sel(algorithm="private", round=20, seed=2)) == result["private"].regret[2, -1]
-    assert dict(result["plain"].to_xarray().sizes) == {"seed": 4, "round": 20}
+    assert dict(data.sizes) == {"algorithm": 3, "seed": 3, "round": 40}
+    assert float(data.regret.sel(algorithm="private", round=40, seed=2)) == result["private"].regret[2, -1]
+    assert dict(result["plain"].to_xarray().sizes) == {"seed": 3, "round": 40}
 
 
 def test_repr_is_short(result):
-    assert repr(result) == "Result(plain, private, void; regret (3, 4, 20), rounds 1..20)"
+    assert repr(result) == "Result(plain, private, void; regret (3, 3, 40), rounds 1..40)"
 
 
 def test_plot(result, tmp_path):
@@ -134,9 +133,7 @@ def test_plot(result, tmp_path):
 @pytest.fixture(scope="module")
 def grid():
     """A sweep over epsilon, and one algorithm that has none."""
-    env = fb.envs.sphere(2, 3, 2, rewards="bernoulli")
-    algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), name="ours")]
-    return fb.sweep(env, algos, grid={"epsilon": [0.5, 2.0]}, horizon=50, key=jax.random.key(0), n_seeds=2)
+    return sweep([PLAIN, PRIVATE.replace(name="ours")], grid={"epsilon": [0.5, 2.0]})
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def printed(name, n, epsilon, n_sums, s=10.0):
             ("Dist-DP-SE", 2.0, {"growth": 4, "block": 2**16}),
             ("Dist-RDP-SE", 1.0, {"radius": "exact"}),
         ],
-        keep={2, 7},
+        keep={2},
     ),
 )
 def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
