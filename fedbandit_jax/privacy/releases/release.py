@@ -113,8 +113,13 @@ class Release(abc.ABC):
 
     def encoder(self) -> Float[np.ndarray, "messages S"]:
         """Returns C as a float64 matrix, with one row for every part that is sent."""
-        rows = self._materialise(self.encode_init, self.encode)
-        return rows[np.asarray(jax.vmap(self.live)(jnp.arange(1, self.n_syncs + 1)))]
+
+        def encode(state, k, gamma):
+            message, state = self.encode(state, k, gamma)
+            return (message, self.live(k)), state
+
+        rows, live = self._materialise(self.encode_init, encode)
+        return rows[live]
 
     def sensitivity_sq(self) -> float:
         """Computes the squared sensitivity, i.e. the largest squared column norm of C.
@@ -143,7 +148,7 @@ class Release(abc.ABC):
         """Computes the largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())
 
-    def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> np.ndarray:
+    def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:
         """Returns the float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
         n = self.n_syncs
         if n > MAX_MATERIALISED:
@@ -151,9 +156,23 @@ class Release(abc.ABC):
                 f"n_syncs must be <= {MAX_MATERIALISED} unless {type(self).__name__} has closed forms, got {n}"
             )
 
-        def body(state, k):
-            row, new = recurrence(state, k, (jnp.arange(1, n + 1) == k).astype(float))
-            return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, new), row
+        def unit(state, k):
+            return recurrence(state, k, (jnp.arange(1, n + 1) == k).astype(float))
 
-        with jax.enable_x64(True):
-            return np.asarray(jax.lax.scan(body, init((n,)), jnp.arange(1, n + 1, dtype=jnp.int32))[1])
+        return in_float64(lambda ks: outputs(init((n,)), unit, ks), np.arange(1, n + 1, dtype=np.int32))
+
+
+def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
+    """Returns all outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
+
+    def body(state, given):
+        output, new = recurrence(state, *given)
+        return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, new), output
+
+    return jax.lax.scan(body, init, inputs)[1]
+
+
+def in_float64(function: Callable[..., Any], *inputs: np.ndarray) -> Any:
+    """Returns what a function makes of these arrays, compiled as one program whose floats have 64 bits."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, jax.jit(function)(*inputs))
