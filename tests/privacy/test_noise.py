@@ -15,7 +15,7 @@ from scipy import special, stats
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy import noise, tails
 
-N = 50_000
+N = 25_000
 ALPHA = 1e-4
 
 
@@ -69,7 +69,7 @@ LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
         [(1, 0.2), (10, 0.3), (1000, 0.5), (10**6, 0.01), (10**9, 0.37), (2**30, 3e-9), (30, 0.9)],
         (1, 1.1),
     ),
-    "poisson": (noise.poisson, stats.poisson, [(m,) for m in (0.05, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
+    "poisson": (noise.poisson, stats.poisson, [(m,) for m in (0.3, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
     "skellam": (noise.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
     "polya": (
         noise.polya,
@@ -85,7 +85,8 @@ def test_laws(key, name):
     """All parameters in one call; for each, the law with its last parameter a little larger is refuted."""
     sampler, law, params, factor = LAWS[name]
     columns = [np.array(column)[:, None] for column in zip(*params)]
-    draws = jax.jit(lambda *args: sampler(key, *args, (len(params), N)))(*columns)
+    n = 2 * N if name == "polya" else N  # its draws are mostly 0
+    draws = jax.jit(lambda *args: sampler(key, *args, (len(params), n)))(*columns)
     assert draws.dtype == np.int32
     for x, param in zip(np.asarray(draws), params):
         assert p_value(x, law(*param)) > ALPHA, param
@@ -95,7 +96,7 @@ def test_laws(key, name):
             counts = np.bincount(x % 8, minlength=8)
             assert stats.chisquare(counts).pvalue > ALPHA
             kurtosis = float(law(*param).stats("k"))
-            assert abs(x.astype(float).var() / std**2 - 1) < 4 * ((kurtosis + 2) / N) ** 0.5
+            assert abs(x.astype(float).var() / std**2 - 1) < 4 * ((kurtosis + 2) / n) ** 0.5
 
 
 def factorials(k):
@@ -163,42 +164,48 @@ def test_rejection(key, name, monkeypatch):
 
 @pytest.fixture(scope="module")
 def draw_polya():
-    return jax.jit(lambda key, r, scale: noise.polya(key, r, scale, (2**18,)))
+    return jax.jit(lambda key, r, scale, size: noise.polya(key, r, scale, (size,)), static_argnums=3)
 
 
 @pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
 def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
     """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
-    scale = 4.0
+    scale, size = 4.0, 2**16 if n == 2 else 2**18
     inverted = -1 / np.log(-np.expm1(-1 / scale))
     for s, right in ((scale, True), (inverted, False)):
-        parts = np.asarray(draw_polya(key, 1 / n, s)).reshape(2, n, -1)
-        p = p_value((parts[0] - parts[1]).sum(0), laplace_law(scale))
-        assert p > ALPHA if right else p < 1e-6
+        parts = np.asarray(draw_polya(key, 1 / n, s, size)).reshape(2, n, -1)
+        sums = (parts[0] - parts[1]).sum(0)
+        assert p_value(sums, laplace_law(scale)) > ALPHA if right else p_value(sums, laplace_law(scale)) < 1e-6
+        assert n > 2 or p_value(sums, laplace_law(1.1 * scale)) < 1e-6
 
 
 SUMS = [(3, 3.0), (10**6, 30.0), (2**30, 2.0**25)]
 
 
 def test_sums_of_discrete_laplace(key):
-    """Against the convolution for three of them, against moments for many; 64 bits do not overflow."""
+    """Against the convolution for three of them, against moments for all; 64 bits do not overflow.
+
+    A scale 10 % larger is refuted: the variance would be 1.21, six standard errors off and more.
+    """
     n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
-    draws = jax.jit(lambda n, s: noise.discrete_laplace_sum(key, s, n, (len(SUMS), 6000)))(n.astype(np.int32), scale)
-    few, *many = wide.to_int(draws)
+    draws = jax.jit(lambda n, s: noise.discrete_laplace_sum(key, s, n, (len(SUMS), 3000)))(n.astype(np.int32), scale)
+    sums = wide.to_int(draws)
     values = np.arange(-100, 101)
-    three = [np.convolve(np.convolve(pmf, pmf), pmf) for s in (3.0, 3.3) for pmf in [laplace_law(s).pmf(values)]]
-    values = np.arange(-300, 301)
-    right, wrong = (stats.rv_discrete(values=(values, pmf / pmf.sum())) for pmf in three)
-    assert p_value(few.astype(int), right) > ALPHA
-    assert p_value(few.astype(int), wrong) < 1e-6
-    for draw, (n, scale) in zip(many, SUMS[1:]):
+    pmf = laplace_law(3.0).pmf(values)
+    three = np.convolve(np.convolve(pmf, pmf), pmf)
+    assert p_value(sums[0].astype(int), stats.rv_discrete(values=(np.arange(-300, 301), three / three.sum()))) > ALPHA
+    for draw, (n, scale) in zip(sums, SUMS):
         x = (draw / float(n * laplace_law(scale).var()) ** 0.5).astype(float)
+        kurtosis = float(laplace_law(scale).stats("k")) / n
+        error = ((kurtosis + 2) / len(x)) ** 0.5
         assert abs(x.mean()) < 4 * (1 / len(x)) ** 0.5
-        assert abs(x.var() - 1) < 4 * (2 / len(x)) ** 0.5
-        assert abs(stats.kurtosis(x)) < 4 * (24 / len(x)) ** 0.5
-        assert p_value(x, normal(1)) > ALPHA
-        assert p_value(1.1 * x, normal(1)) < 1e-6
-    assert len(set(many[-1] % 16)) == 16
+        assert abs(x.var() - 1) < 4 * error
+        assert abs(1.21 * x.var() - 1) > 4 * error
+        assert abs(x.var() / 1.21 - 1) > 4 * error / 1.21
+        if n > 3:
+            assert abs(stats.kurtosis(x)) < 4 * (24 / len(x)) ** 0.5
+            assert p_value(x, normal(1)) > ALPHA
+    assert len(set(sums[-1] % 16)) == 16
 
 
 @pytest.mark.slow
@@ -237,18 +244,21 @@ def test_centred_binomial(key, exact):
     assert p_value(many, normal(1.2e8)) < 1e-6
 
 
+SIDE = jax.jit(noise._side)
+
+
 @pytest.mark.parametrize("scale", [2e4, 1e6, 1e7, 2.0**25])
 def test_zero_is_as_likely_as_it_should_be(scale):
     """1 - 2 P(1) in float32 is 5 % off at scale 10^6, and 0 at 10^7: of 2^64 words the right number give 0."""
     zero = math.tanh(0.5 / scale)
     near = np.linspace(0.99, 1.01, 20_001)  # where the last words that do not give 0 should be
     edge = wide.of([2**63 - round(2**63 * zero * one) for one in near])
-    plus, minus = (np.asarray(side) for side in noise._side(edge, jnp.full(near.shape, scale, jnp.float32)))
+    plus, minus = (np.asarray(side) for side in SIDE(edge, np.full(near.shape, scale, np.float32)))
     assert not minus.any()
     last = 1e-4 + 2 / (2**63 * zero)
     assert abs(near[~plus].max() - 1) < last
     assert abs(near[plus].min() - 1) < last
-    mirrored = noise._side(wide.Wide(~edge.high, ~edge.low), jnp.full(near.shape, scale, jnp.float32))
+    mirrored = SIDE(wide.Wide(~edge.high, ~edge.low), np.full(near.shape, scale, np.float32))
     np.testing.assert_array_equal(mirrored[1], plus)
 
 
@@ -257,55 +267,65 @@ def test_far_values_of_discrete_laplace(key, monkeypatch):
     monkeypatch.setattr(noise, "_side", lambda words, scale: (words.high == words.high, words.high != words.high))
     e = np.array([0.0, 3.3, 21.0, 47.7, 61.0, 88.7], np.float32)
     monkeypatch.setattr(noise, "exponential", lambda key, shape: jnp.resize(e, shape))
+    draw = jax.jit(lambda scale: noise.discrete_laplace(key, scale, (6,)))
     for scale, n_low in ((1.0, 0), (3.0, 2), (2.0**20 + 1, 21), (2.0**25, 25)):
-        reached = np.asarray(noise.discrete_laplace(key, scale, (6,)))
+        reached = np.asarray(draw(scale))
         above = [(int(x) - 1) >> n_low for x in reached]
         fits = 5 if scale == 2**25 else 6  # 88 scales do not fit into 31 bits, 61 do
         assert above[:fits] == [math.floor(float(one) * scale / 2**n_low) for one in e[:fits]]
         assert int(reached[5]) >= 61 * scale
 
 
-@pytest.mark.parametrize("cells", [6, 8, 11])
-def test_far_values_by_rejection(key, cells, monkeypatch):
+def test_far_values_by_rejection(key, monkeypatch):
     """Discrete Gaussian, given that it is beyond 6, 8 or 11 standard deviations: mass 2e-9, 1e-15, 4e-28.
 
     Proposals are forced into far cells by leading zeros, and coins are drawn given that they are as small as the
     inner edge of these cells needs, which leaves the law beyond it as it is. A scale 5 % larger is refuted.
     """
     sigma, n = 8.0, 2**14
-    edge, real = 8 * cells, noise.bits
-    coin = edge**2 / (2 * sigma**2) - cells * math.log(2)
-    monkeypatch.setattr(noise, "bits", lambda key, n: (real(key, n)[0] >> cells, real(key, n)[1]))
-    monkeypatch.setattr(noise, "exponential", lambda key, shape: coin + tails.exponential(key, shape))
-    draws = np.asarray(noise.discrete_gaussian(key, sigma, (n,)))
-    for factor, right in ((1.0, True), (1.05, False)):
-        values = np.arange(edge, edge + 60)
-        weights = np.exp((edge**2 - values**2) / (2 * (factor * sigma) ** 2))
-        counts = np.bincount(np.where(draws < 0, -1 - draws, draws) - edge, minlength=60)
-        assert counts[60:].sum() == 0
-        assert min(draws) < 0 < max(draws)
-        mirror = np.exp((edge**2 - (values + 1) ** 2) / (2 * (factor * sigma) ** 2))  # of -1 - x, see `_rejection`
-        expected = n * (weights + mirror) / (weights + mirror).sum()
-        rare = expected < 5
-        pooled = [np.append(one[~rare], one[rare].sum()) for one in (counts, expected)]
-        p = stats.chisquare(pooled[0], pooled[1]).pvalue
-        assert p > ALPHA if right else p < 1e-6
+    real = noise.bits
+
+    @jax.jit
+    def draw(cells, coin):
+        monkeypatch.setattr(noise, "bits", lambda key, n: (real(key, n)[0] >> cells, real(key, n)[1]))
+        monkeypatch.setattr(noise, "exponential", lambda key, shape: coin + tails.exponential(key, shape))
+        return noise.discrete_gaussian(key, sigma, (n,))
+
+    for cells in (6, 8, 11):
+        edge = 8 * cells
+        draws = np.asarray(draw(np.uint32(cells), np.float32(edge**2 / (2 * sigma**2) - cells * math.log(2))))
+        for factor, right in ((1.0, True), (1.05, False)):
+            values = np.arange(edge, edge + 60)
+            weights = np.exp((edge**2 - values**2) / (2 * (factor * sigma) ** 2))
+            counts = np.bincount(np.where(draws < 0, -1 - draws, draws) - edge, minlength=60)
+            assert counts[60:].sum() == 0
+            assert min(draws) < 0 < max(draws)
+            mirror = np.exp((edge**2 - (values + 1) ** 2) / (2 * (factor * sigma) ** 2))  # of -1 - x, see `_rejection`
+            expected = n * (weights + mirror) / (weights + mirror).sum()
+            rare = expected < 5
+            pooled = [np.append(one[~rare], one[rare].sum()) for one in (counts, expected)]
+            p = stats.chisquare(pooled[0], pooled[1]).pvalue
+            assert p > ALPHA if right else p < 1e-6
 
 
 def test_gamma(key):
     """Also of tiny shapes, in law; with shape 1 it is exponential, and so reaches as far."""
-    n = 2**17
-    shapes = np.array([1e-3, 0.5], np.float32)
-    draws = np.asarray(jax.jit(lambda r: noise.gamma(key, r, (2, n)))(shapes[:, None]), float)
-    for x, r in zip(draws, shapes.astype(float)):
+    n = 2**15
+    shapes = np.array([1e-3, 0.5, 1.0], np.float32)
+
+    @jax.jit
+    def draw(r):
+        return noise.gamma(key, r, (3, n)), tails.exponential(jax.random.split(key)[1], (3, n))
+
+    draws, exponential = (np.asarray(one) for one in draw(shapes[:, None]))
+    np.testing.assert_array_equal(draws[2], exponential[2])
+    for x, r in zip(draws.astype(float), shapes[:2].astype(float)):
         x, law = x[x > 1e-37], stats.gamma(r)  # float32 ends there
         above = law.sf(1e-37)
         assert stats.binomtest(len(x), n, above).pvalue > ALPHA
         assert stats.kstest(x, lambda t, law=law, above=above: 1 - law.sf(t) / above).pvalue > ALPHA
         wrong = stats.gamma(1.1 * r)
         assert stats.kstest(x, lambda t, law=wrong: 1 - law.sf(t) / law.sf(1e-37)).pvalue < 1e-6 or r < 0.01
-    one = noise.gamma(key, 1.0, (100,))
-    np.testing.assert_array_equal(one, tails.exponential(jax.random.split(key)[1], (100,)))
 
 
 def test_what_is_missing():
