@@ -10,22 +10,26 @@ import pytest
 from fedbandit_jax.privacy import Budget, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 
-SIZES = [n if n in (1, 3, 8, 33) else pytest.param(n, marks=pytest.mark.slow) for n in (*range(1, 34), 100, 400)]
+SIZES = [n if n in (1, 8, 33) else pytest.param(n, marks=pytest.mark.slow) for n in (*range(1, 34), 100, 400)]
 
 
 def decoder(release):
     """R: feed the server the messages that are sent, one at a time. What is never sent is NaN."""
-    live = np.asarray(jax.vmap(release.live)(jnp.arange(1, release.n_syncs + 1)))
+    k = np.arange(1, release.n_syncs + 1, dtype=np.int32)
+    live = np.asarray(jax.jit(jax.vmap(release.live))(k))
     number = np.cumsum(live).reshape(live.shape) - 1
     messages = np.where(live[..., None], np.eye(live.sum())[number], np.nan)
 
-    def step(state, inputs):
-        prefix, state = release.decode(state, *inputs)
-        return state, prefix
+    @jax.jit
+    def run(*inputs):
+        def step(state, inputs):
+            prefix, state = release.decode(state, *inputs)
+            return state, prefix
+
+        return jax.lax.scan(step, release.init((live.sum(),)), inputs)[1]
 
     with jax.enable_x64(True):
-        k = jnp.arange(1, release.n_syncs + 1, dtype=jnp.int32)
-        return np.asarray(jax.lax.scan(step, release.init((live.sum(),)), (k, jnp.asarray(messages)))[1])
+        return np.asarray(run(k, messages))
 
 
 @functools.cache
@@ -129,10 +133,10 @@ def test_memory(name):
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_silos_encode_and_the_server_decodes_in_a_scan(name, key):
+def test_silos_encode_and_the_server_decodes_in_a_scan(name):
     """float32, compiled: sums over silos of the messages about matrices decode to the prefix sums."""
     release = make(name, 100)
-    batches = jax.random.normal(key, (100, 3, 2, 4))  # synchronisations, silos, matrices
+    batches = np.random.default_rng(0).standard_normal((100, 3, 2, 4), np.float32)  # synchronisations, silos, matrices
 
     @jax.jit
     def run(batches):
@@ -154,7 +158,7 @@ def test_who_sends_what():
     made = {name: make(name, 8) for name in RELEASES}
     assert [name for name in made if made[name].prefix_at_silo] == ["prefix_tree"]
     assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
-    assert [int(made["honaker"].live(k).sum()) for k in range(1, 9)] == [1, 2, 1, 3, 1, 2, 1, 4]
+    assert jax.jit(jax.vmap(made["honaker"].live))(np.arange(1, 9)).sum(1).tolist() == [1, 2, 1, 3, 1, 2, 1, 4]
 
 
 @pytest.mark.parametrize("name", RELEASES)
