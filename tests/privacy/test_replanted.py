@@ -309,32 +309,30 @@ def chi_square(z):
 
 
 def test_changes_telescope(key):
-    ks = jnp.arange(201)
-    prefixes, changes = (
-        np.asarray(jax.jit(lambda f=f: jax.lax.map(lambda k: f(key, k), ks))()) for f in (prefix, change)
-    )
+    run = jax.jit(lambda ks: (jax.lax.map(lambda k: (prefix(key, k), change(key, k)), ks), UNIT.first(key, 1, 0, D)))
+    (prefixes, changes), first = jax.tree.map(np.asarray, run(np.arange(201)))
     np.testing.assert_allclose(np.diff(prefixes, axis=0), changes[:-1], atol=1e-5)
-    np.testing.assert_allclose(prefixes[0], UNIT.first(key, 1, 0, D), rtol=1e-6)
+    np.testing.assert_allclose(prefixes[0], first, rtol=1e-6)
     np.testing.assert_array_equal(prefixes[..., :D], prefixes[..., :D].transpose(0, 2, 1))
     assert len(np.unique(prefixes[:, 0, 0])) == 201
 
 
 def test_side_by_side(key):
     """Lanes of different k, whose loops are of different lengths, equal each alone."""
-    keys, ks = jax.random.split(key, 6), jnp.array([0, 1, 6, 7, 30, 127])
+    keys, ks = jax.random.split(key, 6), np.array([0, 1, 6, 7, 30, 127])
     alone = jax.jit(change)
-    for one, own, k in zip(jax.jit(jax.vmap(change))(keys, ks), keys, ks):
+    for one, own, k in zip(np.asarray(jax.jit(jax.vmap(change))(keys, ks)), keys, ks):
         np.testing.assert_allclose(one, alone(own, k), atol=1e-6)
 
 
 def test_every_tree_has_its_own_noise(key):
     trees = list(itertools.product((1, 2, 3), (0, 1, 7)))
-    first = np.array([UNIT.first(key, phase, slot, D)[0, 0] for phase, slot in trees])
-    assert len(np.unique(first)) == len(trees)
+    run = jax.jit(lambda noise, phase, slot: (noise.first(key, phase, slot, D), noise.change(key, phase, slot, 3, D)))
+    assert len(np.unique([run(UNIT, *tree)[0][0, 0] for tree in trees])) == len(trees)
     for scaled in (2.0, 0.0):
         noise = dataclasses.replace(UNIT, std=np.float32(scaled))
-        np.testing.assert_array_equal(noise.first(key, 1, 0, D), scaled * UNIT.first(key, 1, 0, D))
-        np.testing.assert_array_equal(noise.change(key, 1, 0, 3, D), scaled * UNIT.change(key, 1, 0, 3, D))
+        for one, unit in zip(run(noise, 1, 0), run(UNIT, 1, 0)):
+            np.testing.assert_array_equal(one, scaled * np.asarray(unit))
 
 
 def test_mixing_is_the_tree():
@@ -351,9 +349,14 @@ def test_mixing_is_the_tree():
 def test_law(key):
     """Undoing the mixing leaves independent N(0, 1) for every node, entry and key; a scale 10 % off is refuted."""
     keys = jax.random.split(key, KEYS)
-    draws = jax.jit(lambda: jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys),
-                                        jnp.arange(LEAVES)))()  # fmt: skip
-    packed = np.asarray(pack(draws), float)  # (k, key, entry)
+
+    @jax.jit
+    def draw():
+        draws = jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys), jnp.arange(LEAVES))
+        return draws, pack(draws)
+
+    draws, packed = draw()
+    packed = np.asarray(packed, float)  # (k, key, entry)
     weights = matrix_weights(packed.shape[-1])
     np.testing.assert_allclose(weights[:3], np.sqrt(2))  # on the diagonal; off it once more divided by sqrt 2
     z = np.linalg.solve(mixing(), (packed / weights).reshape(LEAVES, -1)).reshape(packed.shape)

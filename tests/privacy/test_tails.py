@@ -18,6 +18,7 @@ import fedbandit_jax
 from fedbandit_jax.privacy import tails
 
 ALPHA = 1e-4
+NORMAL_OF = jax.jit(tails.normal_of)
 PRIVACY = Path(fedbandit_jax.__file__).parent / "privacy"
 
 
@@ -41,7 +42,7 @@ def test_exponential_of_bits(forced):
     integers, u = forced
     with mpmath.workprec(300):
         right = np.array([float(-mpmath.log(one)) for one in u])
-    found = np.asarray(tails.exponential_of(*words(integers)), float)
+    found = np.asarray(jax.jit(tails.exponential_of)(*words(integers)), float)
     np.testing.assert_allclose(found, right, rtol=4e-7, atol=1.2e-38)
     assert found.max() == pytest.approx(128 * np.log(2), rel=1e-6) == tails.EXPONENTIAL_REACH
 
@@ -52,7 +53,7 @@ def test_normal_of_bits(forced):
     with mpmath.workprec(300):
         far = np.array([float(mpmath.log(one / 2)) for one in u])
         near = np.array([float((1 - one) / 2) for one in u])  # distance from the median, in probability
-    found = np.asarray(tails.normal_of(*words(integers)), float)
+    found = np.asarray(NORMAL_OF(*words(integers)), float)
     tail = near > 0.01
     np.testing.assert_allclose(np.abs(found[tail]), -special.ndtri_exp(far[tail]), rtol=5e-7)
     q = near[~tail]  # the quantile function at 1/2 + q, by its series: the next term is below 1e-9
@@ -74,7 +75,7 @@ def test_tails_given_their_bits(mass):
     w = rng.integers(0, 2**32, (4, n), dtype=np.uint32)
     for i in range(4):
         w[i] = w[i] >> np.uint32(min(31, max(0, zeros - 32 * i))) if zeros < 32 * (i + 1) else 0
-    draws = np.abs(np.asarray(tails.normal_of(*w), float))
+    draws = np.abs(np.asarray(NORMAL_OF(*w), float))
     for factor, right in ((1.0, True), (1.03, False)):
         points = stats.norm.isf(mass / 2 / 2.0 ** np.arange(4))[::-1]
         expected = np.diff(mass / 2.0 ** np.arange(3, -1, -1) * 2.0**zeros, prepend=0, append=1)
@@ -91,7 +92,7 @@ def test_the_mass_beyond_the_last_value():
 
 @pytest.fixture(scope="module")
 def drawn():
-    key, n = jax.random.key(20261120), 2**19
+    key, n = jax.random.key(20261120), 2**18
     return (np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float) for sampler in SAMPLERS)
 
 
@@ -99,15 +100,19 @@ SAMPLERS = tails.normal, tails.exponential
 
 
 def test_laws(drawn):
-    """Kolmogorov-Smirnov, a scale 2 % off refuted; moments; neighbours, and halves of one call, are independent."""
+    """Kolmogorov-Smirnov; neighbours, and halves of one call, are independent.
+
+    Moments refute a scale 2 % off: it is 14 standard errors off for normals, and 7 for exponentials.
+    """
     for draws, law in zip(drawn, (stats.norm, stats.expon)):
         n = len(draws)
         assert stats.kstest(draws, law.cdf).pvalue > ALPHA
-        assert stats.kstest(1.02 * draws, law.cdf).pvalue < 1e-6
         mean, variance, _, kurtosis = law.stats(moments="mvsk")
         z = (draws - mean) / variance**0.5
         assert abs(z.mean()) < 4 / n**0.5
-        assert abs((z**2).mean() - 1) < 4 * ((kurtosis + 2) / n) ** 0.5
+        error = ((kurtosis + 2) / n) ** 0.5
+        assert abs((z**2).mean() - 1) < 4 * error
+        assert (abs(np.array([0.98, 1.02]) ** 2 * (z**2).mean() - 1) > 4 * error).all()
         for lag in (1, 2, n // 4, n // 2):
             for one in (z, np.abs(z)):
                 assert abs(np.corrcoef(one[:-lag], one[lag:])[0, 1]) < 4.5 / (n - lag) ** 0.5
@@ -125,10 +130,10 @@ def test_draws_do_not_depend_on_how_they_are_made(key, sampler):
     alone = np.stack([sampler(each, (15,)) for each in keys])
     np.testing.assert_allclose(together.reshape(3, 15), alone, rtol=4e-7)
     np.testing.assert_allclose(jax.jit(in_turn)(keys), alone, rtol=4e-7)
-    assert sampler(key, ()).shape == ()
-    assert sampler(key, (0, 2)).shape == (0, 2)
+    for shape in ((), (0, 2)):
+        assert jax.eval_shape(lambda key, shape=shape: sampler(key, shape), key).shape == shape
     assert together.dtype == jnp.float32
-    assert len(np.unique(together)) == 45
+    assert len(np.unique(np.asarray(together))) == 45
 
 
 def test_no_noise_of_23_bits():
