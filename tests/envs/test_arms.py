@@ -15,7 +15,7 @@ INSIDE = [0.02, 0.3, 0.5, 0.93, 0.999]
 @jax.jit
 def drawn(env, key):
     """(K, N) rewards."""
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     arms = jnp.arange(env.spec.n_arms)
     return jax.lax.map(lambda a: jnp.concatenate(env.answers(jax.random.fold_in(key, a), world, a, N)), arms)
 
@@ -36,7 +36,7 @@ def test_laws(key, options):
     env = fb.envs.arms(**options)
     rewards = np.asarray(drawn(env, key), float)
     assert 0 <= rewards.min() <= rewards.max() <= 1
-    means = np.asarray(env.means(env.init(key)))
+    means = np.asarray(env.means(jax.jit(env.init)(key)))
     grid = np.linspace(0.001, 0.999, 40)  # beside the atoms of clipping
     critical = stats.kstwobign.isf(ALPHA) / N**0.5
     for x, given, mean in zip(np.sort(rewards), options["means"], means):
@@ -87,7 +87,7 @@ def test_users_are_independent(key):
 def test_one_user_at_a_time(key):
     """Rounds of one user for algorithms with features: e_a for arm a, and the rewards of `answers`."""
     env = fb.envs.arms(means=[0.2, 0.9, 0.5], rewards="bernoulli")
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     offered, _ = env.observe(key, world, 0)
     np.testing.assert_array_equal(offered.contexts, np.eye(3)[None])
     keys = jax.random.split(key, 20_000)

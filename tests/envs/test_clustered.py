@@ -19,7 +19,7 @@ def rounds(env, world, key, n):
 @pytest.mark.parametrize("arrivals", ["uniform", WEIGHTS])
 def test_who_comes(key, arrivals):
     env = fb.envs.clustered(8, 3, 2, n_arms=1, dim=3, arrivals=arrivals)
-    users = np.asarray(rounds(env, env.init(key), key, 20_000).user[:, 0])
+    users = np.asarray(rounds(env, jax.jit(env.init)(key), key, 20_000).user[:, 0])
     weights = np.ones(8) if isinstance(arrivals, str) else arrivals
     expected = len(users) * weights / weights.sum()
     assert stats.chisquare(np.bincount(users, minlength=8), expected).pvalue > ALPHA
@@ -53,9 +53,9 @@ def test_answers(key, made_up):
     env = fb.envs.clustered(5, 2, 2, n_arms=3, dim=4)
     if not made_up:
         env = fb.envs.community(eye, eye[[0, 1, 1, 2]], np.array([0, 1, 1, 2]), n_servers=2, n_arms=3)
-    world = env.init(key)
-    offered = env.observe(key, world, 0)[0]
-    means = np.asarray(offered.contexts[0] @ world.thetas[offered.user[0]])
+    world = jax.jit(env.init)(key)
+    offered = jax.jit(env.observe)(key, world, 0)[0]
+    means = np.asarray(offered.contexts[0]) @ np.asarray(world.thetas)[offered.user[0]]
     pull = jax.jit(jax.vmap(lambda k, arm: env.pull(k, world, offered, arm), (0, None)))
     for arm in range(3):
         feedback = pull(jax.random.split(key, 4000), jnp.array([arm]))

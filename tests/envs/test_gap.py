@@ -13,7 +13,7 @@ ALPHA = 1e-4  # chance that a correct environment fails a law test, over keys; t
 
 def offered(env, key):
     """Contexts (M, K, d), theta* (d,) and means (M, K) of one round, float64."""
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     contexts = np.asarray(jax.jit(env.observe)(jax.random.fold_in(key, 0), world, 0)[0].contexts, float)
     theta = np.asarray(world.theta, float)
     return contexts, theta, contexts @ theta
@@ -76,7 +76,7 @@ def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
 
 def test_fresh_contexts(key):
     env = fb.envs.gap(2, 3, 4)
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     observe = jax.jit(env.observe)
     a, b = (observe(jax.random.fold_in(key, t), world, t)[0].contexts for t in (0, 1))
     assert not np.array_equal(a, b)
@@ -85,9 +85,9 @@ def test_fresh_contexts(key):
 @pytest.mark.parametrize("gap", deep([0.02, 0.1, 0.3], keep={1}))
 def test_pull(key, gap):
     env = fb.envs.gap(20_000, 3, 4, gap=gap)
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     round_, world = jax.jit(env.observe)(key, world, 0)
-    means = np.asarray(round_.contexts @ world.theta, float)
+    means = np.asarray(round_.contexts, float) @ np.asarray(world.theta)
     feedback = env.pull(jax.random.fold_in(key, 1), world, round_, np.zeros(20_000, np.int32))
     regret, right = np.asarray(feedback.gap), means.argmax(1) == 0
     assert env.spec.rewards_in_unit

@@ -17,7 +17,7 @@ def test_agents_draw_their_own_queries(key):
     features, theta = table()
     env = fb.envs.replay(features, SIZES, theta, n_agents=2)
     assert (env.spec.n_arms, env.spec.dim) == (3, 3)
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     offers, _ = jax.vmap(lambda k: env.observe(k, world, 0))(jax.random.split(key, 500))
     starts = np.cumsum(SIZES) - SIZES
     seen = [set(), set()]

@@ -9,7 +9,7 @@ from fedbandit_jax.core import random
 
 @jax.jit
 def offered(env, key, t=0):
-    world = env.init(key)
+    world = jax.jit(env.init)(key)
     return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world
 
 

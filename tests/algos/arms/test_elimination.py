@@ -100,7 +100,8 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     run = process, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
     rewards, uniforms = drawn(process, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
-    laplace = [noise.discrete_laplace(sync, g / epsilon, (process.env.spec.n_arms,)) for sync in syncs(process, key)]
+    draw = jax.jit(lambda sync: noise.discrete_laplace(sync, g / epsilon, (process.env.spec.n_arms,)))
+    laplace = [draw(sync) for sync in syncs(process, key)]
     exact = grid_sums(uniforms, g)
 
     def logs(e, n):

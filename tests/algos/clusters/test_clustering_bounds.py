@@ -151,7 +151,7 @@ def test_private_sums_move_no_more_than_by_one_user(key):
     """Whatever her features and her reward are: what is enforced does not depend on the process."""
     spec = population(8, 3)
     bound = ALGOS[4].bind(spec, 60)
-    state, _ = bound.begin(key, 0, bound.init(key, spec))
+    state, _ = jax.jit(lambda: bound.begin(key, 0, bound.init(key, spec)))()
 
     @jax.jit
     def sums(x, y):

@@ -194,7 +194,7 @@ def test_both_bounds_are_enforced_where_data_enter():
     users += [(long * np.inf, 1.0, nothing, 1.0, 1), (x * 1e25, 1.0, nothing, 1.0, 1), (nothing, 0.5, nothing, 0.5, 0)]
     given = np.stack([user[0] for user in users], 1), np.array([user[1] for user in users])
     for unit in (True, False):
-        features, rewards, broken = LinearStatistic(2, unit_rewards=unit).admit(*map(jnp.float32, given))
+        features, rewards, broken = jax.jit(LinearStatistic(2, unit_rewards=unit).admit)(*map(np.float32, given))
         np.testing.assert_allclose(features, np.stack([user[2] for user in users], 1), rtol=1e-6)
         np.testing.assert_allclose(rewards, [user[3] for user in users])
         too_long = [user[0] is not x and user[0] is not nothing for user in users]

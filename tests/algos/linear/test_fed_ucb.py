@@ -18,6 +18,7 @@ from fedbandit_jax.privacy.noise import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules
+NOISE = jax.jit(discrete_laplace, static_argnums=2)
 LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data matter
 
 
@@ -51,7 +52,7 @@ class Asks:
         key = random.stream(self.key, "learner") if t is None else self.at(t)
         inverse = np.linalg.inv(v)
         norm = min(np.abs(inverse).sum(1).max(), np.linalg.norm(inverse))
-        self.memory = self.schedule.start(random.stream(key, "epoch"), np.float32(1 / (1.001 * norm)))
+        self.memory = jax.jit(self.schedule.start)(random.stream(key, "epoch"), np.float32(1 / (1.001 * norm)))
         self.units = 0
 
     def asks(self, t, gained, leverage, since):
@@ -62,7 +63,7 @@ class Asks:
             return gained >= float(schedule.threshold) / since
         cap = float(self.memory.cap)
         self.units = self.units + np.ceil(64 * np.minimum(np.log1p(leverage) / cap, 1))
-        noise = discrete_laplace(key, 64 / schedule.epsilon * (1 + 1e-6), (len(leverage),))
+        noise = NOISE(key, 64 / schedule.epsilon * (1 + 1e-6), (len(leverage),))
         return self.units + noise >= np.ceil(64 * float(schedule.threshold) / since / cap) + self.memory.shift
 
     def at(self, t):
@@ -71,15 +72,14 @@ class Asks:
 
 def expect(script, bound, horizon, key):
     """The oracle on the draws of a run of `bound`."""
-    policy = bound.policy
+    policy, d = bound.policy, script.spec.dim
     thompson = isinstance(policy, fb.algos.Thompson)
 
     def noise(t, k):
         if not hasattr(bound.mechanism, "trust"):
             return None
         step = random.stream(jax.random.fold_in(random.stream(key, "syncs"), t), "release")
-        draw = bound.mechanism.trust.noise(step, packed_size(script.spec.dim))
-        return np.asarray(unpack(draw, script.spec.dim), float)
+        return np.asarray(draw_noise(step), float)
 
     def choose(t, i, contexts, v, u):
         if thompson:
@@ -94,6 +94,7 @@ def expect(script, bound, horizon, key):
         return oracles.argmax_ucb(contexts, v, u, float(beta))
 
     schedule = Asks(getattr(bound, "schedule", S.Every(bound.batch).bind(None)), key)
+    draw_noise = jax.jit(lambda step: unpack(bound.mechanism.trust.noise(step, packed_size(d)), d))
     first = policy.regularization if thompson else policy.first_regularization
     return oracles.scheduled(
         script, horizon, float(first), float(policy.regularization), choose, schedule.asks, schedule.start,

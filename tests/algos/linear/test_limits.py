@@ -20,14 +20,16 @@ BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    return np.asarray(_gaps(RoundProcess(env=env, algo=bound, horizon=horizon), key)).ravel()[:horizon]
 
+
+@jax.jit
+def _gaps(process, key):
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), metrics.gap
 
-    per_step = jax.jit(lambda: jax.lax.scan(body, process.init(key), np.arange(process.n_steps))[1])()
-    return np.asarray(per_step).ravel()[:horizon]
+    return jax.lax.scan(body, process.init(key), np.arange(process.n_steps))[1]
 
 
 LAZY_AND_EAGER = [

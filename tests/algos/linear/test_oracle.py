@@ -24,7 +24,7 @@ def run(env, algo, horizon, key, *, policy=None, **changes):
     bound = algo.bind(env.spec, horizon)
     bound = dataclasses.replace(bound, policy=dataclasses.replace(bound.policy, **(policy or {})), **changes)
     process = RoundProcess(env=env, algo=bound, horizon=horizon)
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     regret = []
     step = jax.jit(process.step)
     for k in range(process.n_steps):
@@ -155,7 +155,7 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
     process = RoundProcess(env=env, algo=bound, horizon=20_000)
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     sums = state.mechanism.sums
     state = state._replace(mechanism=state.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17)))
 
