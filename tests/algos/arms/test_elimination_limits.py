@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, HORIZON, SOME, algorithm, lemma_2, play
+from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 
 
-@pytest.mark.parametrize("radius", ["theory", "exact"])
+@pytest.mark.parametrize("radius", deep(["theory", "exact"], keep={1}))
 def test_gap_of_one(key, radius):
     """Sums are 0 and n: the worse arm is dropped by the first batch with 2 beta < 1, and costs nothing from then on."""
     env = fb.envs.arms(means=[0, 1], rewards="bernoulli")
