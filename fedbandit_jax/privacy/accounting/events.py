@@ -133,7 +133,7 @@ class Composition:
 
 
 def compose(events: Sequence[Event], delta: float) -> Composition:
-    """Computes epsilon at `delta` of all events together, in any order and chosen adaptively.
+    """Computes epsilon at `delta` of all events together, in any order, each asked what earlier outputs suggest.
 
     The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
     "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
