@@ -545,6 +545,7 @@ def test_epsilon_of_a_sigma(capsys):
     assert "gives epsilon = 1.52" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_audit(tmp_path, capsys):
     command = ["audit", "--runs", "2000", "--only", "silo_local blt", "noise never", "--out", str(tmp_path)]
     assert main([*command, "--controls", str(BROKEN)]) == 0

@@ -15,18 +15,19 @@ times that of N(0, (sigma^2 + tau^2) I). Whatever x is, <s, w> >= -r tau |s| wit
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
-*Composition.* Let several such mechanisms and others, a fixed list, see the same user, in any order and each asked what
-the earlier outputs h suggest. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> / sigma_i^2 are
-independent, normal and of standard deviation at most tau_i mu_i / sigma_i, so that one r serves all, with the root of the
-sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times that of a Gaussian y_i followed by
-x_i drawn from its law given y_i. So the mean of f(sum of all losses), f >= 0 rising, is at most the product of these
-factors, over Phi(r), times a mean under a law P' in which the y_i are Gaussian. Let Q' shift the y_i by
-s_i (1 + tau_i^2 / sigma_i^2), draw x_i from y_i just as P' does (Q' need not have the neighbour's integers), and let the
-others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded here, and the mean is delta
-of an adaptive composition of Gaussian and the same other mechanisms. It is at most that of the fixed one, as by induction
-from the last step no step raises in mean the delta of what is left, also if ||s|| <= Delta is split adaptively. Rare noise
-(`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP mechanisms are coins that fall alike for both
-neighbours: delta is convex, so that the factors apply only where none falls.
+*Composition.* Let several such mechanisms and others, a fixed list, see the same user, in any order and each asked
+what the earlier outputs h suggest. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> / sigma_i^2
+are independent, normal and of standard deviation at most tau_i mu_i / sigma_i, so that one r serves all, with the
+root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times that of a
+Gaussian y_i followed by x_i drawn from its law given y_i. So the mean of f(sum of all losses), f >= 0 rising, is at
+most the product of these factors, over Phi(r), times a mean under a law P' in which the y_i are Gaussian. Let Q'
+shift the y_i by s_i (1 + tau_i^2 / sigma_i^2), draw x_i from y_i just as P' does (Q' need not have the neighbour's
+integers), and let the others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded
+here, and the mean is delta of an adaptive composition of Gaussian and the same other mechanisms. It is at most that
+of the fixed one, as by induction from the last step no step raises in mean the delta of what is left, also if ||s||
+<= Delta is split adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP
+mechanisms are coins that fall alike for both neighbours: delta is convex, so that the factors apply only where none
+falls.
 
 *Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The pmf of the sum of M discrete Gaussian variables is
 that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), if each has the parameter
@@ -39,10 +40,11 @@ alpha mu^2 / 2 + (2 alpha - 1) / (alpha - 1) D xi.
     ln p(x) / p(x + s) = sum_{i = 1..s} 2 artanh(u_i),   u_i = (x + i - 1/2) / (2 V),   s > 0,
 
 where sum 2 u_i = (s x + s^2 / 2) / V is the linear loss of sigma^2 = V. Starting in the middle, and as artanh u >= u,
-this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). No x_j goes beyond t sqrt(V) in the
-direction of s_j, except with probability D e^(-t^2 / 2) (Hoeffding; the other direction lowers the loss). Then the rest of L is at most |s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3)
-u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds fall with N, so that entries may
-have different numbers of trials: shifts of those with more trials may be scaled down.
+this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). No x_j goes beyond t sqrt(V) in the direction of s_j,
+except with probability D e^(-t^2 / 2) (Hoeffding; the other direction lowers the loss). Then the rest of L is at most
+|s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds
+fall with N, so that entries may have different numbers of trials: shifts of those with more trials may be scaled
+down.
 """
 
 from __future__ import annotations

@@ -142,6 +142,7 @@ def decoded_sums(protocol, keys, collected):
     return jax.vmap(lambda key, k, sums: protocol.decode(key, k, sums).sums)(keys, jnp.arange(len(keys)), collected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_intervals_hold(key, name):
     """Fair coins for rewards: the interval of an arm and batch misses the mean no more often than its part of 3 p."""
