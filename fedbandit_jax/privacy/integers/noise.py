@@ -122,7 +122,7 @@ class PolyaNoise(Noise):
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
         """Draws differences of two Polya variables."""
         r, scale = 1 / n.astype(jnp.float32), jnp.asarray(self.scale)[k]
-        plus, minus = (samplers.polya(half, r, scale, shape) for half in jax.random.split(key))
+        plus, minus = jax.vmap(lambda half: samplers.polya(half, r, scale, shape))(jax.random.split(key))
         return plus - minus
 
     def width(self, k: int) -> float:
