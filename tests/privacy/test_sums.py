@@ -1,6 +1,5 @@
 """Sums over many users: what float32 rounds must not tell users apart, or is refused."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
