@@ -178,7 +178,7 @@ def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
     trust, rounded = small_vector_sum()
     assert type(rounded) is Rounded
-    n = 150
+    n = 100
     a = sample(formed(Messages, rounded), key, n)
     b = sample(rounded, jax.random.fold_in(key, 1), n)
     assert (abs(a.mean(0) - exact()) < 5 * a.std(0) / np.sqrt(n)).all()
@@ -207,7 +207,7 @@ def test_vector_sum_messages(key):
 def test_noise_has_the_declared_scale_at_the_size_of_the_paper(key, trust):
     """M=100, B=25, d=10: the drawn noise of every tree level is as large as the budget asks, and not 3 % larger or
     smaller."""
-    m, batch, d, n = 100, 25, 10, 600
+    m, batch, d, n = 100, 25, 10, 300
     release = "input_perturbation" if trust == "local" else "tree"
     model = fb.privacy.calibrate(
         BUDGET, n_syncs=400, release=release, trust=trust, n_agents=m, batch=batch, dim=d
