@@ -121,7 +121,7 @@ def test_bounds_are_those_of_clopper_and_pearson():
     assert show(epsilon_bound(0.0), few, ones, Event(1, 0.5), alpha) == pytest.approx(np.log((1 - 0.0757) / rate), 1e-3)
 
 
-@pytest.mark.parametrize("delta", [1e-5, 0.1])
+@pytest.mark.parametrize("delta", [1e-5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_bounds_hold_as_often_as_they_say(delta):
     """1,000 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors."""
     rng, mu, n, alpha = np.random.default_rng(8), 1.0, 500, 0.05 / 2

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 from hypothesis import given as over
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -215,23 +216,20 @@ def test_a_long_run(key):
 
 # --- The process ---
 
+LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
 
-@pytest.mark.parametrize(("block", "chunks"), [(256, 50), pytest.param(64, 2, marks=pytest.mark.slow)])
-def test_process(key, monkeypatch, same_noise, block, chunks):
+
+@pytest.mark.parametrize(
+    ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={0})
+)
+def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     layout._advance_one.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
-    algo = A.FCLUB(
-        fb.privacy.Budget(3000.0, 0.1),
-        upload=1.3,
-        download=1.2,
-        shift="once",
-        trigger="count",
-        alpha_1=0.6,
-        alpha_2=0.4,
-    )
+    algo = A.FCLUB(budget, upload=1.3, download=1.2, trigger="count", alpha_1=0.6, alpha_2=0.4)
+    algo = algo.replace(shift="once") if budget else algo
     bound = algo.bind(env.spec, T)
     process = ArrivalProcess(env=env, algo=bound, horizon=T)
     result = fb.simulate(env, algo, horizon=T, key=key, n_seeds=2)

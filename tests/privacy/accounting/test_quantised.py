@@ -263,7 +263,7 @@ def exact_delta_with(pmf, shifts, others, epsilon):
 SEVERAL = [(*one, others) for one in ((3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))) for others in OTHERS]
 
 
-@pytest.mark.parametrize(("sigma", "n_agents", "shifts", "others"), deep(SEVERAL, keep={0, 1, 2, 3, 5, 6, 8}))
+@pytest.mark.parametrize(("sigma", "n_agents", "shifts", "others"), deep(SEVERAL, keep={1, 3, 8}))
 def test_several_discrete_gaussians_are_never_optimistic(sigma, n_agents, shifts, others):
     near = [discrete_gaussian_event(sensitivity=s, sigma=sigma, n_agents=n_agents, n_entries=1) for s in shifts]
     pmf, (known, outcomes) = discrete_gaussian(sigma, n_agents), OTHERS[others]

@@ -103,7 +103,7 @@ def private(n_syncs, *, learns=False, **options):
 
 
 CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"learns": True})]
-IN_RUNS = {"tree", "prefix_tree", "honaker", "blt"}  # of these the default tests have runs; `test_law` has all releases
+IN_RUNS = {"tree", "prefix_tree", "blt"}  # of these the default tests have runs; `test_law` has all releases
 
 
 @pytest.mark.parametrize(
