@@ -2,13 +2,12 @@
 
 import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from quick import compile_quickly
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import simulation
@@ -21,23 +20,17 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live: a sixth of the time was spent here
-QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"  # half of the time of compiling
 
 
 def pytest_configure(config):
-    """Default tests compile hundreds of programs and run each for a moment: XLA need not optimise them.
+    """Default tests compile quickly.
 
     Slow tests run what users run; to run any test that way: FEDBANDIT_TEST_OPTIMISED=1.
     """
     if "not slow" not in config.option.markexpr or os.environ.get("FEDBANDIT_TEST_OPTIMISED"):
         return
     jax.config.update("jax_disable_most_optimizations", True)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if QUICK in flags:  # a worker inherits what the first process has found out
-        return
-    probe = [sys.executable, "-c", "import jax; jax.numpy.zeros(1)"]  # XLA ends where it does not know a flag
-    if not subprocess.run(probe, env={**os.environ, "XLA_FLAGS": QUICK}, capture_output=True).returncode:
-        os.environ["XLA_FLAGS"] = f"{QUICK} {flags}"
+    compile_quickly()
 
 
 @pytest.fixture(autouse=True, scope="module")
