@@ -1,5 +1,6 @@
 """Calibration for every trust model and release: never optimistic, never NaN, and the papers' tables."""
 
+import dataclasses
 import functools
 import math
 
@@ -205,6 +206,12 @@ def test_amplification_is_used_where_it_helps():
     tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
     assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
     assert "Lemma F.2" in tight.accountant
+    removed = calibrate(Budget(0.05, 1e-6, "add_remove"), method="theorem", **common)
+    assert removed.sigma == theorem.sigma  # the lemma compares any two users
+    twice = calibrate(budget, **common, visits=2)  # and says nothing of one who returns
+    assert twice.sigma == pytest.approx(2 * calibrate(budget, n_syncs=1).sigma, rel=1e-6)
+    ask = dataclasses.replace(theorem.ask, visits=2)
+    assert theorem.model.proof(ask).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,13 @@ def test_leaves_of_a_run(trigger, upload, max_uploads, leaves):
     assert algo.leaves(20) == leaves
 
 
+def test_visits_of_a_run_multiply_the_noise():
+    spec = fb.envs.clustered(n_users=6, n_servers=2).spec
+    one, three = (fb.algos.homo_dc(BUDGET, visits=r).bind(spec, 20).noise for r in (1, 3))
+    assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
+    assert int(three.visits) == 3
+
+
 @pytest.mark.parametrize("upload", [1.01, 1.3, 2.0, 5.0])
 def test_counts_bound_uploads(upload):
     """Of one local cluster that has all users, for whom nothing is renewed: most uploads that counts can lead to."""

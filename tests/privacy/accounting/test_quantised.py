@@ -111,6 +111,26 @@ def test_a_shift_spread_over_many_entries():
         assert epsilon > gaussian_epsilon(24 / 25, delta)
 
 
+@pytest.mark.parametrize(("n", "entries", "shift", "delta"), [(10**4, 50, 60.0, 0.1), (10**6, 400, 900.0, 1e-6)])
+def test_the_bound_of_a_binomial_by_hand(n, entries, shift, delta):
+    """*Binomial* and *Smoothing* of the module, where entries above t std are given a ten-thousandth of delta."""
+    std, rare = math.sqrt(n) / 2, 1e-4 * delta
+    t = math.sqrt(2 * math.log(entries / rare))
+    u = (t * std + shift) / (n / 2)
+    cubic = math.sqrt(entries) * shift * 2 / 3 * u**3 / (1 - u**2)
+    tau = math.sqrt(math.log(2 * entries / 1e-4) / 2) / math.pi
+    q = math.exp(-2 * math.pi**2 / (1 / std**2 + 1 / tau**2))
+    log_c = math.log1p(2 * q / (1 - q**3)) + 1 / (4 * n)
+    mu = shift / std
+
+    def at(r):
+        left = (delta - rare) * norm.cdf(r) * math.exp(-entries * log_c)
+        return r * tau * mu / std + gaussian_epsilon(mu * math.sqrt(1 + (tau / std) ** 2), left)
+
+    found = binomial_epsilon(sensitivity=shift, n_trials=n, n_entries=entries, delta=delta)
+    assert found == pytest.approx(cubic + min(at(k / 2) for k in range(1, 13)), rel=1e-8)
+
+
 @pytest.mark.parametrize("delta", [0.1, 1e-5, 1e-9])
 @pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
 def test_close_to_gaussian_at_working_sizes(mu, delta):

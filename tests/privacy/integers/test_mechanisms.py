@@ -9,6 +9,10 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import wide
+from fedbandit_jax.privacy import noise as samplers
+from fedbandit_jax.privacy.accounting.events import PureDP, returning
+from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, shift_epsilon
+from fedbandit_jax.privacy.integers.claims import certify
 from fedbandit_jax.privacy.integers.mechanisms import (
     MECHANISMS,
     GaussianShares,
@@ -18,6 +22,8 @@ from fedbandit_jax.privacy.integers.mechanisms import (
     ShuffledPolya,
     SkellamShares,
 )
+from fedbandit_jax.privacy.integers.noise import GaussianNoise, LocalNoise, SumProof
+from fedbandit_jax.privacy.integers.ring import Aggregation
 
 BY_HAND = {  # g, tau, m, bits of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
     Polya: (4, 24, 305, 9),  # 4, 8 ln 20 = 23.97
@@ -222,6 +228,66 @@ def test_shuffled_messages_are_long():
     pure = proof(mechanism, 256).pure
     assert pure <= 1.0
     assert pure - 0.5 == pytest.approx(proof(Polya(0.5, 1.0, 5e-7, 10**6), 256).pure)
+
+
+@pytest.mark.parametrize(
+    ("kind", "s", "h"),
+    [
+        (Polya, 2 * math.sqrt(2), 2),
+        (ServerLaplace, 2 * math.sqrt(2), 2),
+        (LocalLaplace, 32 + 2 * math.sqrt(2), 2),
+        (ShuffledPolya, 4 * math.sqrt(2), 4),
+        (SkellamShares, 4 + math.sqrt(2) / 5, math.sqrt(2) / 40),
+        (GaussianShares, 2.2 * math.sqrt(2), 0),
+    ],
+)
+def test_tail_constants_by_hand(kind, s, h):
+    """Of the paper's radius for n = 64 at epsilon = 1/2 and s = 10, which pay for encoding by sqrt 2 / epsilon."""
+    found = [np.broadcast_to(one, 1)[0] for one in made(kind).tail_constants(np.array([64.0]))]
+    np.testing.assert_allclose(found, [s, h], rtol=1e-12)
+
+
+def test_local_noise_is_that_of_all_users(monkeypatch):
+    """The sum of n messages has n draws in it, of which each user makes one."""
+    asked = []
+    monkeypatch.setattr(samplers, "discrete_laplace_sum", lambda key, scale, n, shape: asked.append((scale, n, shape)))
+    monkeypatch.setattr(samplers, "discrete_laplace", lambda key, scale, shape: asked.append((scale, 1, shape)))
+    noise = LocalNoise(scale=np.array([3.0, 8.0], np.float32))
+    noise.total(None, 1, 64, (5,))
+    noise.share(None, 1, 64, (5,))
+    assert asked == [(8.0, 64, (5,)), (8.0, 1, (5,))]
+
+
+def test_sums_of_discrete_gaussians_cost_twice_their_distance():
+    """Both neighbours may be e^xi off one discrete Gaussian: xi = 10 e^(-2 pi^2 sigma^2 / 2) for two users."""
+    share = 0.9
+    xi = 10 * math.exp(-((math.pi * share) ** 2))
+    noise, law = GaussianNoise(sigma=np.array([share * math.sqrt(2)], np.float32)), DiscreteGaussian(share * 2**0.5)
+    for delta in (1e-2, 1e-4):
+        found = noise.proof(0, 2, 1, 9).at(delta)
+        assert found == pytest.approx(2 * xi + shift_epsilon(law, 1, delta * math.exp(-xi)), rel=1e-5)
+
+
+def test_tails_of_all_visits_are_charged():
+    """(1 + e^epsilon) n times what one sum lacks; epsilon solves its own equation."""
+    event, missing, at = PureDP(0.01), 1e-9, 1e-6
+    fields = dict(notion="pure DP", epsilon=0.01, epsilon_exact=0.01, delta=0.0)
+    for n, _, proved, _ in certify(event, at=at, missing=missing, spent=0.01, **fields).visits:
+        left = at - (1 + math.exp(proved)) * n * missing
+        assert proved == pytest.approx(returning(event, left, n)[0], rel=1e-5)
+        assert proved > (1 + 1e-4) * returning(event, at - (1 + math.exp(proved)) * missing, n)[0]
+
+
+def test_what_bits_spend_by_hand():
+    """A factor e^(1/2) on every density: raised to alpha in a Renyi divergence, on delta, and in pure DP."""
+    noise = SumProof(2.0, lambda alpha: alpha / 10, lambda delta: -math.log(delta))
+    behind = Aggregation(epsilon=0.5, failure=1e-9).behind(noise)
+    assert behind.pure == 2.5
+    assert behind.renyi(8.0) == pytest.approx(0.8 + 8 / 7 / 2)
+    assert behind.at(0.5) == pytest.approx(math.log(2) + 0.5 + 0.5)
+    assert behind.at(1e-6) == 2.5
+    assert Aggregation().behind(noise) is noise
+    assert "bits that bypass the shuffler" in Aggregation(epsilon=0.5, failure=1e-9).assumes
 
 
 def test_little_noise_is_worth_little():

@@ -272,3 +272,10 @@ def test_releases_of_users_are_checked(monkeypatch, encode, decode, words):
     monkeypatch.setitem(RELEASES, "mine", Mine)
     with pytest.raises(ValueError, match=f"Mine.{words}"):
         calibrate(Budget(1.0, 0.1), n_syncs=10, release="mine")
+
+
+def test_a_release_is_as_sensitive_as_its_first_batch():
+    """Of the square root: batches are in fewer messages the later they come; 1, 1/2 and 3/8 are its coefficients."""
+    root = make("sqrt_toeplitz", 3)
+    for sensitivity_sq in (root.sensitivity_sq(), Release.sensitivity_sq(root)):
+        assert sensitivity_sq == pytest.approx(1 + 1 / 4 + 9 / 64)
