@@ -197,6 +197,22 @@ def test_users_differ_first_in_the_middle_and_last():
     np.testing.assert_array_equal(x[0, 0], -other[0, 0])
 
 
+def test_shipped_cases_have_the_neighbours_of_their_budgets():
+    """As many rounds as visits, nobody instead of a user, no promise about rewards, and one user who decides."""
+    for name, visits in (("silo_local tree", 1), ("silo_local tree 2 visits", 2)):
+        case = SHIPPED[name]
+        for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
+            assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == visits
+        assert not case.mechanism.spec.rewards_in_unit
+    removed = SHIPPED["silo_local tree add_remove"]
+    assert not removed.neighbour[0][0].any()
+    assert removed.data[0][0].any()
+    for label in ("CDP-SE", "Dist-CDP-SE"):  # batches of 4 and 16 users: half of what one of 16 moves a mean by, halved
+        np.testing.assert_allclose(SHIPPED[label].mechanism.algo.radius[1:, 1:], 1 / 64)
+    messages = {"LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"}
+    assert {name.removesuffix(" messages") for name in SHIPPED if name.endswith("-SE messages")} == messages
+
+
 def test_arms_of_others_are_in_the_transcript(key):
     """Everybody else chooses between -e and e by the sign of what is believed; hers is not shown."""
     case = SHIPPED["silo_local tree"]

@@ -11,6 +11,7 @@ import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.audits._clusters import TranscriptOfVisits, _flat, visits
 from fedbandit_jax.engine.process import ArrivalProcess
+from fedbandit_jax.interfaces import Report
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 PRINTED = fb.algos.FCLUB(BUDGET, calibration="theorem")
@@ -127,3 +128,31 @@ def test_links_that_never_break_are_refused():
             audits.labels(PRINTED.replace(**options), name="x")
     with pytest.raises(ValueError, match="^horizon must be >= 3, got 2"):
         audits.clusters(HOMO.replace(visits=3), horizon=2)
+
+
+def test_arms_of_other_servers_users_are_shown():
+    """By an algorithm that always chooses the longer of two features, and shows no sums."""
+
+    class Longer:
+        def init(self, key, spec):
+            return jnp.zeros((3, 2, 3)), jnp.zeros(3, jnp.int32)
+
+        def begin(self, key, t, state):
+            return state, Report()
+
+        def index(self, key, t, state, user, contexts):
+            return contexts[:, 0]
+
+        def serve(self, key, t, state, user, x, y):
+            return state, Report()
+
+        def view(self, state):
+            return state[0], state[0], state[1], state[1]
+
+    contexts = np.zeros((4, 1, 2, 2), np.float32)
+    contexts[[0, 1, 3], 0, 1, 0] = 0.5  # the second arm, but for the third round
+    users = np.array([0, 1, 1, 2])
+    world = visits(contexts[:, 0, 0], np.zeros(4), users, n_users=3, n_servers=2)
+    transcript = TranscriptOfVisits(algo=Longer(), env=world, horizon=4)
+    _, arms = transcript(jax.random.key(0), (contexts, np.zeros((4, 1, 2), np.float32), users))
+    assert arms.tolist() == [0, 1, 0, 0]  # users 0 and 2 are at the server that is trusted with them

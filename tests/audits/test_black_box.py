@@ -2,6 +2,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import matplotlib.colors
 import numpy as np
 import pytest
 
@@ -307,6 +308,9 @@ def test_figure(tmp_path):
     assert (above.count("pass"), above.count("FAIL"), below.count("caught"), below.count("MISSED")) == (1, 2, 1, 1)
     assert [bar.get_width() for bar in figure.axes[0].patches] == [0.5, 1.5, 2.0]  # longer ones are cut off
     assert "7 →" in below
+    good, bad = (matplotlib.colors.to_rgba(plotting.COLOURS[i], 0.8) for i in (3, 2))
+    found = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
+    assert found == [[good, bad, bad], [good, bad]]  # what is missed is as bad as what fails
     assert plotting.save_png(figure, tmp_path / "audits.png").stat().st_size > 1000
     assert len(plotting.audits(shipped).axes) == 1
     with pytest.raises(ValueError, match="audits must hold at least one audit, got none"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, middle, mu_bound, show
-from fedbandit_jax.audits._statistics import NAMES, Panel, atoms
+from fedbandit_jax.audits._statistics import NAMES, Panel, _logistic, atoms
 from fedbandit_jax.privacy import gaussian_epsilon
 
 N, D, SHIFT, DELTA = 8192, 6, np.float32(0.05), 1e-5
@@ -74,6 +74,20 @@ def test_noise_of_another_size_is_seen_by_residuals():
     assert min(found[name] for name in ("residual", "residual of neighbour", "classifier")) > 2
 
 
+def test_two_sided_is_the_absolute_linear_statistic():
+    x, y = samples(normal)
+    panel = Panel(x, y)
+    np.testing.assert_array_equal(panel("two-sided", x), np.abs(panel("linear", x)))
+    assert panel("linear", x).min() < 0
+
+
+def test_the_classifier_learns_the_likelihood_ratio():
+    """Of N(0, 1) and N(1, 1) it is x - 1/2; its ridge of a thousandth takes about 1 % of that."""
+    rng = np.random.default_rng(9)
+    x, y = (np.stack([rng.standard_normal(N) + m, np.ones(N)], 1) for m in (0, 1))
+    np.testing.assert_allclose(_logistic(x, y), [1, -0.5], atol=0.01 + 4 * (5 / N) ** 0.5)
+
+
 def test_differences_that_repeat_are_atoms():
     """Two entries share their noise in 2 % of the views: their difference is then what data make it."""
     rng = np.random.default_rng(6)
@@ -132,6 +146,14 @@ def test_bounds_hold_as_often_as_they_say(delta):
         above[0] += show(bound, x2, y2, choose(bound, x, y, 0.1)[1], alpha) > gaussian_epsilon(mu, delta)
         above[1] += show(mu_bound, x2, y2, middle(x, y), alpha) > mu
     assert (above / 1000 <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5).all(), above
+
+
+def test_every_threshold_is_charged_for_the_others():
+    """Lest a lucky tail win: two values have two thresholds, each of which is tried at half of the level."""
+    value, event = choose(epsilon_bound(0.01), np.zeros(100), np.ones(100), 0.05)
+    rate = 1 - (0.05 / 2) ** (1 / 100)
+    assert value == pytest.approx(np.log((1 - rate - 0.01) / rate))
+    assert event == Event(1, 0.5)
 
 
 def test_both_directions_are_tried():

@@ -18,6 +18,7 @@ from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
 from fedbandit_jax.core import archive
 from fedbandit_jax.engine import recording, simulation
+from fedbandit_jax.engine.provenance import describe
 from fedbandit_jax.envs._rewards import LAWS
 from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.report.results import Result
@@ -234,7 +235,7 @@ FLAGS = [
 def shown(plan):
     """All that is run."""
     world = {name: value if name == "spec" else np.asarray(value).tolist() for name, value in vars(plan.world).items()}
-    return repr((type(plan.world), world, plan.algos, plan.epsilon))
+    return repr((type(plan.world), world, describe(plan.algos), plan.epsilon))
 
 
 @pytest.mark.parametrize(("family", "flag"), FLAGS)
@@ -249,6 +250,25 @@ def test_no_flag_is_ignored(family, flag):
     else:
         new = options[-1] if options else OTHER[type(value)](value)
     assert shown(dataclasses.replace(base, **{flag: new}).comparison()) != shown(base.comparison())
+
+
+def test_what_the_linear_family_compares():
+    """Without privacy; as printed, certified, with less noise, and with a server that adds up."""
+    algos = cli.LinearSimulation(exploration_scale=0.3).comparison().algos
+    assert [(algo.learns_in_batch, algo.policy.confidence, algo.policy.exploration_scale) for algo in algos] == [
+        (True, "theory", 0.3),
+        (True, "theory", 0.3),
+        (False, "theory", 0.3),
+        (False, "known_noise", 0.3),
+        (False, "known_noise", 0.3),
+    ]
+    assert algos[0].privacy is None
+    assert [(algo.privacy.calibration, algo.privacy.release, algo.privacy.trust) for algo in algos[1:]] == [
+        ("theorem", "tree", "silo_local"),
+        ("tight", "tree", "silo_local"),
+        ("tight", "blt", "silo_local"),
+        ("tight", "blt", "secagg"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -526,6 +546,7 @@ def test_calibrate(capsys):
     assert "S = 400" in text
     for number in ("7.3167", "23.028", "2.6289", "11.877", "NO"):
         assert number in text
+    assert " 135.73 " in text  # sqrt 23.028, of 100 silos, in a sum of at most 8 nodes
     assert "\ntree: at most 3.25 times the least std of any release" in text  # sqrt 72 / 2.612
 
 
@@ -538,6 +559,9 @@ def test_calibrate_every_trust_model(capsys):
     text = capsys.readouterr().out
     assert "15.759" in text
     assert "\nblt: at most 1.14 times" in text
+
+
+TABLE = fb.data.Table(np.ones((2, 1), np.float32), np.array([2]), np.ones(1, np.float32), "two rows")
 
 
 def test_epsilon_of_a_sigma(capsys):
@@ -571,3 +595,19 @@ def test_audit_that_finds_something(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "noise never added: epsilon is at least" in text
     assert "1 shipped mechanisms: NOT as they should be: noise never added" in text
+
+
+def test_a_control_that_passes_is_told(tmp_path, monkeypatch, capsys):
+    honest = audits.Case(name="constant", mechanism=lambda key, x: 0 * x, data=0.0, neighbour=1.0, epsilon=1, delta=0.0)
+    monkeypatch.setattr(audits, "shipped", lambda *families: [])
+    monkeypatch.setattr(audits, "load", lambda path: [honest])
+    command = ["audit", "--family", "linear", "--runs", "1000", "--out", str(tmp_path), "--controls", "any.py"]
+    assert main(command) == 1
+    assert "0 shipped mechanisms, 1 controls: NOT as they should be: constant" in capsys.readouterr().out
+
+
+def test_flags_of_data_are_used(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fb.data, "mslr", lambda path, **options: seen.append((path, options)) or TABLE)
+    assert main(["data", "mslr", "--path", "here", "--features", "body"]) == 0
+    assert seen == [(Path("here"), {"features": "body"})]

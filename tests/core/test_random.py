@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -46,6 +49,10 @@ def test_streams_are_independent(key):
     a, b = (np.asarray(random.normal(random.stream(key, name), (N,))) for name in ("users", "answers"))
     assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(N)
     np.testing.assert_array_equal(a, random.normal(random.stream(key, "users"), (N,)))
+    code = "".join(path.read_text() for path in Path(random.__file__).parents[1].rglob("*.py"))
+    names = set(re.findall(r'(?:stream|salted)\(\w+, "(\w+)"', code)) | {"users", "answers", "choices"}
+    words = {tuple(jax.random.key_data(random.stream(key, name)).tolist()) for name in names}
+    assert len(words) == len(names) > 15
 
 
 @pytest.mark.parametrize(

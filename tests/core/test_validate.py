@@ -34,6 +34,7 @@ def test_integer(value, error):
     with pytest.raises(error, match=f"n must be .*>= 1.*got {value}"):
         validate.integer("n", value, at_least=1)
     assert validate.integer("n", np.int64(3), at_least=1) == 3
+    assert validate.integer("n", 3, at_least=3, at_most=3) == 3
 
 
 def test_one_of():

@@ -1,3 +1,5 @@
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -23,6 +25,13 @@ def test_agrees_with_scikit_learn(penalty, correlated):
     oracle = Lasso(alpha=penalty, fit_intercept=False, tol=1e-14, max_iter=1_000_000)
     oracle.fit(x.astype(np.float64), y.astype(np.float64))
     np.testing.assert_allclose(fb.data.lasso(x, y, penalty=penalty), oracle.coef_, atol=1e-4)
+
+
+def test_rows_are_read_in_chunks(monkeypatch):
+    x, y = instance(np.ones(5))
+    whole = fb.data.lasso(x, y, penalty=0.1)
+    monkeypatch.setattr(sys.modules["fedbandit_jax.data.lasso"], "CHUNK", 7)
+    np.testing.assert_allclose(fb.data.lasso(x, y, penalty=0.1), whole, atol=1e-6)
 
 
 def test_columns_of_very_different_sizes():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main
@@ -113,6 +114,32 @@ def test_the_same_again_and_another_seed(root):
     assert same(first, fb.data.movielens(str(root), **SMALL))
     assert same(first, fb.data.movielens(root / "ratings.csv", **SMALL))
     assert np.array_equal(first.thetas, fb.data.movielens(root, **SMALL, seed=5).thetas)
+
+
+def test_the_best_of_several_clusterings():
+    """Points without clusters: by the same starts, 20 are never worse than one, and seeds differ."""
+    points, clusters = np.random.default_rng(1).standard_normal((40, 2)), {}
+
+    def spread(labels):
+        return sum(((points[labels == c] - points[labels == c].mean(0)) ** 2).sum() for c in range(6))
+
+    for seed in range(5):
+        best = module._clusters(points, 6, seed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "RESTARTS", 1)
+            first = module._clusters(points, 6, seed)
+        assert spread(best) <= spread(first)
+        clusters[seed] = first.tolist()
+    assert clusters[0] != clusters[1]
+
+
+def test_signs_of_singular_vectors_are_fixed():
+    """Whatever LAPACK returns: the largest entry of a user's vector is positive."""
+    matrix = csr_array(np.random.default_rng(2).integers(0, 2, (30, 20)).astype(float))
+    left, right = module._singular_vectors(matrix, 6)
+    assert (left[np.abs(left).argmax(0), np.arange(5)] > 0).all()
+    values = np.linalg.norm(matrix @ right, axis=0)
+    np.testing.assert_allclose(matrix @ right, left * values, atol=1e-10)
 
 
 def test_the_order_of_lines_does_not_matter(root):

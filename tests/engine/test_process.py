@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.core.struct import Static
 from fedbandit_jax.engine import layout
 from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.interfaces import Partition
 
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
 
@@ -20,6 +22,12 @@ def sweep(algos, env=ENV):
 
 def simulate(algo=None, env=ENV):
     return sweep({"it": algo or fb.algos.fed_lin_ucb(schedule=5)}, env)["it"]
+
+
+def test_equal_values_of_other_types_are_different_programs():
+    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,))):
+        assert one == other
+        assert Static(one) != Static(other)
 
 
 def test_classes_with_equal_fields_are_different_programs():

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedbandit_jax.engine.recording import StretchRecord
+from fedbandit_jax.engine.recording import RoundRecord, StretchRecord
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 STEPS, SEEDS, CONFIGS, P, T = 6, 3, 2, 4, 100
@@ -104,3 +104,44 @@ def test_counters_beyond_float64s_integers(steps):
     curves = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves()
     assert curves.communication["bits"].dtype == np.float64
     assert curves.communication["rounds"].dtype == np.int64
+
+
+@pytest.mark.parametrize("pieces", [(7,), (1, 2, 3, 4, 5, 6, 7), (3, 7)])
+@pytest.mark.parametrize("at", [np.arange(1, 27), np.array([1, 4, 5, 18, 26])], ids=["every", "some"])
+def test_rounds_are_a_curve_round_by_round(pieces, at):
+    """Seven steps of four rounds, the last of which are beyond T = 26; whatever the chunks."""
+    rng = np.random.default_rng(1)
+    shape = (7, SEEDS, CONFIGS)
+    status = np.zeros(shape, int)
+    status[1, 2, 0], status[4, 2, 0] = Status.NO_ESTIMATE, Status.OUTSIDE_SPEC
+    report = Report(
+        rounds=rng.integers(0, 2, shape),
+        floats=rng.integers(0, 2**20, (*shape, 2)).astype(np.float32),
+        float_bits=rng.integers(1, 64, (*shape, 2)).astype(np.float32),
+        status=status,
+    )
+    gap = rng.random((*shape, 4)).astype(np.float32)
+    gap[0, 1, 1, 2] = np.inf
+    gap[-1, :, :, 2:] = np.nan  # not played
+    metrics = Metrics(gap, report, gauges={"size": rng.random(shape)})
+    record = RoundRecord(at, CONFIGS, SEEDS)
+    for first, last in zip((0, *pieces), pieces):
+        lengths = [4 if k < 6 else 2 for k in range(first, last)]
+        record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], metrics), lengths)
+    assert record.played == 26 * CONFIGS * SEEDS
+    curves, ends = record.curves(), [min(4 * (k + 1), 26) for k in range(7)]
+    for c, s in np.ndindex(CONFIGS, SEEDS):
+        regret = np.cumsum(gap[:, s, c].ravel()[:26], dtype=float)
+        np.testing.assert_allclose(curves.regret[c, s], regret[at - 1], rtol=1e-12)
+        sent = (report.floats[:, s, c].astype(float) * report.float_bits[:, s, c]).sum(-1)
+        counted = {"rounds": report.rounds[:, s, c], "floats": report.floats[:, s, c].sum(-1), "bits": sent}
+        for name, steps in counted.items():
+            by_hand = [sum(steps[k] for k in range(7) if ends[k] <= t) for t in at]  # at the end of its step
+            np.testing.assert_array_equal(curves.communication[name][c, s], by_hand)
+        size = [
+            metrics.gauges["size"][max(k for k in range(7) if ends[k] <= t), s, c] if t >= 4 else np.nan for t in at
+        ]
+        np.testing.assert_array_equal(curves.gauges["size"][c, s], size)
+    expected = np.zeros((CONFIGS, SEEDS), int)
+    expected[0, 2], expected[1, 1] = Status.NO_ESTIMATE | Status.OUTSIDE_SPEC, Status.NOT_FINITE
+    np.testing.assert_array_equal(curves.status, expected)

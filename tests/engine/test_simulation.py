@@ -464,7 +464,7 @@ def test_a_checkpoint_knows_the_code(tmp_path, change):
         checkpointed(tmp_path, algo=own_algorithm(**change))
 
 
-def settled(told):
+def settled(told, scale=0.5):
     """A process whose policy holds settings of a class of their own; `told` is never traced."""
 
     @dataclasses.dataclass(frozen=True)
@@ -476,12 +476,17 @@ def settled(told):
     class Own(fb.algos.Thompson):
         settings: object = fb.static()
 
-    algo = fb.algos.Federated(policy=Own(settings=Settings()), schedule=5)
+    algo = fb.algos.Federated(policy=Own(settings=Settings(), scale=scale), schedule=5)
     return RoundProcess(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
 
 
 def test_a_fingerprint_knows_the_code_of_static_fields():
     marks = [provenance.fingerprint({}, [settled(told)]) for told in ("one", "one", "other")]
+    assert marks[0] == marks[1] != marks[2]
+
+
+def test_a_fingerprint_knows_the_numbers():
+    marks = [provenance.fingerprint({}, [settled("one", scale)]) for scale in (0.5, 0.5, 0.6)]
     assert marks[0] == marks[1] != marks[2]
 
 
@@ -524,3 +529,22 @@ def test_spec_is_compared_by_value():
     assert again.spec == ENV.spec
     assert hash(again.spec) == hash(ENV.spec)
     assert dataclasses.replace(ENV.spec, dim=6) != ENV.spec
+
+
+def test_a_part_is_replaced_before_its_parameters():
+    budget = fb.privacy.Budget(1.0, 1e-3)
+    changed = PRIVATE.replace(epsilon=2.0, budget=budget, exploration_scale=0.3, policy=fb.algos.UCB(alpha=0.2))
+    assert changed.privacy.budget == fb.privacy.Budget(2.0, 1e-3)
+    assert changed.policy == fb.algos.UCB(alpha=0.2, exploration_scale=0.3)
+
+
+def test_a_parameter_of_two_parts_is_nobody_s():
+    @dataclasses.dataclass(frozen=True)
+    class Sharing(fb.Policy):
+        share: float = 0.5
+
+    tested = fb.schedules.PrivateLogDet(1.0, share=0.2)
+    algo = fb.algos.Federated(policy=Sharing(), schedule=tested, privacy=fb.privacy.Budget(1.0, 0.1))
+    for ask in (lambda: algo.replace(share=0.3), lambda: algo.takes("share")):
+        with pytest.raises(TypeError, match="share is a parameter of Sharing and of PrivateLogDet in Sharing: rename"):
+            ask()

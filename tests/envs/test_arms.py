@@ -129,3 +129,12 @@ def test_lin_ucb_learns_the_best_arm(key):
 def test_bad_input(options, error, words):
     with pytest.raises(error, match=words):
         fb.envs.arms(**options)
+
+
+def test_concentration_of_beta_rewards(key, monkeypatch):
+    """Of mean m it is a + b, with a = m (a + b)."""
+    asked = []
+    monkeypatch.setattr(jax.random, "beta", lambda key, a, b, shape: asked.append((float(a), float(b), shape)))
+    env = fb.envs.arms(means=[0.25, 0.5], rewards="beta", concentration=4.0)
+    env.answers(key, env.init(key), 0, 6)
+    assert asked == [(1.0, 3.0, (3,))] * 2

@@ -72,3 +72,11 @@ def test_private_algorithms_refuse_long_features(key):
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
     with pytest.raises(ValueError, match=r"needs feature vectors of norm <= 1, the environment's largest has norm 3.2"):
         fb.simulate(env, algo, horizon=50, key=key, n_seeds=1)
+
+
+def test_the_best_arm_is_one_that_is_offered(key):
+    """A row of zeros behind a query, or the next query's, is neither played nor compared with."""
+    env = fb.envs.replay(np.eye(3, dtype=np.float32), np.array([2, 1]), np.array([-0.5, -0.3, 0.9]), n_agents=1)
+    offered = fb.Round(np.eye(3, dtype=np.float32)[None], np.array([[True, True, False]]))
+    feedback = env.pull(key, env.init(key), offered, np.array([0]))
+    np.testing.assert_allclose(feedback.gap, [0.2], rtol=1e-6)

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from helpers import BUDGET, ENV, PLAIN, PRIVATE, sweep
+from test_saved import made
 
 import fedbandit_jax as fb
 
@@ -202,3 +204,37 @@ def test_status_bits_are_explained(result):
     assert "OUTSIDE_SPEC: an arm, a user, a reward or a feature vector was not what the environment's spec" in text
     assert "NO_ESTIMATE" not in text
     assert len(fb.Status) == len(fb.Status(7).sentences())
+
+
+def three_seeds():
+    """Regrets 1, 2, 6 and 2, 5, 5 after four rounds of three agents."""
+    curves = {name: np.full((2, 3, 4), 4e6) for name in ("rounds", "floats", "bits")}
+    regret = np.linspace(0, 1, 5)[1:] * np.array([[1.0, 2, 6], [2, 5, 5]])[..., None]
+    status = np.array([[0, 0, 0], [0, 1, 0]])
+    return made(seeds=3, horizon=4, regret=regret, communication=curves, status=status, counts={}, gauges={})
+
+
+@pytest.mark.parametrize(("band", "width"), [("error", math.sqrt(7 / 3)), ("deviation", math.sqrt(7))])
+def test_curves_of_a_picture_by_hand(band, width):
+    result = three_seeds()
+    proved = result.certificates["private"]
+    claims = {"plain": dataclasses.replace(proved, claim="as_printed"), "private": proved}
+    result = dataclasses.replace(result, certificates=claims)
+    figure = fb.plotting.regret(result, time_average=False, band=band, title="three")
+    (axes,) = figure.axes
+    drawn = [(line.get_linestyle(), line.get_label()) for line in axes.lines]
+    assert drawn == [("--", "plain: weaker than stated"), ("-", "private: certified")]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.75, 1.5, 2.25, 3])
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(3 + width)
+    plt.close(figure)
+
+
+def test_numbers_of_a_summary_by_hand():
+    """Means and their standard errors, paired differences with t quantiles (4.303 at two degrees of freedom)."""
+    result = three_seeds()
+    lines = [" ".join(line.split()) for line in result.summary().splitlines()]
+    assert "plain 3.0 1.5 0.25000 4e+06 0.50 none - -" in lines  # sqrt(7 / 3); 3 agents, 4 rounds
+    assert "private (!) 4.0 1.0 0.33333 4e+06 0.50 certified inf 1e-06" in lines
+    assert "private +1.0 1.2 [-4.0, +6.0]" in lines  # 1, 3, -1: 2 / sqrt 3 times 4.303
+    np.testing.assert_allclose(result.time_average[0, 2], [1.5] * 4)
+    assert result["private"].status.tolist() == [0, 1, 0]

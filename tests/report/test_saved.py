@@ -164,6 +164,15 @@ def test_nothing_can_be_cut_off_or_added(path):
     assert refused(path) == "it is empty" + ADVICE
 
 
+def test_the_digest_is_of_all_of_a_long_file(tmp_path):
+    path = tmp_path / "run.npz"
+    archive.write(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
+    whole = bytearray(path.read_bytes())
+    whole[5 << 19] ^= 1  # behind the second of three megabytes
+    path.write_bytes(whole)
+    assert refused(path) == DAMAGED + ADVICE
+
+
 def test_what_is_no_result(tmp_path):
     path = tmp_path / "run.npz"
     assert refused(path) == "No such file or directory"

@@ -1,6 +1,10 @@
 """Runs of successive elimination: what the driver does with them, extremes, and bad input."""
 
+import dataclasses
+import math
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, HORIZON, PRIVATE, algorithm, play
@@ -8,10 +12,14 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
+from fedbandit_jax.algos.arms import radius as radii
+from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.engine.recording import StretchRecord
 from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
+from fedbandit_jax.privacy.integers.ring import Decoded
 
 FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
 
@@ -148,6 +156,42 @@ def test_extremes_fit(name):
         assert bound.users.min() > 0
         assert certificate.claim == ("none" if epsilon == 500 else "certified")
         assert ("far tails" in certificate.reason) == (epsilon == 500)
+
+
+def test_parameters_reach_what_runs():
+    """By hand: batches of 3, 9, ..., users, scale * epsilon * sqrt(n) steps, radii that pay for wrapped sums."""
+    spec, p = ARMS.spec, 0.2
+    skellam = algorithm("Dist-RDP-SE", 0.5, growth=3, scale=7.0).bind(spec, 5000)
+    sizes = 3 ** np.arange(1, 8)
+    np.testing.assert_array_equal(skellam.users[:7, 2], sizes)
+    np.testing.assert_array_equal(skellam.protocol.steps[:5], np.ceil(3.5 * np.sqrt(sizes[:5])))
+    for name, law_of in (("Dist-DP-SE", DiscreteLaplace), ("Dist-RDP-SE", lambda width: Skellam(width**2))):
+        bound = algorithm(name, 0.5, radius="exact", failure=p).bind(spec, 5000)
+        users = [int(n) for n in bound.users[:, 2]]
+        steps = [math.ceil({"Dist-DP-SE": 1, "Dist-RDP-SE": 10}[name] * 0.5 * math.sqrt(n)) for n in users]
+        laws = [law_of(g / 0.5) for g in steps]  # a sum wraps with probability p / 100, all together
+        right = radii.exact(users, laws, steps, n_arms=4, p=p * (1 - 1 / 300))
+        np.testing.assert_allclose(bound.radius, right, rtol=1e-6)
+
+
+def test_an_arm_that_was_dropped_has_no_say():
+    """A sum of noise alone, however large, brings no arm back, and is no best that others must reach."""
+
+    class Told:
+        bits = np.zeros(20)
+
+        def decode(self, key, k, sums):
+            return Decoded(sums, np.zeros(4, bool))
+
+    bound = algorithm("SE").bind(ARMS.spec, HORIZON)
+    bound = dataclasses.replace(bound, protocol=Told(), radius=np.full_like(bound.radius, 0.1))
+    users = int(bound.users[5, 3])
+    sums = users * np.array([0.5, 0.9, 20.0, 0.85], np.float32)
+    state = EliminationState(jnp.array([True, True, False, True]), jnp.zeros(4))
+    new, report = bound.conclude(jax.random.key(0), 5, state, sums)
+    np.testing.assert_array_equal(new.active, [False, True, False, True])
+    np.testing.assert_allclose(new.shown, users * np.array([0.5, 0.9, 0, 0.85]), rtol=1e-6)
+    assert int(report.counts["eliminations"]) == 1
 
 
 NUMBER = "epsilon must be finite and > 0"

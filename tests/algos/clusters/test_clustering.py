@@ -455,6 +455,15 @@ def test_invariants_of_fclub(seed, alpha_1, alpha_2, upload, download):
     assert played.status.max() == 0
 
 
+def test_width_by_hand():
+    """n = 40 users, d = 3, R = 1/2, S = 2, after 7 rounds, eigenvalues from 4 to 5 and noise of 1/4; all is scaled."""
+    algo = A.LinUCB(exploration=A.UCB(alpha=0.01, subgaussian=0.5, theta_norm=2.0, exploration_scale=0.1))
+    width = algo.bind(fb.envs.clustered(40, dim=3).spec, T).width
+    log = 2 * math.log(40 / 0.01) + 3 * math.log(5 / 4 + 7 / (3 * 4))
+    right = 0.1 * (0.5 * math.sqrt(log) + 2 * math.sqrt(5.0) + 0.25)
+    np.testing.assert_allclose(width(jnp.float32(7), 4.0, 5.0, 0.25), right, rtol=1e-5)
+
+
 def test_seats():
     seats = A.CLUB().bind(population(*LARGE), T).seats
     assert seats.n_seats == 9

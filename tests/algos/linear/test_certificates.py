@@ -102,6 +102,12 @@ def test_what_is_not_covered_is_said(options, words):
         assert any(one in sentence for sentence in found), (one, found)
 
 
+def test_what_is_printed_holds_for_fixed_actions():
+    printed = certificate(learns_in_batch=True)
+    assert printed.claim == "as_printed"
+    assert printed.adjacency == certificate().adjacency + ", all other users' actions being held fixed"
+
+
 def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():
     """What runs has at least the calibrated noise for vectors as long as the check lets through."""
     for epsilon in (0.1, 0.3, 1.0, 2.0, 7.0):

@@ -138,7 +138,7 @@ def test_known_noise_by_hand(regularizer):
     m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     stds = np.linspace(1.0, 3.0, s)
     first_lam, _, rule = widths.known_noise(
-        n_agents=m, dim=d, server_stds=stds, alpha=alpha, subgaussian=r, theta_norm=norm, exploration_scale=1.0,
+        n_agents=m, dim=d, server_stds=stds, alpha=alpha, subgaussian=r, theta_norm=norm, exploration_scale=0.4,
         regularizer=regularizer,
     )  # fmt: skip
     weights = np.array([1 + norm**2, *[1 + norm**2 / 2] * (d - 1)])
@@ -158,7 +158,7 @@ def test_known_noise_by_hand(regularizer):
     offset = norm * ((expected + kept - e) / np.sqrt(v)).max() + vector[k] / np.sqrt(v[0])
     noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * ridge)))
     assert float(lam) == pytest.approx(expected, rel=1e-5)
-    assert float(width(np.float32(t))) == pytest.approx(offset + noise, rel=1e-5)
+    assert float(width(np.float32(t))) == pytest.approx(0.4 * (offset + noise), rel=1e-5)
 
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep
@@ -172,6 +173,18 @@ def test_projection_is_the_nearest_psd_matrix(key):
     nearest = (vectors * values.clip(0)) @ vectors.T
     np.testing.assert_allclose(with_spectrum(values.clip(0), vectors), nearest, atol=1e-5)
     np.testing.assert_allclose(fb.linalg.project(matrix), nearest, atol=1e-5)
+
+
+def test_a_belief_is_a_gaussian(key):
+    """N(P^-1 b, P^-1), by NumPy."""
+    rows = np.asarray(jax.random.normal(key, (9, 3)))
+    precision, bias, contexts = rows.T @ rows + np.eye(3), rows[0], rows[3:7]
+    belief, inverse = (
+        fb.linalg.GaussianBelief.solve(jnp.asarray(precision), jnp.asarray(bias)),
+        np.linalg.inv(precision),
+    )
+    np.testing.assert_allclose(belief.mean, inverse @ bias, atol=1e-5)
+    np.testing.assert_allclose(belief.std(jnp.asarray(contexts)) ** 2, np.diag(contexts @ inverse @ contexts.T), 1e-4)
 
 
 def test_released_constants():
