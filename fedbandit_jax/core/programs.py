@@ -27,7 +27,8 @@ def pure_primitives() -> frozenset[core.Primitive]:
     """Returns JAX's own operations that compute their results from their arguments alone."""
     listed = {value for value in vars(primitives).values() if isinstance(value, core.Primitive)}
     keys = jax.make_jaxpr(lambda seed: jax.random.wrap_key_data(jax.random.key_data(jax.random.key(seed))))(0)
-    found = listed | set(_primitives(keys.jaxpr))  # the list leaves out how keys are taken apart
+    stacks = jax.make_jaxpr(lambda x: jax.numpy.stack([x, x]))(0.0)
+    found = listed | {*_primitives(keys.jaxpr), *_primitives(stacks.jaxpr)}  # the list leaves these out
     return frozenset(one for one in found if one.name not in BETWEEN)
 
 

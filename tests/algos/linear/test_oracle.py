@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from helpers import deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.linear.federated import BatchRecord
 from fedbandit_jax.core import random
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.process import RoundProcess
@@ -201,3 +203,24 @@ def test_released_constants():
     np.testing.assert_allclose(bound.policy.width(1234), beta, rtol=1e-5)
     plain = fb.algos.fed_lin_ucb(exploration=ucb).bind(spec, 10_000)
     np.testing.assert_allclose(plain.policy.regularization, 10.0, rtol=1e-6)
+
+
+def test_what_a_policy_is_told(key):
+    """How many users are in the sums, M B (k + 1), and the noise of this release: sqrt 2 silos, one node or two."""
+
+    @fb.pytree
+    class Told(fb.Policy):
+        def update(self, k, released):
+            return jnp.stack([k.astype(jnp.float32), released.count, released.std])
+
+        def index(self, key, t, belief, contexts):
+            return contexts[:, 0]
+
+    spec = fb.Spec(n_agents=2, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
+    bound = fb.algos.Federated(policy=Told(), schedule=3, privacy=fb.privacy.Budget(1.0, 0.1)).bind(spec, 12)
+    state, nobody = bound.init(key, spec), jnp.zeros((3, 2, 2))
+    records = BatchRecord(nobody, nobody[:, 0], nobody[:, 0] > 0)
+    sync = jax.jit(lambda k: bound.sync(key, k, state, None, records)[0].belief)
+    sigma = math.sqrt(3 * 4.5) / fb.privacy.gaussian_mu(1.0, 0.1)  # four releases: three levels
+    np.testing.assert_allclose(sync(jnp.int32(0)), [0, 6, sigma * math.sqrt(2)], rtol=1e-5)
+    np.testing.assert_allclose(sync(jnp.int32(2)), [2, 18, sigma * 2], rtol=1e-5)
