@@ -114,12 +114,10 @@ def test_rounds_are_a_curve_round_by_round(pieces, at):
     shape = (7, SEEDS, CONFIGS)
     status = np.zeros(shape, int)
     status[1, 2, 0], status[4, 2, 0] = Status.NO_ESTIMATE, Status.OUTSIDE_SPEC
-    report = Report(
-        rounds=rng.integers(0, 2, shape),
-        floats=rng.integers(0, 2**20, (*shape, 2)).astype(np.float32),
-        float_bits=rng.integers(1, 64, (*shape, 2)).astype(np.float32),
-        status=status,
-    )
+    happened = rng.integers(0, 2, shape)
+    floats = rng.integers(0, 2**20, (*shape, 2)).astype(np.float32)
+    bits = rng.integers(1, 64, (*shape, 2)).astype(np.float32)
+    report = Report(rounds=happened, floats=floats, float_bits=bits, status=status)
     gap = rng.random((*shape, 4)).astype(np.float32)
     gap[0, 1, 1, 2] = np.inf
     gap[-1, :, :, 2:] = np.nan  # not played
@@ -133,8 +131,8 @@ def test_rounds_are_a_curve_round_by_round(pieces, at):
     for c, s in np.ndindex(CONFIGS, SEEDS):
         regret = np.cumsum(gap[:, s, c].ravel()[:26], dtype=float)
         np.testing.assert_allclose(curves.regret[c, s], regret[at - 1], rtol=1e-12)
-        sent = (report.floats[:, s, c].astype(float) * report.float_bits[:, s, c]).sum(-1)
-        counted = {"rounds": report.rounds[:, s, c], "floats": report.floats[:, s, c].sum(-1), "bits": sent}
+        sent = (floats[:, s, c].astype(float) * bits[:, s, c]).sum(-1)
+        counted = {"rounds": happened[:, s, c], "floats": floats[:, s, c].sum(-1), "bits": sent}
         for name, steps in counted.items():
             by_hand = [sum(steps[k] for k in range(7) if ends[k] <= t) for t in at]  # at the end of its step
             np.testing.assert_array_equal(curves.communication[name][c, s], by_hand)

@@ -225,7 +225,7 @@ def test_curves_of_a_picture_by_hand(band, width):
     drawn = [(line.get_linestyle(), line.get_label()) for line in axes.lines]
     assert drawn == [("--", "plain: weaker than stated"), ("-", "private: certified")]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.75, 1.5, 2.25, 3])
-    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(3 + width)
+    assert np.asarray(axes.collections[0].get_paths()[0].vertices)[:, 1].max() == pytest.approx(3 + width)
     plt.close(figure)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep, silent
@@ -14,6 +15,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.interfaces.policy import Law
 from fedbandit_jax.privacy.noise import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
@@ -383,3 +385,14 @@ def test_certificates(algo, claim):
         assert "the schedule leaks" in certificate.reason
     else:
         assert certificate.epsilon_exact == pytest.approx(20, rel=1e-6)
+
+
+def test_log_det_grows_inside_a_batch():
+    """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
+    policy = fb.algos.LogDetUCB(regularization=0.5).bind(Law(2, 3, np.zeros(4)))
+    offered = fb.Round(jnp.ones((2, 4, 3)))
+    prepared = policy.prepare_raw(policy.start(3), offered, False)
+    x = jnp.array([[0.5, 0.0], [0.5, 0.8], [0.0, 0.6]])
+    np.testing.assert_allclose(prepared.width.log_det, 0, atol=1e-6)
+    learned = policy.learn(prepared, offered, x, jnp.ones(2))
+    np.testing.assert_allclose(learned.width.log_det, np.log([1.5, 2]), rtol=1e-5)

@@ -292,3 +292,10 @@ def test_checkpoints_know_the_graph(tmp_path, key):
     assert result.config["algorithms"][star.name]["graph"]["nodes"] == 4
     with pytest.raises(ValueError, match="belongs to another run"):
         fb.simulate(env, line, **options)
+
+
+def test_uses_of_an_estimator_are_counted_to_the_end():
+    """Five rounds with gamma = 2 are three uses, of which the threshold is 2 T d / (ln(1 + T / d) + 1), halved."""
+    algo = fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, schedule=fb.schedules.LogDet("M log T"))
+    bound = algo.bind(fb.envs.sphere(3, 4, 2).spec, 5)
+    assert float(bound.schedule.threshold) == pytest.approx(3 * 2 / (math.log(1 + 3 / 2) + 1))
