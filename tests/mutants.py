@@ -1,0 +1,191 @@
+"""One-line mistakes in the package, and whether the default tests find them.
+
+    python tests/mutants.py                    every mistake of tests/mistakes, each on the tests nearest to it
+    python tests/mutants.py privacy/trust      those whose file, layer or description contains one of these words
+    python tests/mutants.py --full             survivors are also run on the whole default suite
+
+For every mistake a fresh process imports a copy of the package in which one line is changed, and runs tests until one
+fails. The mistake *dies* if one does, and *lives* otherwise: no test sees it. The end lists who died by which test, who
+lives, and shares by layer. Ctrl-C ends the run, and shows what was found so far.
+
+A layer of the package is a text file in tests/mistakes, and a mistake is a paragraph in it:
+
+    core/ridge.py: half of log det                   the file in fedbandit_jax, and what is wrong
+    - log_det = 2 * jnp.log(                         a part of one line that occurs once in the file
+    + log_det = jnp.log(                             what is put in its place
+    > core/test_ridge.py::test_scores_and_update     tests that should see it, the cheapest ones that do
+    ! why no test sees it                            only of survivors that are known
+
+Leave out mistakes that change nothing. The exit code is 1 if fewer than 95 % die, or if one lives that is not known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from quick import compile_quickly
+from tqdm import tqdm
+
+TESTS = Path(__file__).resolve().parent
+PACKAGE = "fedbandit_jax"
+LEAST = 0.95  # share of mistakes that must die
+MINUTES = 3, 60  # after which nearest tests, and the whole suite, count as failed: some mistakes make loops endless
+LIBRARIES = ("jax.numpy", "scipy.stats", "optax", "networkx", "matplotlib.pyplot", "tyro", "jaxtyping", "pytest",
+             "hypothesis", "mpmath", "dp_accounting", "sklearn.linear_model", "xarray", "beartype")  # fmt: skip
+
+
+class Mistake(NamedTuple):
+    layer: str  # name of the text file
+    file: str  # in the package
+    what: str
+    old: str  # a part of one line of the file
+    new: str
+    tests: tuple[str, ...]  # ids of tests
+    known: str  # why it lives, empty if it should die
+
+
+def mistakes() -> Iterator[Mistake]:
+    """Reads tests/mistakes.
+
+    Raises:
+        ValueError: a paragraph is not in the format above.
+    """
+    for text in sorted((TESTS / "mistakes").glob("*.txt")):
+        for paragraph in text.read_text().strip().split("\n\n"):
+            title, *rest = paragraph.split("\n")
+            found = {line[:1]: line[2:] for line in rest}
+            if len(found) < len(rest) or not {"-", "+", ">"} <= set(found) <= set("-+>!") or ": " not in title:
+                raise ValueError(f"{text.name}: a mistake must have one line each of - + > and perhaps !, got {title}")
+            tests = tuple(found[">"].split())
+            yield Mistake(text.stem, *title.split(": ", 1), found["-"], found["+"], tests, found.get("!", ""))
+
+
+def mutated(one: Mistake, package: Path = TESTS.parent / PACKAGE) -> str:
+    """Returns the text of the file with the mistake.
+
+    Raises:
+        ValueError: the part that is replaced does not occur exactly once.
+    """
+    text = (package / one.file).read_text()
+    if text.count(one.old) != 1:
+        raise ValueError(f"{one.layer}, {one.what}: must occur once in {one.file}, not {text.count(one.old)} times")
+    return text.replace(one.old, one.new)
+
+
+def first_failure(copy: Path, tests: Sequence[str], seconds: float) -> str | None:
+    """Runs tests on a copy of the repository in a process of its own: the name of the first that fails, or None."""
+    output = copy / "output.txt"
+    process = multiprocessing.get_context("fork").Process(target=_pytest, args=(copy, tests, output))
+    process.start()
+    try:
+        process.join(seconds)
+        if process.is_alive():
+            return f"{seconds:g} seconds are over"
+    finally:
+        process.kill()
+        process.join()
+    if process.exitcode in (0, 5):  # 5: nothing was collected
+        return None
+    named = re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s\[]+)", output.read_text(errors="replace"), re.MULTILINE)
+    return named[1] if named else "the package does not import"
+
+
+def _pytest(copy: Path, tests: Sequence[str], output: Path) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(copy)
+    sys.path.insert(0, str(copy))
+    import pytest
+
+    options = ["-x", "-q", "-rfE", "--tb=line", "-m", "not slow", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    code = pytest.main([*options, "--strict-markers", "--override-ini", "addopts=", *tests])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command."""
+    first, _, more = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=first, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", help="only mistakes with one of these in layer, file or description")
+    parser.add_argument("--full", action="store_true", help="run survivors on all default tests (10 minutes each)")
+    asked = parser.parse_args(arguments)
+    chosen = [one for one in mistakes() if not asked.words or any(w in " ".join(one[:3]) for w in asked.words)]
+    if not chosen:
+        parser.error(f"words must name a layer, a file or a part of a description, got {' '.join(asked.words)}")
+    os.environ.setdefault("FEDBANDIT_TEST_CACHE", str(TESTS.parent / ".jax_cache"))
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    compile_quickly()
+    for library in LIBRARIES:  # processes inherit what is imported, so that each starts in a second
+        importlib.import_module(library)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        hidden = shutil.ignore_patterns(".git", ".venv", "*_cache", "__pycache__", "*.egg-info", "results")
+        shutil.copytree(TESTS.parent, copy, ignore=hidden)
+        nearest = sorted({f"tests/{test}" for one in chosen for test in one.tests})
+        print(f"{len(chosen)} mistakes; their tests must pass without them ...", flush=True)
+        if broken := first_failure(copy, nearest, 60 * MINUTES[1]):
+            print(f"{broken} fails without any mistake", file=sys.stderr)
+            return 2
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode is told apart by its second only
+        sys.dont_write_bytecode = True
+        found: dict[Mistake, str | None] = {}
+        try:
+            for one in tqdm(chosen, unit=" mistakes", smoothing=0):
+                found[one] = _fate(one, copy, asked.full)
+                tqdm.write(f"{'lives' if found[one] is None else 'dies '}  {one.file}: {one.what}  [{found[one]}]")
+        except KeyboardInterrupt:
+            print("stopped")
+    return report(found)
+
+
+def _fate(one: Mistake, copy: Path, full: bool) -> str | None:
+    path = copy / PACKAGE / one.file
+    honest, wrong = path.read_text(), mutated(one, copy / PACKAGE)
+    compile(wrong, one.what, "exec")  # a mistake that is no Python would always die
+    for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        old.unlink()
+    path.write_text(wrong)
+    try:
+        fate = first_failure(copy, [f"tests/{test}" for test in one.tests], 60 * MINUTES[0])
+        if fate is None and full and not one.known:
+            fate = first_failure(copy, ["tests"], 60 * MINUTES[1])
+    finally:
+        path.write_text(honest)
+    return fate
+
+
+def report(found: dict[Mistake, str | None]) -> int:
+    """Prints who lives, and shares by layer; returns the exit code."""
+    lives = [one for one, fate in found.items() if fate is None]
+    every, alive = (collections.Counter(one.layer for one in some) for some in (found, lives))
+    print(f"\n{'layer':<14} mistakes  died")
+    for layer, n in every.items():
+        print(f"{layer:<14} {n:>8} {1 - alive[layer] / n:>5.0%}")
+    share = 1 - len(lives) / max(len(found), 1)
+    print(f"{'all':<14} {len(found):>8} {share:>5.1%}")
+    for one in lives:
+        print(f"lives: {one.file}: {one.what} ({one.known or 'not known: write a test'})")
+    for one, fate in found.items():
+        if one.known and fate is not None:
+            print(f"no longer lives, remove its line '!': {one.file}: {one.what}")
+    return 1 if share < LEAST or not all(one.known for one in lives) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
