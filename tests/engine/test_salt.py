@@ -262,3 +262,38 @@ def test_which_streams_are_salted(key, name):
     for one, other in itertools.combinations(found, 2):
         for kind in one:
             assert (one[kind] == other[kind]) == (kind in ("choices", "users")), kind
+
+
+def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
+    """What is offered, what is answered and what is chosen, if each is the first draw from its key."""
+
+    @fb.pytree
+    class Draws:
+        spec: fb.Spec = fb.static(default=fb.Spec(n_agents=1, n_arms=1, dim=1))
+
+        def init(self, key):
+            return ()
+
+        def observe(self, key, world, t):
+            return fb.Round(jax.random.uniform(key, (1, 1, 1))), world
+
+        def pull(self, key, world, offered, arms):
+            return fb.Feedback(jax.random.uniform(key, (1,)), jnp.zeros(1))
+
+    @fb.pytree
+    class Seen(fb.Algorithm):
+        batch = 2
+
+        def init(self, key, spec):
+            return jnp.zeros(6), jnp.float32(0)
+
+        def act(self, key, t, local, offered):
+            return jnp.zeros(1, jnp.int32)
+
+        def learn(self, t, local, offered, arms, rewards):
+            now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
+            return (jax.lax.dynamic_update_slice(local[0], now, (2 * t,)), local[1]), ()
+
+    process = RoundProcess(env=Draws(), algo=Seen(), horizon=2)
+    drawn = np.asarray(process.step(key, *process.init(key), jnp.int32(0))[1][0])[:4]
+    assert len(set(drawn.tolist())) == 4
