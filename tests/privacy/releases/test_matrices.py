@@ -279,3 +279,4 @@ def test_a_release_is_as_sensitive_as_its_first_batch():
     root = make("sqrt_toeplitz", 3)
     for sensitivity_sq in (root.sensitivity_sq(), Release.sensitivity_sq(root)):
         assert sensitivity_sq == pytest.approx(1 + 1 / 4 + 9 / 64)
+    assert Release.sensitivity_sq(make("tree", 4)) == 3  # the first batch is in messages 1, 2 and 4, which has four
