@@ -80,8 +80,8 @@ def mutated(one: Mistake, package: Path = TESTS.parent / PACKAGE) -> str:
     text = (package / one.file).read_text()
     if text.count(one.old) != 1:
         raise ValueError(
-            f"the old line of {one.what!r} must occur once in {one.file}, not {text.count(one.old)} times: if that file "
-            f"has changed, change tests/mistakes/{one.layer}.txt too"
+            f"the old line of {one.what!r} must occur once in {one.file}, not {text.count(one.old)} times: if that "
+            f"file has changed, change tests/mistakes/{one.layer}.txt too"
         )
     return text.replace(one.old, one.new)
 

@@ -1,5 +1,6 @@
 """Every shipped mechanism passes its audit, and every mechanism with a known flaw is caught."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -14,59 +15,78 @@ from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
 BROKEN = Path(__file__).parent / "controls"
-SHIPPED = {case.name: case for case in audits.shipped()}
-CONTROLS = {case.name: case for case in audits.load(BROKEN)}
+
+
+@functools.cache
+def shipped():
+    return {case.name: case for case in audits.shipped()}
+
+
+@functools.cache
+def controls():
+    return {case.name: case for case in audits.load(BROKEN)}
 
 
 PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
-QUICK = {"silo_local tree", "kappa = 1", "adaptive schedule"}
-
-
-def some(names):
-    """The others are slow, and part of `fedbandit audit --controls`, which CI runs at full size."""
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
 def test_everything_shipped_has_a_case():
-    words = {word for name in SHIPPED for word in name.split()}
+    words = {word for name in shipped() for word in name.split()}
     assert set(TRUST) <= words
     assert set(RELEASES) <= words
     assert set(fb.algos.ELIMINATION) - {"SE"} <= words
     assert "Thompson" in words
-    assert len(CONTROLS) >= 60
+    assert len(controls()) >= 60
 
 
-@pytest.mark.parametrize("name", some(SHIPPED))
-def test_shipped_mechanisms_pass(key, name):
+def assert_passes(name, key):
     """And the bound is not vacuous: worst-case neighbours show more than a third of the claim (exact noise)."""
-    audit = SHIPPED[name].run(key, n_runs=20_000 * SHIPPED[name].slow)
+    audit = shipped()[name].run(key, n_runs=20_000 * shipped()[name].slow)
     assert audit.passed, audit
     assert audit.epsilon_lower > 0.33, audit
     if audit.sensitivity is not None:
         assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=1e-3)  # the worst case is attained
 
 
+def test_a_shipped_mechanism_passes(key):
+    assert_passes("silo_local tree", key)
+
+
+@pytest.mark.slow  # and part of `fedbandit audit`, which CI runs
+def test_all_shipped_mechanisms_pass(key):
+    for name in shipped():
+        assert_passes(name, key)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["silo_local tree", "silo_local_matrix prefix_tree"])
 def test_a_million_runs_show_nine_tenths_of_what_exact_noise_gives(key, name):
-    audit = SHIPPED[name].run(key, n_runs=10**6)
+    audit = shipped()[name].run(key, n_runs=10**6)
     assert 0.9 * audit.epsilon < audit.epsilon_lower < audit.epsilon
 
 
-@pytest.mark.parametrize("name", some(CONTROLS))
+@pytest.mark.parametrize("name", ["kappa = 1", "adaptive schedule"])
 def test_controls_are_caught(key, name):
-    audit = CONTROLS[name].run(key, n_runs=20_000 if name in QUICK else 40_000 * CONTROLS[name].slow)
+    audit = controls()[name].run(key, n_runs=20_000)
     assert not audit.passed, audit
     assert audit.epsilon_lower > 1.05 * audit.epsilon, audit  # by what the adversary sees, not by replay alone
+
+
+@pytest.mark.slow  # and part of `fedbandit audit --controls`, which CI runs
+def test_all_controls_are_caught(key):
+    for name, case in controls().items():
+        audit = case.run(key, n_runs=40_000 * case.slow)
+        assert not audit.passed, (name, audit)
+        assert audit.epsilon_lower > 1.05 * audit.epsilon, (name, audit)
 
 
 @pytest.mark.slow
 def test_replay_catches_the_cascade_and_unclipped_rewards(key):
     for name, moved in (("batch cascade", 300), ("unclipped rewards", 100)):
-        audit = CONTROLS[name].run(key, n_runs=1000)
+        audit = controls()[name].run(key, n_runs=1000)
         assert audit.sensitivity_measured > moved > audit.sensitivity
         assert any("sensitivity is at least" in reason for reason in audit.reasons)
-    audit = CONTROLS["adaptive schedule"].run(key, n_runs=1000)
+    audit = controls()["adaptive schedule"].run(key, n_runs=1000)
     assert any("control flow depends on the data" in reason for reason in audit.reasons)
 
 
@@ -131,13 +151,13 @@ def test_parts_must_fit():
     with pytest.raises(TypeError, match="^algo must have a policy UCB or LogDetUCB, got Thompson"):
         audits.brink(thompson)
     with pytest.raises(TypeError, match="^algo must be bound, as algo.bind\\(spec, horizon\\) is, got Federated"):
-        audits.transcript(thompson, SHIPPED["silo_local tree"].mechanism.spec, 8)
+        audits.transcript(thompson, shipped()["silo_local tree"].mechanism.spec, 8)
     with pytest.raises(ValueError, match="^n_runs must be >= 1000, got 999"):
-        SHIPPED["silo_local tree"].run(None, n_runs=999)
+        shipped()["silo_local tree"].run(None, n_runs=999)
     with pytest.raises(ValueError, match="^slow must be >= 1, got 0"):
         audits.Case(name="never", mechanism=abs, data=0, neighbour=1, epsilon=1, delta=0, slow=0)
     with pytest.raises(TypeError, match="^cases must be a sequence of fb.audits.Case, got 3"):
-        audits.run([SHIPPED["silo_local tree"], 3], key=None)
+        audits.run([shipped()["silo_local tree"], 3], key=None)
 
 
 def test_controls_file_must_hold_controls(tmp_path):
@@ -200,22 +220,22 @@ def test_users_differ_first_in_the_middle_and_last():
 def test_shipped_cases_have_the_neighbours_of_their_budgets():
     """As many rounds as visits, nobody instead of a user, no promise about rewards, and one user who decides."""
     for name, visits in (("silo_local tree", 1), ("silo_local tree 2 visits", 2)):
-        case = SHIPPED[name]
+        case = shipped()[name]
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == visits
         assert not case.mechanism.spec.rewards_in_unit
-    removed = SHIPPED["silo_local tree add_remove"]
+    removed = shipped()["silo_local tree add_remove"]
     assert not removed.neighbour[0][0].any()
     assert removed.data[0][0].any()
     for label in ("CDP-SE", "Dist-CDP-SE"):  # batches of 4 and 16 users: half of what one of 16 moves a mean by, halved
-        np.testing.assert_allclose(SHIPPED[label].mechanism.algo.radius[1:, 1:], 1 / 64)
+        np.testing.assert_allclose(shipped()[label].mechanism.algo.radius[1:, 1:], 1 / 64)
     messages = {"LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"}
-    assert {name.removesuffix(" messages") for name in SHIPPED if name.endswith("-SE messages")} == messages
+    assert {name.removesuffix(" messages") for name in shipped() if name.endswith("-SE messages")} == messages
 
 
 def test_arms_of_others_are_in_the_transcript(key):
     """Everybody else chooses between -e and e by the sign of what is believed; hers is not shown."""
-    case = SHIPPED["silo_local tree"]
+    case = shipped()["silo_local tree"]
     shown, rounds, arms = jax.jit(case.mechanism)(key, case.data)
     assert (rounds.shape, arms.shape) == ((8,), (16, 1))
     believed = np.sign(np.asarray(shown)[:, 0, 2])  # of U_1, which theta has where W is nearly diagonal
@@ -226,7 +246,7 @@ def test_arms_of_others_are_in_the_transcript(key):
 
 @pytest.mark.slow
 def test_picture(key):
-    found = audits.run([SHIPPED["silo_local tree"], CONTROLS["kappa = 1"]], key=key, n_runs=20_000)
+    found = audits.run([shipped()["silo_local tree"], controls()["kappa = 1"]], key=key, n_runs=20_000)
     words = [[text.get_text() for text in ax.texts] for ax in fb.plotting.audits(found[:1], found[1:]).axes]
     assert "pass" in words[0]
     assert "caught" in words[1]

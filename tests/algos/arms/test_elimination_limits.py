@@ -78,6 +78,7 @@ def smaller(a, b):
     return stats.binom.sf(less - 1, less + more, 0.5) < ALPHA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_without_noise_it_is_se(name):
     """epsilon = 500: the regret of SE at every user, for all seeds but those where a mean is next to a threshold."""

@@ -22,7 +22,8 @@ MUS = st.lists(st.floats(0.05, 1.5), min_size=1, max_size=5)
 DELTAS = st.floats(-18, -1).map(math.exp)
 
 
-@settings(max_examples=3, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
 @given(MUS, DELTAS)
 def test_gaussians_are_exact(mus, delta):
     composition = compose([Gaussian(mu) for mu in mus], delta)

@@ -281,7 +281,8 @@ def made(pair, *, messages):
 FEW_AND_MANY = deep([0, 1, 2], keep={1})
 
 
-SOME = [pytest.param(p, marks=[pytest.mark.slow] * (p[1] != "secagg"), id=" ".join(p)) for p in MECHANISMS]
+SLOW = {p for p in MECHANISMS if p[1] != "secagg" or p[0] == "skellam"}
+SOME = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW), id=" ".join(p)) for p in MECHANISMS]
 
 
 @pytest.mark.parametrize("k", FEW_AND_MANY)
