@@ -16,6 +16,7 @@ noise: one reduction modulo m at the end equals one after every step. In array s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -343,7 +344,7 @@ class RingSum(SumProtocol):
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
         bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
         return certify(
-            Renyi(lambda alpha: max(proof.renyi(alpha) for proof in proofs)),
+            Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
             at=delta,
             missing=self.missing,
             spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
