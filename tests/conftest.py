@@ -1,5 +1,6 @@
 """pytest settings that all tests share: a cache of compiled programs, quick compilation, and a small script."""
 
+import atexit
 import gc
 import os
 from pathlib import Path
@@ -31,6 +32,12 @@ def pytest_configure(config):
         return
     jax.config.update("jax_disable_most_optimizations", True)
     compile_quickly()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # when a worker has reported, its programs need not be taken apart: seconds
+        atexit.register(os._exit, 0)
+
+
+def pytest_sessionfinish():
+    gc.freeze()  # pytest collects garbage five times before it ends
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -267,6 +267,7 @@ class Half(S.Schedule):
         return self.kind(horizon=setting.horizon)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_ones_own(key):
     """Certified, for it is handed nothing that its users' data decide; and no more is released than it said."""
     env = fb.envs.gap(2, 5, 3)

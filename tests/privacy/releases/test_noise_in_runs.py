@@ -103,15 +103,12 @@ def private(n_syncs, *, learns=False, **options):
 
 
 CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"learns": True})]
-IN_RUNS = {"tree", "prefix_tree", "blt"}  # of these the default tests have runs; `test_law` has all releases
+IN_RUNS = [("tree", {"messages": True}), ("prefix_tree", {}), ("blt", {})]  # by default; `test_law` has all releases
 
 
 @pytest.mark.parametrize(
     ("name", "options"),  # whether agents learn in the batch, or messages are noised one by one, is nothing to it
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] * (case[0] != "tree" if case[1] else case[0] not in IN_RUNS))
-        for case in CASES
-    ],
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case not in IN_RUNS)) for case in CASES],
     ids=str,
 )
 def test_noise_is_in_the_statistics_that_decide(key, name, options):
