@@ -46,7 +46,7 @@ def test_degenerate(labels, truth, value):
     assert rand(labels, truth, N) == value == adjusted_rand_score(truth, labels)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_few_users(n):
     for labels in np.ndindex(*[n] * n):
         for truth in np.ndindex(*[n] * n):

@@ -61,7 +61,7 @@ SCHEDULES = S.Every(10), S.Geometric(1.5, first=10)
 
 
 @pytest.mark.parametrize(
-    ("release", "trust", "schedule"), deep([(*m, s) for m in MECHANISMS for s in SCHEDULES], keep={2})
+    ("release", "trust", "schedule"), deep([(*m, s) for m in MECHANISMS for s in SCHEDULES], keep=set())
 )
 def test_thompson_with_zero_noise_is_not_private_exactly(key, release, trust, schedule):
     """Any policy, any schedule: with std = 0 the run is the one without a mechanism, and proves nothing."""
