@@ -188,7 +188,7 @@ def leaves_used(uploads, tree, n_phases):
                 {"max_uploads": 2},
             ),
         ],
-        keep=set(),
+        keep={2},
     ),
 )
 def test_trees_are_not_overdrawn(key, change, options):

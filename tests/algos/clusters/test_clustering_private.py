@@ -54,12 +54,12 @@ CASES = [  # epsilon, parameters, size, seed, splits at least, global clusters o
     (3000.0, dict(PRINTED, upload=1, download=1, **SPLIT), SMALL, 1, 3, True),
     (1e4, dict(PRINTED, upload=1.3, download=1.3, alpha_1=0.6, alpha_2=0.5), SMALL, 1, 2, True),
     (100.0, dict(PRINTED, max_uploads=3, spectral="theory", **ALIKE), SMALL, 3, 0, False),
+]
+OTHERS = [
     (3000.0, dict(OURS, alpha_1=0.6, alpha_2=0.2), LARGE, 2, 3, True),
     (3000.0, dict(OURS, max_uploads=2, **SPLIT), LARGE, 2, 3, True),
     (1.0, dict(OURS, **ALIKE), LARGE, 0, 0, False),
     (50.0, dict(OURS, upload=1, download=1, calibration="theorem", **ALIKE), LARGE, 1, 0, False),
-]
-OTHERS = [
     (1e4, dict(OURS, **SPLIT), LARGE, 2, 3, True),
     (3000.0, dict(trigger="determinant", shift="once", **SPLIT), LARGE, 2, 3, True),
     (3000.0, dict(trigger="count", shift="every", upload=1.1, download=1.1, **SPLIT), SMALL, 1, 2, True),
