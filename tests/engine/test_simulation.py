@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import BUDGET, ENV, PRIVATE, deep, scripted, simulate, sweep
+from helpers import BUDGET, ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import archive
@@ -23,6 +24,25 @@ def test_shape_and_meaning():
     assert result.regret.dtype == np.float64
     np.testing.assert_array_equal(result.rounds, np.arange(1, 41))
     np.testing.assert_array_equal(result.time_average, result.regret / result.rounds)
+    coarse = simulate(stride=10)
+    np.testing.assert_array_equal(coarse.rounds, [10, 20, 30, 40])
+    np.testing.assert_array_equal(coarse.regret, result.regret[:, 9::10])
+
+
+def test_a_seed_is_a_run_by_itself():
+    """Whoever steps through the process under fold_in(key, i) finds the regret of seed i."""
+    process = RoundProcess(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
+
+    @jax.jit
+    def gaps(key):
+        def body(carry, k):
+            world, state, metrics = process.step(key, *carry, k)
+            return (world, state), metrics.gap
+
+        return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].ravel()
+
+    alone = np.cumsum([gaps(jax.random.fold_in(jax.random.key(0), i)) for i in range(3)], axis=1)
+    np.testing.assert_allclose(simulate(algo=PLAIN).regret, alone, atol=1e-4)
 
 
 def test_vmapped_seeds_equal_single_seeds():
@@ -189,11 +209,12 @@ def test_bits_beyond_32():
     np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
 
 
-@pytest.mark.parametrize("stop_at", deep([1, 3], keep={0}))
+@pytest.mark.parametrize("stop_at", deep([1, 2], keep={0}))
 def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
-    monkeypatch.setattr(driver, "CHUNKS", 4)
-    path = tmp_path / "run.checkpoint"
-    whole = simulate(algo=PRIVATE)
+    """Seven steps are chunks of three, three and one."""
+    monkeypatch.setattr(driver, "CHUNKS", 3)
+    path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
+    whole = play(algo=PRIVATE)
     add, calls = RoundRecord.add, []
 
     def interrupted(self, *arguments):
@@ -204,16 +225,16 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
 
     monkeypatch.setattr(RoundRecord, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        simulate(checkpoint=path)
+        play(checkpoint=path)
     assert (tmp_path / "run.checkpoint.0").exists()
     monkeypatch.setattr(RoundRecord, "add", add)
     with pytest.raises(ValueError, match="belongs to another run"):
-        simulate(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
-    resumed = simulate(checkpoint=path)
+        play(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
+    resumed = play(checkpoint=path)
     np.testing.assert_array_equal(resumed.regret, whole.regret)
     for name, curve in whole.communication.items():
         np.testing.assert_array_equal(resumed.communication[name], curve)
-    again = simulate(checkpoint=path)  # finished: read back
+    again = play(checkpoint=path)  # finished: read back
     np.testing.assert_array_equal(again.regret, whole.regret)
 
 
