@@ -149,6 +149,13 @@ def test_visits_multiply_the_noise(key, trust, release):
     assert found == pytest.approx(1, abs=5 / np.sqrt(2 * 4000 * S))
 
 
+@pytest.mark.parametrize("trust", ["silo_local", "central", "secagg"])
+def test_who_sees_single_messages(key, trust):
+    """The server sees every silo's message, or their sum alone."""
+    _, shown = jax.eval_shape(lambda: play(bound(trust, "tree", messages=True), key, *users()))
+    assert (shown.shape[0] == M) == (trust == "silo_local")
+
+
 def test_wrong_law_is_rejected(key):
     """The comparison above can fail: one silo without noise, or noise on the joint matrix without its sqrt 2."""
     mechanism = bound("silo_local", "tree", messages=True)

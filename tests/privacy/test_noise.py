@@ -328,6 +328,15 @@ def test_gamma(key):
         assert stats.kstest(x, lambda t, law=wrong: 1 - law.sf(t) / law.sf(1e-37)).pvalue < 1e-6 or r < 0.01
 
 
+def test_rounding_at_random(key):
+    """To one of the two integers around a number, with the number as the mean, to 5 standard errors."""
+    x = np.array([-1.8, -0.3, 0.0, 0.2, 0.5, 3.0], np.float32)
+    draws = np.asarray(jax.jit(noise.stochastic_round)(key, np.broadcast_to(x, (10_000, 6))), float)
+    assert (abs(draws - x) < 1).all()
+    np.testing.assert_array_equal(draws, np.round(draws))
+    assert (abs(draws.mean(0) - x) <= 5 * np.sqrt((x % 1) * (1 - x % 1) / len(draws))).all()
+
+
 def test_what_is_missing():
     """The masses that are charged are those of what lies beyond the last values, by the laws themselves."""
     assert math.exp(-61) < noise.LAPLACE_CUT  # at scale 2^25, int32 ends; smaller scales reach 88 scales

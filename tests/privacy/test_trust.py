@@ -47,6 +47,16 @@ def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
             assert beside.epsilon_exact == pytest.approx(1.0, rel=1e-5)
 
 
+def test_a_calibration_is_sound_if_it_keeps_the_budget():
+    """The authors' constants, of which one half is missing, give epsilon between one and two."""
+    tight, released = (
+        calibrate(BUDGET, n_syncs=S, trust="silo_local", n_agents=M, method=m) for m in ("tight", "released")
+    )
+    assert tight.sound
+    assert 1.1 < released.epsilon_exact < 2
+    assert not released.sound
+
+
 def within(draws, std):
     """Whether the standard deviation is right to 5 of its errors; a wrong factor sqrt 2 would be seen."""
     return draws.size > 100 and abs(draws.std() / std - 1) < 5 / math.sqrt(2 * draws.size)
