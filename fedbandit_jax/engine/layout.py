@@ -117,15 +117,6 @@ class _Layout(NamedTuple):
         def one(leaves, *args):
             return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*args)
 
-        def alone(leaves, *args):  # vmap over one configuration would be the same, but trace everything once more
-            if keep:
-                key, world, states, k = args
-                args = key, world, jax.tree.map(lambda x: x[0], states), k
-            world, *rest = one(leaves, *args)
-            return world, *jax.tree.map(lambda x: jnp.asarray(x)[None], rest)
-
-        if self.n_configs == 1:
-            return alone
         arguments = (None, None, 0, None) if keep else (None,)
         results = (None, 0, 0) if keep else (None, 0)
         return jax.vmap(one, (list(self.axes), *arguments), results, axis_size=self.n_configs)

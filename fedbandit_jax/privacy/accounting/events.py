@@ -174,7 +174,8 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     total = PLD()
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
-    if known.total() == len(events):
+    exact = known.total() == len(events)  # all have privacy loss distributions
+    if exact:
         at = dataclasses.replace(total, log_finite=0.0).epsilon
         gaussian = all(isinstance(event, Gaussian) and not event.pure for event in known)
         accountant = "exact Gaussian" if gaussian else "privacy loss distribution"
@@ -189,10 +190,10 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     if near:
         level, accountant = room * math.exp(-total.log_finite), f"{accountant}, corrected for integer noise"
         epsilon = near.epsilon(level, at) if room > 0 else math.inf
-    elif accountant == "Renyi":
-        epsilon = at(room * math.exp(-total.log_finite)) if room > 0 else math.inf
-    else:
+    elif exact:
         epsilon = total.epsilon(delta)
+    else:
+        epsilon = at(room * math.exp(-total.log_finite)) if room > 0 else math.inf
     if epsilon == math.inf:
         own = -math.expm1(total.log_finite) + (near.rest if near else 0.0)
         raise ValueError(f"delta must exceed the events' own deltas, {own:g} together, got {delta:g}")
