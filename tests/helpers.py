@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,6 +28,11 @@ def silent(bound):
     trust = bound.mechanism.trust
     mute = replace(bound.mechanism, trust=replace(trust, std=np.zeros_like(trust.std)))
     return replace(bound, mechanism=mute, stds=np.zeros_like(bound.stds))
+
+
+def released(mechanism, key, k, state, x, y):
+    """What a mechanism makes of batch k of users x (B, d, M), y (B, M), and its state."""
+    return mechanism.step(key, k, state, jnp.einsum("bim,bjm->ij", x, jnp.concatenate([x, y[:, None]], 1)), x, y)
 
 
 def scripted(contexts, answers, means):

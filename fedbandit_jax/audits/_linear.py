@@ -67,7 +67,7 @@ class Watched(Algorithm):
 
     def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Any]:
         """Synchronises, and keeps the arms of the batch."""
-        state, report = self.algo.sync(key, k, state[0], local, records[0])
+        state, report = self.algo.sync(key, k, state[0], local, self.algo.gather(records[0]))
         return (state, records[1].astype(jnp.int32)), report
 
     def view(self, state: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Python: XLA:CPU still fuses them all
+
 
 def on_cpu() -> bool:
     """Returns whether programs are compiled for a CPU; called while tracing, it decides which program is made."""

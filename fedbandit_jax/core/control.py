@@ -77,6 +77,15 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     return lax.cond(in_any_lane(predicate), update, lambda state: state, state)
 
 
+def stored(make: Callable[[], Array], k: Array) -> Array:
+    """Returns the array that `make()` makes; a CPU stores it, lest all that reads it makes it again, see `once`."""
+    if not on_cpu():
+        return make()
+    shape = jax.eval_shape(make)
+    start = k, jnp.zeros(shape.shape, shape.dtype)
+    return lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, make()), start)[1]
+
+
 def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
     """Returns the two arrays that `draw()` makes, computed in one pass and, on a CPU, stored.
 
@@ -91,6 +100,5 @@ def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
     if not on_cpu():
         first, second = draw()
         return first, second
-    start = k, jnp.zeros(jax.eval_shape(draw)[0].shape, jnp.complex64)
-    _, both = lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, lax.complex(*draw())), start)
+    both = stored(lambda: lax.complex(*draw()), k)
     return both.real, both.imag

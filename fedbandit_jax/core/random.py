@@ -3,9 +3,14 @@
 Bits come from Threefry-2x32 with 20 rounds, JAX's default generator, written as one unrolled elementwise expression
 that uses both output words. Inside a loop on a CPU it is five times faster than `jax.random.bits`, whose draws equal
 the exclusive-or of the two words (a test checks this).
+
+There are two kinds of draws. `normal` and `uniform` fill an array. `block_at` and what is made of it (`direction`,
+`normal_at`, `uniform_at`) are elementwise functions of a key and two numbers that say whose draw it is, an arm and an
+agent: each can be drawn without the others, wherever it is needed, and is the same there.
 """
 
 import functools
+import itertools
 import math
 import zlib
 from collections.abc import Callable
@@ -15,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import control, validate
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # Central and tail polynomials for float32 of M. Giles, "Approximating the erfinv function", 2010.
@@ -63,10 +68,18 @@ def stream(key: Array, name: str) -> Array:
 @functools.partial(jax.jit, static_argnames=("size", "first"))
 def bits(key: Array, size: int, first: int = 0) -> tuple[Array, Array]:
     """Returns both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
-    k0, k1 = jax.random.key_data(key)
-    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     counter = lax.iota(jnp.uint32, size) + jnp.uint32(first)
-    x0, x1 = jnp.zeros_like(counter) + k0, counter + k1
+    return _threefry(key, jnp.zeros_like(counter), counter)
+
+
+def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+    """Returns both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast.
+
+    The key is a typed one, or its two words (2,), which a kernel can be given.
+    """
+    k0, k1 = key if key.dtype == jnp.uint32 else jax.random.key_data(key)
+    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = high + k0, low + k1
     for group in range(5):
         for r in _ROTATIONS[group % 2]:
             x0 = x0 + x1
@@ -92,11 +105,20 @@ def unit(words: Array) -> Array:
 def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
     """Maps two arrays of uint32 words to two independent standard normal draws of their shape (Box & Muller).
 
-    They are right to about 4e-7, and meant for sums over many users. The two highest bits of b choose one of four arcs
-    of the circle, the other bits the angle within it; sine and cosine are power series for |angle| < pi/4.
+    They are right to about 4e-7, and meant for sums over many users.
     """
     radius = jnp.sqrt(-2 * jnp.log(unit(a)))
-    x = jnp.float32(math.pi / 4) * _unit(b << 2)
+    cosine, sine = _circle(b)
+    return radius * cosine, radius * sine
+
+
+def _circle(words: Array) -> tuple[Array, Array]:
+    """Maps uint32 words to points (cosine, sine) that are uniform on the unit circle.
+
+    The two highest bits choose one of four arcs of the circle, the other bits the angle within it; sine and cosine are
+    power series for |angle| < pi/4.
+    """
+    x = jnp.float32(math.pi / 4) * _unit(words << 2)
     square = x * x
     sine, cosine = x, jnp.ones_like(x)
     term = jnp.ones_like(x)
@@ -104,9 +126,14 @@ def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
         term = term * (-square / (2 * k * (2 * k - 1)))
         cosine = cosine + term
         sine = sine + x * term / (2 * k + 1)
-    quarter = (b >> 30) & 1 == 1
-    signed = radius * jnp.where(b >> 31 == 1, -1, 1)
-    return signed * jnp.where(quarter, cosine, sine), signed * jnp.where(quarter, sine, cosine)
+    quarter = (words >> 30) & 1 == 1
+    return _signed(jnp.where(quarter, cosine, sine), words), _signed(jnp.where(quarter, sine, cosine), words)
+
+
+def _signed(x: Array, words: Array) -> Array:
+    """Changes the sign of a float32 where the highest bit of a word is set."""
+    changed = lax.bitcast_convert_type(x, jnp.uint32) ^ (words & jnp.uint32(1 << 31))
+    return lax.bitcast_convert_type(changed, jnp.float32)
 
 
 def erf_inv(x: Array) -> Array:
@@ -117,6 +144,93 @@ def erf_inv(x: Array) -> Array:
         central = jnp.float32(a) + central * (w - jnp.float32(2.5))
         tail = jnp.float32(b) + tail * (jnp.sqrt(w) - jnp.float32(3))
     return jnp.where(w < 5, central, tail) * x
+
+
+@jax.jit
+def block_at(key: Array, arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
+    """Returns two independent uint32 words for each (arm, agent), and others for each j.
+
+    Args:
+        key: a typed key, or its two words.
+        arm, agent: uint32 numbers below 2^24, of shapes that broadcast.
+        j: 0 to 2^16 - 1.
+    """
+    j = jnp.asarray(j, jnp.uint32)
+    return _threefry(key, arm + ((j & 255) << 24), agent + (j >> 8 << 24))
+
+
+def uniform_at(key: Array, arm: Array, agent: Array, j: int = 0) -> Array:
+    """Returns a draw that is uniform on (0, 1) for each (arm, agent), see `block_at`."""
+    return unit(block_at(key, arm, agent, j)[0])
+
+
+def normal_at(key: Array, arm: Array, agent: Array, j: int = 0) -> Array:
+    """Returns a standard normal draw for each (arm, agent), see `block_at`."""
+    return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent, j)[0]))
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def direction(key: Array, arm: Array, agent: Array, n: int) -> list[Array]:
+    """Returns the n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
+
+    A uniform point of R^2p consists of p points of the plane with uniform angles, whose squared lengths are the gaps
+    that p - 1 sorted uniform numbers leave in (0, 1): there is no logarithm in it and nothing to divide by. With one
+    coordinate less, of an odd n, what is left is scaled to length 1. All is elementwise, and unrolled.
+
+    Args:
+        key, arm, agent: as in `block_at`, of which the blocks j < (n + 1) // 2 are used.
+        n: at least 1.
+    """
+    p = (n + 1) // 2
+    drawn = [word for j in range(p) for word in block_at(key, arm, agent, j)]
+    points = [_circle(word) for word in drawn[:p]]
+    cuts = [jnp.float32(0), *_sorted([unit(word) for word in drawn[p : 2 * p - 1]]), jnp.float32(1)]
+    squares = [high - low for low, high in itertools.pairwise(cuts)]
+    scale = jnp.float32(1)
+    if n % 2:  # the square of what is left: that of all points but the last, and of its first coordinate
+        scale = lax.rsqrt(cuts[-2] + squares[-1] * points[-1][0] * points[-1][0])
+    lengths = [jnp.sqrt(square) * scale for square in squares]
+    return [length * x for length, point in zip(lengths, points) for x in point][:n]
+
+
+def long_direction(key: Array, arm: Array, agent: Array, n: int, t: Array) -> Array:
+    """Returns points (M, K, n) with the law of `direction` for each (arm, agent), for a large n.
+
+    The squared lengths of the points of the plane are exponential draws, and all is scaled to length 1 (Box & Muller).
+
+    Args:
+        key, n: as in `direction`.
+        arm: (K,) uint32.
+        agent: (M,) uint32.
+        t: any traced integer, see `control.once`, by which a CPU makes both coordinates of a point in one pass.
+    """
+    p = (n + 1) // 2
+    arms, pairs = jnp.repeat(arm, p), jnp.tile(jnp.arange(p), len(arm))  # one long last axis, for the vector units
+
+    def points() -> tuple[Array, Array]:
+        first, second = block_at(key, arms, agent[:, None], pairs)
+        length = jnp.sqrt(-jnp.log(unit(first)))
+        cosine, sine = _circle(second)
+        return length * cosine, length * sine
+
+    x = jnp.concatenate([x.reshape(len(agent), len(arm), p) for x in control.once(points, t)], -1)[..., :n]
+    return x * lax.rsqrt((x * x).sum(-1, keepdims=True))
+
+
+def _sorted(values: list[Array]) -> list[Array]:
+    """Sorts arrays of one shape elementwise, by the comparisons of Batcher's odd-even merge sort (Knuth, 5.2.2 M)."""
+    values, n = list(values), len(values)
+    p = top = 1 << max(0, (n - 1).bit_length() - 1)
+    while p:
+        q, rest, distance = top, 0, p
+        while distance:
+            for i in range(n - distance):
+                if i & p == rest:
+                    a, b = values[i], values[i + distance]
+                    values[i], values[i + distance] = jnp.minimum(a, b), jnp.maximum(a, b)
+            distance, q, rest = q - p, q // 2, p
+        p //= 2
+    return values
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:

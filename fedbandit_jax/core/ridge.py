@@ -3,32 +3,34 @@
 Letters: V (d, d) is an agent's regularised sum of x x', b (d,) its sum of x y, noise included; A is M, or 1 when all
 agents share the same statistics (which then broadcast).
 
-Layout: contexts arrive as (M, K, d). What is kept between rounds has the agents *last*, (d, d, A) and (d, A): on a CPU
-the last axis is the vector lane, and a sum of products over d that is unrolled in Python becomes one fused loop, ten
-times faster than a batched contraction. Above `UNROLL_DIM` features contractions are matrix products, and the inverses
-are (A, d, d) instead.
+Layout: contexts arrive as (M, K, d). What is kept between rounds has the agents *last*: on a CPU the last axis is the
+vector lane, and a sum of products over d that is unrolled in Python becomes one fused loop, ten times faster than a
+batched contraction. Of a symmetric inverse the P = d (d + 1) / 2 entries on and below the diagonal are kept, row by
+row, (P, A). Above `UNROLL_DIM` features contractions are matrix products, and the inverses are (A, d, d) instead.
 
 Every matrix product asks for `precision="highest"`, because a GPU would otherwise round its factors to 10 bits (TF32).
 A test looks for products that do not ask for it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from fedbandit_jax.core.backend import UNROLL_DIM as UNROLL_DIM
 from fedbandit_jax.core.backend import on_cpu
 
-UNROLL_DIM = 16  # the largest d for which sums over features are unrolled in Python
 NOWHERE = 2**30  # an arm index that no environment has
 
 
 class Posterior(NamedTuple):
     """The ridge estimate of one linear model per agent."""
 
-    inverse: Float[Array, "d d A"] | Float[Array, "A d d"]  # V^-1, in the second layout if d > UNROLL_DIM
+    inverse: Float[Array, "P A"] | Float[Array, "A d d"]  # V^-1, in the second layout if d > UNROLL_DIM
     theta: Float[Array, "d A"]  # the estimate V^-1 b
 
 
@@ -53,7 +55,22 @@ def solve_det(
     theta = jnp.einsum("aij,aj->ia", inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
     log_det = 2 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-    return Posterior(inverse if _wide(theta) else jnp.moveaxis(inverse, 0, 2), theta), log_det, ok
+    rows, columns = np.tril_indices(len(theta))
+    return Posterior(inverse if _wide(theta) else inverse[:, rows, columns].T, theta), log_det, ok
+
+
+def matrices(posterior: Posterior) -> Float[Array, "A d d"]:
+    """Returns V^-1 of every agent as full matrices."""
+    if _wide(posterior.theta):
+        return posterior.inverse
+    return jnp.moveaxis(posterior.inverse[_places(len(posterior.theta))], 2, 0)
+
+
+def _places(dim: int) -> np.ndarray:
+    """Returns where entry (i, j) of a symmetric matrix is among those that are kept, (d, d)."""
+    i, j = np.indices((dim, dim))
+    i, j = np.maximum(i, j), np.minimum(i, j)
+    return i * (i + 1) // 2 + j
 
 
 def _wide(features_first: Array) -> bool:
@@ -61,7 +78,7 @@ def _wide(features_first: Array) -> bool:
     return features_first.shape[0] > UNROLL_DIM
 
 
-def _features_first(contexts: Array) -> Array:
+def features_first(contexts: Array) -> Array:
     """Transposes (M, K, d) to (d, K, M); after `from_features_first` the two moves cancel and nothing is copied."""
     return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
 
@@ -71,12 +88,12 @@ def from_features_first(features: Float[Array, "d K M"]) -> Float[Array, "M K d"
     return jnp.moveaxis(features, (0, 1, 2), (2, 1, 0))
 
 
-def _dot(a: Array, b: Array) -> Array:
+def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
     """Sums a * b over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
-    if _wide(a):
+    if len(a) > UNROLL_DIM and isinstance(a, Array) and isinstance(b, Array):
         return (a * b).sum(0)
     total = a[0] * b[0]
-    for i in range(1, a.shape[0]):
+    for i in range(1, len(a)):
         total = total + a[i] * b[i]
     return total
 
@@ -86,32 +103,40 @@ def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
-    return _dot(_features_first(contexts), theta[:, None, :])
+    return dot(features_first(contexts), theta[:, None, :])
 
 
 def width_sq(
-    contexts: Float[Array, "M K d"], inverse: Float[Array, "d d A"] | Float[Array, "A d d"]
+    contexts: Float[Array, "M K d"], inverse: Float[Array, "P A"] | Float[Array, "A d d"]
 ) -> Float[Array, "K M"]:
     """Computes x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
         return (image * contexts).sum(-1).T
-    x = _features_first(contexts)
-    total = jnp.zeros((), contexts.dtype)
-    for i in range(d):
-        row = x[i] * inverse[i, i]
+    return form(list(features_first(contexts)), inverse)
+
+
+@jax.jit
+def form(x: Sequence[Array], inverse: Float[Array, "P A"] | Array) -> Array:
+    """Computes x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse."""
+    total = jnp.zeros((), x[0].dtype)
+    for i, x_i in enumerate(x):
+        first = i * (i + 1) // 2
+        row = x_i * inverse[first + i]
         for j in range(i):
-            row = row + (2 * inverse[i, j]) * x[j]
-        total = total + row * x[i]
+            row = row + (2 * inverse[first + j]) * x[j]
+        total = total + row * x_i
     return total
 
 
 def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array, "d M"]:
     """Returns the feature vectors of the chosen arms."""
+    if contexts.shape[1] == 1:
+        return contexts[:, 0].T
     if contexts.shape[-1] > UNROLL_DIM:
         return jnp.take_along_axis(contexts, arms[:, None, None], axis=1)[:, 0].T
-    return jnp.take_along_axis(_features_first(contexts), arms[None, None, :], axis=1)[:, 0]
+    return jnp.take_along_axis(features_first(contexts), arms[None, None, :], axis=1)[:, 0]
 
 
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
@@ -143,14 +168,14 @@ class Gain(NamedTuple):
 def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Gain:
     """Computes the Sherman-Morrison terms of one new feature vector x and reward y per agent.
 
-    `residual` is a reduction instead of `_dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
+    `residual` is a reduction instead of `dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
     use and compute it again for each of K arms.
     """
     if _wide(x):
         image = jnp.einsum("mde,em->dm", posterior.inverse, x, precision="highest")
     else:
-        image = _dot(jnp.moveaxis(posterior.inverse, 1, 0), x[:, None, :])
-    leverage = _dot(image, x)
+        image = dot(posterior.inverse[_places(len(x))], x[:, None, :])
+    leverage = dot(image, x)
     scale = 1 / (1 + leverage)
     return Gain(image, leverage, scale, scale * (y - (posterior.theta * x).sum(0)))
 
@@ -158,7 +183,8 @@ def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) ->
 def update(posterior: Posterior, gain: Gain) -> Posterior:
     """Returns the posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
     left, right = gain.image, gain.image * gain.scale
-    outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[:, None] * right[None]
+    rows, columns = np.tril_indices(len(left))
+    outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[rows] * right[columns]
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 
@@ -182,5 +208,5 @@ def agents(posterior: Posterior, which: slice | Int[Array | np.ndarray, " M"]) -
 def tile(posterior: Posterior, n_agents: int) -> Posterior:
     """Gives every agent its own copy of a posterior that all share, A = 1 -> A = n_agents."""
     d = len(posterior.theta)
-    shape = (n_agents, d, d) if _wide(posterior.theta) else (d, d, n_agents)
+    shape = (n_agents, d, d) if _wide(posterior.theta) else (len(posterior.inverse), n_agents)
     return Posterior(jnp.broadcast_to(posterior.inverse, shape), jnp.broadcast_to(posterior.theta, (d, n_agents)))

@@ -20,8 +20,7 @@ class Progress(NamedTuple):
 
     layout: str  # how the states of all runs are laid out
     k: int  # steps taken
-    worlds: Any
-    states: Any
+    states: Any  # worlds and learners
     record: Record
 
 
@@ -40,7 +39,7 @@ class Checkpoints:
     def save(self, program: int, progress: Progress) -> None:
         """Writes the checkpoint of a program; the first time that this fails it warns, and the run goes on."""
         path = self._path(program)
-        leaves = jax.tree.leaves((progress.worlds, progress.states))
+        leaves = jax.tree.leaves(progress.states)
         arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {f"record_{name}": array for name, array in progress.record.arrays.items()}
         about = {"run": self._run(progress), "steps": progress.k, "names": progress.record.names}
@@ -73,12 +72,12 @@ class Checkpoints:
             ) from error
         if about.get("run") != self._run(fresh):
             raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
-        treedef = jax.tree.structure((fresh.worlds, fresh.states))
+        treedef = jax.tree.structure(fresh.states)
         leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
-        worlds, states = jax.tree.unflatten(treedef, leaves)
+        states = jax.tree.unflatten(treedef, leaves)
         recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
         record = dataclasses.replace(fresh.record, names=tuple(about["names"]), arrays=recorded)
-        return Progress(fresh.layout, about["steps"], worlds, states, record)
+        return Progress(fresh.layout, about["steps"], states, record)
 
     def _path(self, program: int) -> Path:
         return Path(f"{self.stem}.{program}")

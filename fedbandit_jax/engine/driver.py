@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
-from fedbandit_jax.engine.layout import OneByOne, SideBySide
+from fedbandit_jax.engine.layout import Pieces
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
 
@@ -47,26 +47,24 @@ def run(
         ValueError: the checkpoint is damaged, or belongs to another run.
     """
     clock = processes[0]
-    play = (OneByOne if clock.alone and on_cpu() else SideBySide)(processes, keys)
-    worlds, states = play.init()
+    play = Pieces(processes, keys)
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
-    layout = type(play).__name__  # the two layouts have different states in a checkpoint
-    progress = Progress(layout, 0, worlds, states, kind(at, len(processes), len(keys)))
+    layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
+    progress = Progress(layout, 0, play.init(), kind(at, len(processes), len(keys)))
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
         bar.update(progress.record.played)
-    length = _chunk_length(clock)
+    length, capacity = _chunk(clock)
     saved = time.monotonic()
     try:
         while progress.k < clock.n_steps:
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
-            ks = np.arange(steps.start, steps.stop, dtype=np.int32)
-            worlds, states, metrics = play.advance(progress.worlds, progress.states, ks)
+            states, metrics = play.advance(progress.states, steps, capacity)
             covered = [clock.rounds_at(k) for k in steps]
             lengths = [None if rounds is None else len(rounds) for rounds in covered]
-            record = progress.record.add(jax.tree.map(np.asarray, metrics), lengths)
+            record = progress.record.add(metrics, lengths)
             bar.update(record.played - progress.record.played)
-            progress = Progress(layout, steps.stop, worlds, states, record)  # at once: Ctrl-C sees all or none
+            progress = Progress(layout, steps.stop, states, record)  # at once: Ctrl-C sees all or none
             if checkpoints is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 checkpoints.save(program, progress)
                 saved = time.monotonic()
@@ -82,16 +80,20 @@ def signature(process: Process) -> Any:
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
-def _chunk_length(clock: Process) -> int:
-    """Returns the number of steps in a chunk.
+def _chunk(clock: Process) -> tuple[int, int]:
+    """Returns the number of steps in a chunk, and how many its program can take.
 
-    It is a divisor of n_steps where one is near, so that one program serves all chunks.
+    On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many
+    as it is compiled for, a divisor of n_steps where one is near, so that one program serves all chunks.
     """
     first = clock.rounds_at(0)
     if first is None:  # how many rounds a step covers depends on the run
-        return 1
-    longest = min(max(1, -(-clock.n_steps // CHUNKS)), max(1, CHUNK_ROUNDS // len(first)))
+        return 1, 1
+    most = max(1, CHUNK_ROUNDS // len(first))
+    longest = min(max(1, -(-clock.n_steps // CHUNKS)), most)
+    if on_cpu():
+        return longest, most
     for length in range(longest, longest // 2, -1):
         if clock.n_steps % length == 0:
-            return length
-    return longest
+            return length, length
+    return longest, longest

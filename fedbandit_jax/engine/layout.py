@@ -1,8 +1,12 @@
-"""How runs of one structure share a machine: side by side in one program, or one by one on the cores of a CPU.
+"""How runs of one structure share a machine: in pieces, each of which is one program for some seeds.
 
-A run is one configuration (of C) under one seed (of S). Both classes have the same two methods: `init` makes the worlds
-and states of all runs, in a pytree of the class's own layout, and `advance` takes them through some steps and returns
-metrics with leading axes (steps, S, C).
+A run is one configuration (of C) under one seed (of S). A piece takes some seeds, under all configurations, through
+some steps. On a CPU pieces are small, so that what they work on stays in the cache, and a pool of threads runs as many
+of them at a time as there are cores; branches on data go one by one, so that a branch not taken costs nothing. Several
+devices, whatever they are, share the pieces. On an accelerator there is one piece for each device.
+
+Leaves that all configurations of a piece share (those of the environment) are also shared on the device: users are
+drawn once per seed, not once per configuration.
 """
 
 from __future__ import annotations
@@ -21,61 +25,118 @@ from jax import Array, lax
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
-CACHE_BYTES = 2**20  # the size of a usual second-level cache
+
+class Piece(NamedTuple):
+    """Some seeds under some configurations, on one device."""
+
+    configs: slice  # which configurations
+    seeds: slice  # which seeds
+    leaves: list[Any]  # of the processes, stacked over configurations where these differ
+    keys: Array  # (G,) of the seeds; the last may stand for several, lest there be another program for fewer
+    layout: Layout
 
 
-class SideBySide:
-    """Executes all runs in one program, whose leaves are stacked.
+class Layout(NamedTuple):
+    """How the runs of a piece are laid out in its program; hashable. An axis of length 1 is left out of states."""
 
-    Leaves that all configurations share (those of the environment) are also shared on the device: users are drawn once
-    per seed, not once per configuration.
-    """
+    treedef: Any  # tree structure of a process
+    axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
+    n_configs: int
+    n_seeds: int  # G
+
+    def over_runs(self, method: str) -> Any:
+        """Vectorises a method of the process over configurations, which share the world, and over seeds.
+
+        It is `init`, (leaves, key) -> (world, state), or `step`, (leaves, key, world, state, k) -> (world, state,
+        metrics). Worlds have a leading axis G, states and metrics G and C.
+        """
+
+        def run(leaves, *arguments):
+            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*arguments)
+
+        first = method == "init"
+        if self.n_configs > 1:
+            arguments, results = ((None,), (None, 0)) if first else ((None, None, 0, None), (None, 0, 0))
+            run = jax.vmap(run, (list(self.axes), *arguments), results, axis_size=self.n_configs)
+        if self.n_seeds > 1:
+            run = jax.vmap(run, (None, 0) if first else (None, 0, 0, 0, None))
+        return run
+
+
+class Pieces:
+    """All runs of processes that share one program; states are lists with one entry for each piece."""
 
     def __init__(self, processes: Sequence[Process], keys: Array):
-        leaves, treedef, axes = _stack(processes)
-        self.leaves, self.keys = jax.device_put(leaves), keys
-        self.layout = _Layout(treedef, axes, len(processes))
+        self.n_configs, self.n_seeds = len(processes), len(keys)
+        clock, devices = processes[0], jax.local_devices()
+        alone = clock.alone and on_cpu()
+        most = clock.seeds_together if on_cpu() else -(-len(keys) // len(devices))
+        share = -(-len(keys) // max(len(devices), _cores()))  # of a core
+        size = 1 if alone else min(most, 2 ** (share.bit_length() - 1))
+        groups = [[process] for process in processes] if alone else [processes]
+        self.pieces = []
+        for c, group in enumerate(groups):
+            leaves, treedef, axes = _stack(group)
+            layout = Layout(treedef, axes, len(group), size)
+            for first in range(0, len(keys), size):
+                device = devices[len(self.pieces) % len(devices)]
+                some = keys[np.minimum(np.arange(first, first + size), len(keys) - 1)]
+                given, some = jax.device_put((leaves, some if size > 1 else some[0]), device)
+                seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
+                self.pieces.append(Piece(configs, seeds, given, some, layout))
+        self.workers = _cores() if on_cpu() else len(devices)
+        self.known: set[int] = set()  # capacities for which a program is compiled
 
-    def init(self) -> tuple[Any, Any]:
-        """Returns worlds with leading axis S, and states with leading axes (S, C), before the first step."""
-        return _init()(self.leaves, self.keys, layout=self.layout)
+    def init(self) -> list[Any]:
+        """Returns (worlds, states) of every piece before the first step."""
+        return [_init()(piece.leaves, piece.keys, layout=piece.layout) for piece in self.pieces]
 
-    def advance(self, worlds: Any, states: Any, ks: np.ndarray) -> tuple[Any, Any, Any]:
-        """Returns worlds and states after the steps numbered `ks`, and metrics with leading axes (steps, S, C)."""
-        return _advance()(self.leaves, self.keys, worlds, states, ks, layout=self.layout)
+    def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
+        """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
+
+        The program is for at most `capacity` steps; another capacity needs another program.
+        """
+
+        def run(which: int) -> Any:
+            piece, (world, state) = self.pieces[which], states[which]
+            *after, metrics = _advance()(
+                piece.leaves, piece.keys, world, state, *_steps(ks, capacity), layout=piece.layout
+            )
+            return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
+
+        alone = [] if capacity in self.known else [run(0)]  # only one thread compiles
+        self.known.add(capacity)
+        rest = range(len(alone), len(self.pieces))
+        if self.workers == 1 or len(rest) < 2:
+            done = [*alone, *map(run, rest)]
+        else:
+            with ThreadPoolExecutor(self.workers) as pool:
+                done = [*alone, *pool.map(run, rest)]
+
+        def whole(*parts: np.ndarray) -> np.ndarray:
+            metric = np.empty((len(ks), self.n_seeds, self.n_configs, *parts[0].shape[3:]), parts[0].dtype)
+            for piece, part in zip(self.pieces, parts):
+                metric[:, piece.seeds, piece.configs] = part
+            return metric
+
+        return [after for after, _ in done], jax.tree.map(whole, *(metrics for _, metrics in done))
 
 
-class OneByOne:
-    """Executes every run by itself, as many at a time as there are cores, so that a branch not taken costs nothing."""
+def _cores() -> int:
+    """Returns how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    def __init__(self, processes: Sequence[Process], keys: Array):
-        self.treedef = jax.tree.structure(processes[0])
-        self.leaves = [jax.device_put(jax.tree.leaves(process)) for process in processes]
-        self.keys = list(keys)
-        self.known: set[int] = set()  # numbers of steps for which a program is compiled
 
-    def init(self) -> tuple[Any, Any]:
-        """Returns a list of S worlds, and C lists of S states, before the first step."""
-        made = [[_init_one()(leaves, key, treedef=self.treedef) for key in self.keys] for leaves in self.leaves]
-        return [world for world, _ in made[0]], [[state for _, state in seeds] for seeds in made]
+def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
+    """Returns a metric of a piece with the axes (steps, seeds, configurations, ...), without seeds that come twice."""
+    after = (piece.layout.n_seeds, piece.layout.n_configs)
+    shape = metric.shape[1 + sum(n > 1 for n in after) :]
+    return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
 
-    def advance(self, worlds: Any, states: Any, ks: np.ndarray) -> tuple[Any, Any, Any]:
-        """Returns worlds and states after the steps numbered `ks`, and metrics with leading axes (steps, S, C)."""
 
-        def run(where: tuple[int, int]) -> Any:
-            c, s = where
-            made = _advance_one()(self.leaves[c], self.keys[s], worlds[s], states[c][s], ks, treedef=self.treedef)
-            return jax.block_until_ready(made)
-
-        runs = list(np.ndindex(len(self.leaves), len(self.keys)))
-        alone = [run(where) for where in runs[: 0 if len(ks) in self.known else 1]]  # only one thread compiles
-        self.known.add(len(ks))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = [*alone, *pool.map(run, runs[len(alone) :])]
-        rows = [done[c : c + len(self.keys)] for c in range(0, len(done), len(self.keys))]
-        metrics = [jax.tree.map(lambda *x: np.stack(x, 1), *(metrics for _, _, metrics in row)) for row in rows]
-        states = [[state for _, state, _ in row] for row in rows]
-        return [world for world, _, _ in rows[0]], states, jax.tree.map(lambda *x: np.stack(x, 2), *metrics)
+def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
+    """Returns the arguments `count` and `ks` of a program for at most so many steps."""
+    return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
 
 
 def _stack(processes: Sequence[Process]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
@@ -100,98 +161,43 @@ def options() -> dict[str, Any] | None:
     return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
 
 
-class _Layout(NamedTuple):
-    """How configurations are laid out in one compiled program; hashable."""
-
-    treedef: Any  # tree structure of a process
-    axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
-    n_configs: int  # C
-
-    def over_configs(self, method: str, keep: bool) -> Any:
-        """Vectorises a method of the process over configurations, which share the world.
-
-        With `keep` it is `step`, (leaves, key, world, state, k) -> (world, state, metrics), which takes states that
-        have been kept; otherwise `init`, (leaves, key) -> (world, state). States and metrics have a leading axis C.
-        """
-
-        def one(leaves, *args):
-            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*args)
-
-        arguments = (None, None, 0, None) if keep else (None,)
-        results = (None, 0, 0) if keep else (None, 0)
-        return jax.vmap(one, (list(self.axes), *arguments), results, axis_size=self.n_configs)
-
-
 @functools.cache
 def _init():
-    """Returns the compiled `SideBySide.init`."""
+    """Returns the compiled function that makes the worlds and states of a piece."""
 
     def init(leaves, keys, *, layout):
-        return jax.vmap(layout.over_configs("init", keep=False), (None, 0))(leaves, keys)
+        return layout.over_runs("init")(leaves, keys)
 
     return jax.jit(init, static_argnames="layout", compiler_options=options())
 
 
 @functools.cache
 def _advance():
-    """Returns the compiled `SideBySide.advance`."""
+    """Returns the compiled function that takes a piece through the first `count` of the steps `ks`.
 
-    def advance(leaves, keys, worlds, states, ks, *, layout):
-        step = layout.over_configs("step", keep=True)
-        workspace = jax.tree.unflatten(layout.treedef, leaves).workspace
-        group = _seeds_together(len(keys), worlds, states, workspace)
-
-        def one(seed):  # some seeds take all steps before others start, so that states stay in the cache
-            key, *start = seed
-
-            def body(carry, k):
-                world, state, metrics = step(leaves, key, *carry, k)
-                return (world, state), metrics
-
-            (world, state), metrics = lax.scan(body, tuple(start), ks)
-            return world, state, metrics
-
-        worlds, states, metrics = lax.map(one, (keys, worlds, states), batch_size=group)
-        return worlds, states, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), metrics)  # (steps, S, C, ...)
-
-    return jax.jit(advance, static_argnames="layout", compiler_options=options())
-
-
-def _seeds_together(n_seeds: int, worlds: Any, states: Any, workspace: int) -> int:
-    """Returns how many seeds advance side by side: all, but on a CPU no more than keep their state in the cache.
-
-    It is a divisor of their number, so that no remainder is left: XLA:CPU would compile the remainder again, and run it
-    beside the rest, where two batched LAPACK calls wait for each other's threads for ever (jaxlib 0.10.2, two cores).
+    On a CPU steps that are not asked for are not taken, so that runs of any length share a program. A GPU does not wait
+    for the host before every step if their number is known: there all steps are taken, and as many are asked for.
     """
-    if not on_cpu():
-        return n_seeds
-    bytes_per_seed = sum(leaf.nbytes for leaf in jax.tree.leaves((worlds, states))) / n_seeds + workspace
-    most = max(1, min(n_seeds, int(CACHE_BYTES / max(1, bytes_per_seed))))
-    return max(group for group in range(1, most + 1) if n_seeds % group == 0)
 
-
-@functools.cache
-def _init_one():
-    """Returns the compiled `init` of one run."""
-
-    def init(leaves, key, *, treedef):
-        return jax.tree.unflatten(treedef, leaves).init(key)
-
-    return jax.jit(init, static_argnames="treedef", compiler_options=options())
-
-
-@functools.cache
-def _advance_one():
-    """Returns the compiled function that takes one run through some steps."""
-
-    def advance(leaves, key, world, state, ks, *, treedef):
-        process = jax.tree.unflatten(treedef, leaves)
+    def advance(leaves, keys, world, state, count, ks, *, layout):
+        step = layout.over_runs("step")
 
         def body(carry, k):
-            world, state, metrics = process.step(key, *carry, k)
+            world, state, metrics = step(leaves, keys, *carry, k)
             return (world, state), metrics
 
-        (world, state), metrics = lax.scan(body, (world, state), ks)
+        if not on_cpu():
+            (world, state), metrics = lax.scan(body, (world, state), ks)
+            return world, state, metrics
+
+        def turn(i, carry):
+            run, metrics = carry
+            run, new = body(run, ks[i])
+            return run, jax.tree.map(lambda old, x: old.at[i].set(x), metrics, new)
+
+        shapes = jax.eval_shape(body, (world, state), ks[0])[1]
+        empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)
+        (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
         return world, state, metrics
 
-    return jax.jit(advance, static_argnames="treedef", compiler_options=options())
+    return jax.jit(advance, static_argnames="layout", compiler_options=options())

@@ -212,7 +212,7 @@ def _run(
     with bar:
         for i, labels in enumerate(groups.values()):
             curves = driver.run(
-                [processes[label] for label in labels],
+                [processes[label].beside(len(labels)) for label in labels],
                 keys,
                 at=at,
                 bar=bar,

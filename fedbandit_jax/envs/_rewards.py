@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Key
+from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback
@@ -29,13 +29,15 @@ class RewardLaw:
 
         `best` is the largest mean offered. Gaps are those of means before any clipping.
         """
+        return Feedback(self.draw(key, mean, jnp.arange(len(mean))), best - mean)
+
+    def draw(self, key: Array, mean: Float[Array, " A"], agent: Int[Array, " A"]) -> Float[Array, " A"]:
+        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
         if self.law == "bernoulli":
-            reward = (random.uniform(key, mean.shape) < mean).astype(mean.dtype)
-        else:
-            reward = mean + self.noise_std * random.normal(key, mean.shape)
-            if self.law == "clipped_gaussian":
-                reward = jnp.clip(reward, 0, 1)
-        return Feedback(reward, best - mean)
+            return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)
+        reward = mean + self.noise_std * random.normal_at(key, nothing, agent)
+        return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
 
 
 def reward_law(rewards: str, noise_std: float) -> RewardLaw:

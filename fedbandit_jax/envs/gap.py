@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, Int, Key
+from jaxtyping import Float, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.envs._drawn import SingleDraws
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.interfaces import Spec
 
 LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
 
@@ -23,7 +23,7 @@ class GapWorld(NamedTuple):
 
 
 @struct.pytree
-class Gap:
+class Gap(SingleDraws):
     """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
 
     gap: struct.Number  # least difference between the best mean and any other, in units of reward
@@ -36,32 +36,27 @@ class Gap:
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
-    def observe(self, key: Key[Array, ""], world: GapWorld, t: Int[ArrayLike, ""]) -> tuple[Round, GapWorld]:
-        """Draws K feature vectors for each of the M users of a round, the best at a random position."""
-        del t
-        m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
-        norm = jnp.sqrt((world.theta * world.theta).sum())
-        axis, last = world.theta[:-1, None, None] / norm, world.theta[-1] / norm
-        w = random.normal(random.stream(key, "ball"), (d - 1, k, m))
-        u, v = (random.uniform(random.stream(key, name), (k, m)) for name in ("means", "radius"))
-        position = jax.random.randint(random.stream(key, "position"), (m,), 0, k)
-        best = lax.broadcasted_iota(jnp.int32, (k, m), 0) == position
+    def features_at(self, key: Array, world: GapWorld, t: Array, arm: Array, agent: Array) -> list[Array]:
+        """Returns K feature vectors for the user of an agent, the best at a random position."""
+        d = self.spec.dim
+        norm = jnp.sqrt(ridge.dot(list(world.theta), list(world.theta)))
+        *axis, last = (x / norm for x in world.theta)
+        # The first n coordinates of a uniform point of the unit sphere of R^(n+2) are uniform in the unit ball of R^n.
+        if d > ridge.UNROLL_DIM:
+            ball = list(jnp.moveaxis(random.long_direction(key, arm.ravel(), agent.ravel(), d + 1, t), -1, 0))[: d - 1]
+        else:
+            ball = random.direction(key, arm, agent, d + 1)[: d - 1]
+        u = random.uniform_at(key, arm, agent, d // 2 + 1)  # the block after those of the direction
+        position = random.uniform_at(key, jnp.uint32(self.spec.n_arms), agent) * self.spec.n_arms
+        best = arm == position.astype(jnp.uint32)
         along = (jnp.where(best, 0.6 + self.gap, 0.5) + 0.1 * u) / norm
-        # w / sqrt(|w|^2 + 2 E), w normal and E exponential, is uniform in the ball of R^(d-1) (Barthe et al. 2005).
-        # These are reductions and not unrolled sums: XLA:CPU stores the result of a reduction, but would compute an
-        # unrolled sum again for each of the d rows.
-        scale = jnp.sqrt(jnp.maximum(1 - along * along, 0)) * lax.rsqrt((w * w).sum(0) - 2 * jnp.log(v))
-        across = scale * (w * axis).sum(0)
+        radius = jnp.sqrt(jnp.maximum(1 - along * along, 0))
+        across = radius * ridge.dot(ball, axis)
         # A reflection maps R^(d-1) to the orthogonal complement of theta*, and the last unit vector to the direction of
         # theta*, up to sign.
-        head = w * scale + axis * (along - across / (1 + jnp.abs(last)))
+        shift = along - across / (1 + jnp.abs(last))
         tail = along * last - across * jnp.where(last < 0, -1, 1)
-        return Round(ridge.from_features_first(jnp.concatenate([head, tail[None]]))), world
-
-    def pull(self, key: Key[Array, ""], world: GapWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the rewards of the arms played, and returns them with their gaps."""
-        means = ridge.inner(offered.contexts, world.theta[:, None])
-        return self.rewards.feedback(key, means.max(0), jnp.take_along_axis(means, arms[None], axis=0)[0])
+        return [*(radius * w + a * shift for w, a in zip(ball, axis)), tail]
 
 
 def gap(

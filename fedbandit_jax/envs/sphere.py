@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, Int, Key
+from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.envs._drawn import SingleDraws
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
@@ -23,7 +24,7 @@ class SphereWorld(NamedTuple):
 
 
 @struct.pytree
-class Sphere:
+class Sphere(SingleDraws):
     """A linear bandit whose features and parameter are on a shifted sphere; made by `sphere`."""
 
     rewards: RewardLaw  # law of a reward, given its mean
@@ -36,30 +37,34 @@ class Sphere:
         theta = jnp.append(u * lax.rsqrt(2 * (u * u).sum()), jnp.float32(math.sqrt(0.5)))
         if not self.spec.fixed_contexts:
             return SphereWorld(theta, None, None)
-        features = self._features(random.stream(key, "contexts"))
-        return SphereWorld(theta, features, ridge.inner(ridge.from_features_first(features), theta[:, None]))
+        drawn, _ = super().observe(random.stream(key, "contexts"), None, jnp.int32(0))
+        features = ridge.features_first(drawn.contexts)
+        return SphereWorld(theta, features, ridge.inner(drawn.contexts, theta[:, None]))
 
-    def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
+    def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[Array, ""]) -> tuple[Round, SphereWorld]:
         """Offers K feature vectors to each of the M users of a round: fresh ones, or the fixed ones."""
-        del t
-        features = self._features(key) if world.features is None else world.features
-        return Round(ridge.from_features_first(features)), world
+        if world.features is None:
+            return super().observe(key, world, t)
+        return Round(ridge.from_features_first(world.features)), world
+
+    def features_at(
+        self, key: Array, world: SphereWorld | None, t: Array, arm: Array, agent: Array
+    ) -> list[Array] | Array:
+        """Returns fresh feature vectors (u, 1) / sqrt 2, with u uniform on the unit sphere of R^(d-1)."""
+        del world
+        half = jnp.float32(math.sqrt(0.5))
+        n, one = self.spec.dim - 1, jnp.full(jnp.broadcast_shapes(arm.shape, agent.shape), half)
+        if n >= ridge.UNROLL_DIM:
+            u = random.long_direction(key, arm.ravel(), agent.ravel(), n, t)
+            return jnp.concatenate([half * u, one[..., None]], -1)
+        return [*(half * x for x in random.direction(key, arm, agent, n)), one]
 
     def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with their gaps."""
-        means = ridge.inner(offered.contexts, world.theta[:, None]) if world.means is None else world.means
-        played = jnp.take_along_axis(means, arms[None], axis=0)[0]
-        return self.rewards.feedback(key, means.max(0), played)
-
-    def _features(self, key: Array) -> Array:
-        """Draws feature vectors (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1), (d, K, M)."""
-        m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
-        u = random.normal(key, (d - 1, k, m))
-        squares = u[0] * u[0]
-        for row in u[1:]:
-            squares = squares + row * row
-        ones = jnp.full((1, k, m), math.sqrt(0.5), u.dtype)
-        return jnp.concatenate([u * lax.rsqrt(2 * squares), ones])
+        if world.means is None:
+            return super().pull(key, world, offered, arms)
+        played = jnp.take_along_axis(world.means, arms[None], axis=0)[0]
+        return self.rewards.feedback(key, world.means.max(0), played)
 
 
 def sphere(

@@ -12,6 +12,7 @@ from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
 from fedbandit_jax.interfaces.algorithm import Report as Report
 from fedbandit_jax.interfaces.algorithm import certify as certify
 from fedbandit_jax.interfaces.environment import Arms as Arms
+from fedbandit_jax.interfaces.environment import Drawn as Drawn
 from fedbandit_jax.interfaces.environment import Environment as Environment
 from fedbandit_jax.interfaces.environment import Feedback as Feedback
 from fedbandit_jax.interfaces.environment import Round as Round

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
 
 
@@ -110,17 +111,39 @@ class Algorithm:
         """Returns the arms to play in round t, int32."""
         raise NotImplementedError(f"{type(self).__name__}.act")
 
+    @property
+    def scores_alone(self) -> bool:
+        """Returns whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
+
+        A run then draws contexts that are fresh only while they are scored, see `core.choose`.
+        """
+        return False
+
+    def scorer(self, t: Int[Array, ""], local: Any) -> Scorer:
+        """Returns how an arm is scored by its features alone, as in `act`."""
+        raise NotImplementedError(f"{type(self).__name__}.scorer")
+
     def learn(
         self, t: Int[Array, ""], local: Any, offered: Round, arms: Int[Array, " M"], rewards: Float[Array, " M"]
     ) -> tuple[Any, Any]:
-        """Returns the new local state and a record of the round, from int32 arms and float32 rewards.
-
-        `sync` is given the records of a batch, stacked along a new leading axis B.
-        """
+        """Returns the new local state and a record of the round, from int32 arms and float32 rewards."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
+    @property
+    def adds(self) -> bool:
+        """Returns whether what `gather` makes of several groups of agents is added up, and `sync` needs no more.
+
+        Groups of agents are then played one after the other, from one synchronisation to the next, and `sync` is given
+        None for the local state.
+        """
+        return False
+
+    def gather(self, records: Any) -> Any:
+        """Returns what `sync` needs of the records of a batch, which are stacked along a new leading axis B."""
+        return records
+
     def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
-        """Ends batch k with its records (B, ...): returns the state that the next batch downloads, and the cost."""
+        """Ends batch k with what `gather` made of it: returns the state that the next batch downloads, and the cost."""
         del key, k, state, records
         return local, Report()
 

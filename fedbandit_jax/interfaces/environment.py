@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
@@ -76,6 +77,27 @@ class Environment(Protocol):
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Returns the rewards and gaps of the arms played, int32."""
+        ...
+
+
+class Drawn(Environment, Protocol):
+    """An environment whose draws are functions of (key, arm, agent), so that each can be drawn without the others.
+
+    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `mean_at` in the d features
+    that it returns; so is `reward_at`. `observe` and `pull` are made of them. The key is that of the round, as in
+    these, or its two words.
+    """
+
+    def features_at(self, key: Array, world: Any, t: Array, arm: Array, agent: Array) -> Sequence[Array] | Array:
+        """Returns the d features of the arms of agents in round t."""
+        ...
+
+    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
+        """Returns the mean reward of vectors with these d features."""
+        ...
+
+    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
+        """Draws the rewards of agents who played arms of these means."""
         ...
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces.environment import Round
 
@@ -93,6 +95,15 @@ class Policy:
             name, k = type(self).__name__, offered.contexts.shape[1]
             raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")
         return values.T
+
+    @property
+    def scores_alone(self) -> bool:
+        """Returns whether `scorer` may be asked instead of `indices`: it is defined, and this policy is sealed."""
+        return struct.is_sealed(self) and type(self).scorer is not Policy.scorer
+
+    def scorer(self, t: Int[Array, ""], prepared: Any) -> Scorer:
+        """Returns how an arm is scored by its features alone, as in `indices`."""
+        raise NotImplementedError(f"{type(self).__name__}.scorer")
 
     def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
         """Does what `prepare` does, for agents that `learn` inside the batch, each from its own users."""

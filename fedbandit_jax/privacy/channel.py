@@ -110,16 +110,22 @@ class Exact:
         zeros = jnp.zeros((dim, dim + 1))
         return ChannelState(Sums(zeros, zeros), (), (), zeros)
 
-    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
-        """Releases [W | U] after batch k = 1, 2, ... of users x (B, d, M), y (B, M), and returns the next state."""
-        return self.release_sum(key, k, state, jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest"), x, y)
+    @property
+    def needs_users(self) -> bool:
+        """Returns whether `step` needs single users; otherwise their sum is enough."""
+        return False
 
-    def release_sum(
+    def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
-        """Releases [W | U] like `step`, given the sum `total` (d, d + 1) over all users of batch k.
+        """Releases [W | U] after batch k = 1, 2, ..., and returns the next state.
 
-        Users' x (B, d, M) and y (B, M) matter only to trust models that need single users; for others B may be 0.
+        Args:
+            key: of the noise.
+            k: number of the batch.
+            state: after batch k - 1.
+            total: (d, d + 1) sum of [x x' | x y] over all users of the batch.
+            x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
         """
         del key, k, x, y
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
@@ -140,7 +146,7 @@ class Closed(Exact):
         """Returns an empty array, as there is no release."""
         return np.zeros(0)
 
-    def release_sum(
+    def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
         """Returns NaN, as nothing is released."""
@@ -353,7 +359,7 @@ class Aggregated(BoundMechanism):
         size = packed_size(dim)
         return state._replace(release=self.release.init((size,)), trust=self.trust.init(size))
 
-    def release_sum(
+    def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
         """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
@@ -369,13 +375,18 @@ class Aggregated(BoundMechanism):
 class Rounded(BoundMechanism):
     """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
 
+    @property
+    def needs_users(self) -> bool:
+        """Returns whether the trust model randomises the statistics of single users."""
+        return self.trust.needs_users
+
     def init(self, dim: int) -> ChannelState:
         """Returns the state before the first synchronisation, for d = `dim` features."""
         size = packed_size(dim)
         release = (self.release.encode_init((size,)), self.release.init((size,)))
         return ChannelState(None, release, self.trust.init(size), jnp.zeros((dim, dim + 1)))
 
-    def release_sum(
+    def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
         """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""

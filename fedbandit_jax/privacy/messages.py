@@ -50,11 +50,20 @@ class Messages(BoundMechanism):
             view=None,
         )
         x, y = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
-        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, x, y)[1].view
+        zeros = jnp.zeros((dim, dim + 1))
+        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, y)[1].view
         return state._replace(view=jnp.zeros(view.shape, view.dtype))
 
-    def step(self, key: Array, k: Array, state: ChannelState, x: Array, y: Array) -> tuple[Array, ChannelState]:
+    @property
+    def needs_users(self) -> bool:
+        """Returns True: messages are made of the users of every silo."""
+        return True
+
+    def step(
+        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, ChannelState]:
         """Releases like `Exact.step`: every silo randomises its message, the third party acts, the server analyses."""
+        del total  # silos send messages of their own, not one sum over all of them
         trust, release, m = self.trust, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release
@@ -81,12 +90,6 @@ class Messages(BoundMechanism):
         if state.view is not None:
             view = jnp.where(k <= release.n_syncs, view, state.view)
         return self._released(k, unpack(prefix, x.shape[1])), ChannelState(None, (encoders, decoder), users, view)
-
-    def release_sum(
-        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
-    ) -> tuple[Array, ChannelState]:
-        """Refuses: silos send messages of their own, not one sum over all of them."""
-        raise NotImplementedError("Messages.release_sum: messages are made of the users of every silo, call `step`")
 
     def _each(self, state: Any) -> Any:
         """Returns a copy of the state for every silo, stacked along a new leading axis of length M."""

@@ -1,3 +1,4 @@
+import itertools
 import re
 from pathlib import Path
 
@@ -43,6 +44,41 @@ def test_law(key, draw, law):
     for a, b in ((sample[:-1:2], sample[1::2]), (sample[: N // 2], sample[N // 2 : N])):  # words of a block, halves
         assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(N / 2)
     assert len(np.unique(sample)) > 0.9 * N
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 10])
+def test_directions_are_uniform(key, n):
+    """Of length 1, and every coordinate's square is Beta(1/2, (n - 1)/2); both samplers."""
+    numbers = np.arange(20_000, dtype=np.uint32)
+    short = np.stack(random.direction(key, numbers, np.uint32(5), n)).astype(float)
+    arms, agents = numbers[:100], numbers[:200]
+    long = jax.jit(random.long_direction, static_argnums=3)(key, arms, agents, n, 0)
+    for x in (short, np.asarray(long, float).reshape(-1, n).T):
+        np.testing.assert_allclose((x * x).sum(0), 1, atol=2e-6)
+        assert abs(np.sign(x).sum(1)).max() < 5 * np.sqrt(x.shape[1])
+        if n > 1:
+            assert np.abs(n * np.cov(x) - np.eye(n)).max() < 6 * np.sqrt(2 / x.shape[1])
+            assert min(stats.kstest(row**2, stats.beta(0.5, (n - 1) / 2).cdf).pvalue for row in x) > ALPHA / n
+
+
+def test_draws_of_arms_and_agents(key):
+    """Each is a function of its own numbers, and all are different."""
+    arms, agents = np.arange(50, dtype=np.uint32)[:, None], np.arange(40, dtype=np.uint32)[None]
+    drawn = [random.uniform_at(key, arms, agents, j) for j in (0, 1, 256)]
+    assert len(np.unique(drawn)) > 0.99 * 3 * 50 * 40
+    np.testing.assert_array_equal(drawn[1][7, 9], random.uniform_at(key, np.uint32(7), np.uint32(9), 1))
+    np.testing.assert_array_equal(drawn[0], random.uniform_at(jax.random.key_data(key), arms, agents))
+    normal = np.asarray(
+        random.normal_at(key, np.arange(200, dtype=np.uint32)[:, None], np.arange(200, dtype=np.uint32))
+    )
+    assert stats.kstest(normal.ravel(), "norm").pvalue > ALPHA
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_sorting_networks(n):
+    """They sort if they sort all zeros and ones (Knuth, 5.3.4, theorem Z)."""
+    inputs = np.array(list(itertools.product([0.0, 1.0], repeat=n)), np.float32).T
+    np.testing.assert_array_equal(np.stack(random._sorted(list(inputs))), np.sort(inputs, 0))
 
 
 def test_streams_are_independent(key):

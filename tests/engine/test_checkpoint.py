@@ -12,10 +12,10 @@ from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.recording import RoundRecord
 
 
-def progress(k=0, value=0.0, layout="SideBySide", **arrays):
+def progress(k=0, value=0.0, layout="3 pieces", **arrays):
     """Two configurations and three seeds, after k steps."""
     record = RoundRecord(np.arange(1, 5), 2, 3, ("rounds",) * bool(k), arrays)
-    return Progress(layout, k, {"served": jnp.full(3, k)}, (jnp.full((2, 3), value), jnp.zeros((), bool)), record)
+    return Progress(layout, k, ({"served": jnp.full(3, k)}, jnp.full((2, 3), value), jnp.zeros((), bool)), record)
 
 
 LATER = progress(
@@ -34,10 +34,10 @@ def test_it_comes_back(tmp_path, checkpoints):
     checkpoints.save(1, LATER)
     assert [path.name for path in tmp_path.iterdir()] == ["run.1"]
     found = Checkpoints(str(tmp_path / "run"), "this run").restore(1, fresh)
-    assert (found.layout, found.k, found.record.names) == ("SideBySide", 7, ("rounds",))
-    assert np.signbit(found.states[0]).all()
-    np.testing.assert_array_equal(found.worlds["served"], [7, 7, 7])
-    assert found.states[1].dtype == bool
+    assert (found.layout, found.k, found.record.names) == ("3 pieces", 7, ("rounds",))
+    assert np.signbit(found.states[1]).all()
+    np.testing.assert_array_equal(found.states[0]["served"], [7, 7, 7])
+    assert found.states[2].dtype == bool
     assert set(found.record.arrays) == {"total", "regret", "rounds", "status"}
     for name, array in LATER.record.arrays.items():
         np.testing.assert_array_equal(found.record.arrays[name], array)
@@ -45,7 +45,7 @@ def test_it_comes_back(tmp_path, checkpoints):
 
 def test_another_run(tmp_path, checkpoints):
     checkpoints.save(0, LATER)
-    for other, layout in (("another run", "SideBySide"), ("this run", "OneByOne")):
+    for other, layout in (("another run", "3 pieces"), ("this run", "6 pieces")):
         with pytest.raises(ValueError, match=r"^checkpoint .*run.0' belongs to another run: delete it or give another"):
             Checkpoints(tmp_path / "run", other).restore(0, progress(layout=layout))
 

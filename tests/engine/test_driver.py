@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers import ENV, PLAIN, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import layout
@@ -10,12 +11,30 @@ from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.engine.salt import digest, salt
 
 
-def test_seeds_are_grouped_without_remainder():
-    """A remainder would be compiled again, and on two cores two batched LAPACK calls can wait for each other."""
-    state = np.zeros((24, layout.CACHE_BYTES // 7 // 4), np.float32)  # seven seeds fill the cache
-    assert layout._seeds_together(24, (), state, 0) == 6
-    assert layout._seeds_together(23, (), state[:23], 0) == 1
-    assert layout._seeds_together(24, (), state[:, :10], 0) == 24
+def test_runs_are_cut_into_pieces(monkeypatch):
+    """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
+    monkeypatch.setattr(layout, "_cores", lambda: 2)
+    few, many = (
+        RoundProcess(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
+    )
+
+    def pieces(process, n_seeds):
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
+        return [(piece.layout.n_seeds, piece.seeds) for piece in layout.Pieces([process], keys).pieces]
+
+    assert pieces(few, 1) == [(1, slice(0, 1))]
+    assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
+    assert [size for size, _ in pieces(few, 200)] == [64] * 4
+    assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
+
+
+def test_horizons_share_a_program(key):
+    """One program takes any number of steps up to its capacity."""
+    simulate(algo=PLAIN, horizon=40, n_seeds=2)
+    known = layout._advance()._cache_size()
+    for horizon in (5, 33, 200):
+        simulate(algo=PLAIN, horizon=horizon, n_seeds=2)
+    assert layout._advance()._cache_size() == known
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
     across = contexts - means[..., None] * theta / norm**2
     within = np.linalg.norm(across, axis=-1) / np.sqrt(1 - (means / norm) ** 2)
     assert stats.kstest(within.ravel() ** (dim - 1), "uniform").pvalue > ALPHA
-    assert stats.kstest(within.ravel() ** (1.03 * (dim - 1)), "uniform").pvalue < ALPHA  # sees 3 % in the power
+    assert stats.kstest(within.ravel() ** (1.04 * (dim - 1)), "uniform").pvalue < ALPHA  # sees 4 % in the power
     others = means < 0.65  # the radius does not depend on the mean
     assert abs(np.corrcoef(within[others], means[others])[0, 1]) < 5 / np.sqrt(others.sum())
     frame = np.linalg.svd(theta[None])[2][1:]  # orthonormal, orthogonal to theta*

@@ -63,7 +63,7 @@ def test_rewards(key, law):
             bin_ = (means[:, 0] >= low) & (means[:, 0] < low + 0.1)
             assert abs(noise[bin_].sum()) < 5 * np.sqrt((means[bin_, 0] * (1 - means[bin_, 0])).sum())
     if law == "clipped_gaussian":
-        normal = random.normal(key, (20_000,))
+        normal = random.normal_at(key, np.uint32(0), np.arange(20_000, dtype=np.uint32))
         np.testing.assert_allclose(feedback.reward, np.clip(means[:, 0] + 0.5 * normal, 0, 1), atol=1e-6)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, released
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -62,7 +62,7 @@ def play(mechanism, key, x, y):
 
     def body(state, inputs):
         k, x, y = inputs
-        statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, x, y)
+        statistics, state = released(mechanism, jax.random.fold_in(key, k), k, state, x, y)
         return state, statistics
 
     state, statistics = jax.lax.scan(body, mechanism.init(D), (jnp.arange(1, S + 1), x, y))
@@ -339,7 +339,7 @@ def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messag
 
     @jax.jit
     def step(x, y):
-        view = mechanism.step(key, jnp.int32(1), mechanism.init(D), x, y)[1].view
+        view = released(mechanism, key, jnp.int32(1), mechanism.init(D), x, y)[1].view
         return view if messages else pack(view.reshape(D, D + 1))
 
     counts = np.asarray(step(x[0], y[0]), float)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import released
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import Status, certify
@@ -303,7 +304,7 @@ def algorithm_in_disguise(bound):
 
 @forgery("tree", "OwnAggregated is a mechanism of its own")
 def mechanism_that_overrides_the_release(bound):
-    own = subclass(Aggregated, release_sum=Exact.release_sum)
+    own = subclass(Aggregated, step=Exact.step)
     return changed(bound, "", mechanism=of(own, bound.mechanism))
 
 
@@ -709,7 +710,7 @@ class EasyBudget(fb.privacy.Budget):
 class OpenMechanism(fb.privacy.Mechanism):
     def bind(self, statistic, **sizes):
         made = super().bind(statistic, **sizes)
-        return of(subclass(type(made), release_sum=Exact.release_sum), made)
+        return of(subclass(type(made), step=Exact.step), made)
 
 
 COMPOSED = {
@@ -914,7 +915,7 @@ def test_nothing_is_released_beyond_what_is_paid_for(form, key):
     mechanism = federated(**options).bind(SPEC, 2 * BATCH).mechanism
     assert type(mechanism) is form
     x, y = np.full((BATCH, 2, 4), 0.5, np.float32), np.ones((BATCH, 4), np.float32)
-    step = jax.jit(lambda k, state, x: mechanism.step(jax.random.fold_in(key, k), k, state, x, y))
+    step = jax.jit(lambda k, state, x: released(mechanism, jax.random.fold_in(key, k), k, state, x, y))
     state = mechanism.init(2)
     for k in (1, 2):
         statistics, state = step(k, state, x)
@@ -987,7 +988,7 @@ def test_the_result_says_what_ran(world):
             return self.inner.learn(t, local, offered, arms, rewards)
 
         def sync(self, key, k, state, local, records):
-            return self.inner.sync(key, k, state, local, records)
+            return self.inner.sync(key, k, state, local, self.inner.gather(records))
 
         def guarantee(self):
             return self.inner.guarantee()
@@ -1106,7 +1107,7 @@ def test_what_reaches_a_policy(key):
     @jax.jit
     def end(state, local, record):
         records = jax.tree.map(lambda leaf: leaf[None], record)
-        return bound.sync(key, jnp.int32(0), state, local, records)
+        return bound.sync(key, jnp.int32(0), state, local, bound.gather(records))
 
     def batch(reward):
         seen.clear()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, released
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -174,7 +174,7 @@ def test_its_noise_has_the_law_that_is_certified(release, world, key):
 
     def releases_of(key):
         def step(state, k):
-            statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, nobody, nobody[:, 0])
+            statistics, state = released(mechanism, jax.random.fold_in(key, k), k, state, nobody, nobody[:, 0])
             return state, statistics[:, -1]
 
         return jax.lax.scan(step, mechanism.init(3), jnp.arange(1, 4))[1]

@@ -30,9 +30,10 @@ from fedbandit_jax.algos.linear.scheduled import (
 from fedbandit_jax.algos.linear.ucb import UCB
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces import Algorithm, Law, Policy, Recipe, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.channel import ChannelState, Exact, Timing
+from fedbandit_jax.privacy.channel import ChannelState, Exact, Timing, rows
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
 from fedbandit_jax.privacy.trust import check_schedule, find
@@ -55,6 +56,14 @@ class BatchRecord(NamedTuple):
     outside: Array  # (M,) bool: which users broke what the environment promises
 
 
+class BatchSums(NamedTuple):
+    """What a synchronisation needs of a batch: of the records of several groups of agents it is the sum."""
+
+    rows: Array  # (d, d + 1) sum of [x x' | x y] over users
+    users: tuple[Array, Array]  # their x (B, d, M) and y (B, M) if the mechanism needs single users, else with B = 0
+    outside: Array  # () int32: how many users broke what the environment promises
+
+
 @struct.sealed
 @struct.pytree
 class BatchLoop(Algorithm):
@@ -62,10 +71,10 @@ class BatchLoop(Algorithm):
 
     policy: Policy
     mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) if all are alike
     spec: Spec = struct.static()
     batch: int = struct.static()  # B
-    n_syncs: int = struct.static()  # S
+    n_syncs: Any  # S, a number
     learns_in_batch: bool = struct.static()
 
     @property
@@ -108,8 +117,29 @@ class BatchLoop(Algorithm):
             local = self.policy.learn(local, offered, record.x, record.y)
         return local, record
 
+    @property
+    def adds(self) -> bool:
+        """Returns whether agents can be played one group after another, unless single users are needed."""
+        return not self.mechanism.needs_users
+
+    @property
+    def scores_alone(self) -> bool:
+        """Returns whether the policy scores arms by their features alone."""
+        return self.policy.scores_alone
+
+    def scorer(self, t: Array, local: Any) -> Scorer:
+        """Returns how the policy scores an arm by its features alone, as in `act`."""
+        return self.policy.scorer(t, local)
+
+    def gather(self, records: BatchRecord) -> BatchSums:
+        """Returns the sums of what some agents remember of the rounds of a batch, (B, ...)."""
+        x, y, outside = records
+        total = jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest")
+        users = (x, y) if self.mechanism.needs_users else (x[:0], y[:0])
+        return BatchSums(total, users, outside.sum(dtype=jnp.int32))
+
     def sync(
-        self, key: Array, k: Array, state: ServerState, local: Any, records: BatchRecord
+        self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
     ) -> tuple[ServerState, Report]:
         """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18).
 
@@ -118,9 +148,9 @@ class BatchLoop(Algorithm):
         """
         del local
         d, m = self.spec.dim, self.spec.n_agents
-        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.x, records.y)
+        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.rows, *records.users)
         count = jnp.float32(m * self.batch) * (k + 1)
-        std = jnp.asarray(self.stds)[k] if self.n_syncs else jnp.float32(0)
+        std = jnp.asarray(self.stds)[k]
         fresh = believe(self.policy, k, Released(statistics[:, :-1], statistics[:, -1], count, std))
         belief, ok = adopt(fresh, state.belief)
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
@@ -132,7 +162,7 @@ class BatchLoop(Algorithm):
             rounds=jnp.where(happens, 1, 0),
             floats=jnp.where(happens, jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))]), 0),
             float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
-            status=synced.status | jnp.where(records.outside.any(), Status.OUTSIDE_SPEC, 0),
+            status=synced.status | jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0),
         )
         return synced, report
 
@@ -229,7 +259,7 @@ class Federated(Recipe):
         common: dict[str, Any] = dict(
             policy=policy,
             mechanism=mechanism,
-            stds=stds.astype(np.float32),
+            stds=np.zeros(1, np.float32) if privacy is None else stds.astype(np.float32),
             spec=spec,
             n_syncs=n_syncs,
             learns_in_batch=self.learns_in_batch,

@@ -29,9 +29,10 @@ from jax import Array, lax
 
 from fedbandit_jax.algos.linear.confidence import LogDetWidth
 from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, REFRESH, Tracked, again, best_arms, follow
-from fedbandit_jax.algos.linear.ucb import score
+from fedbandit_jax.algos.linear.ucb import Own, optimism, score
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 from fedbandit_jax.privacy.channel import BoundMechanism, Exact
 from fedbandit_jax.privacy.statistic import packed_size
@@ -137,10 +138,24 @@ class BoundGossip(Algorithm):
     def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
         """Returns the arms (M,) that maximise the upper confidence bounds of estimator t mod gamma (lines 4-5)."""
         del key
+        own = self._own(t, local)
+        scores = score(own.posterior, offered.contexts)
+        return best_arms(scores.mean + own.width * jnp.sqrt(jnp.maximum(scores.width_sq, 0)), offered)
+
+    @property
+    def scores_alone(self) -> bool:
+        """Returns True: arms are scored by their features alone."""
+        return True
+
+    def scorer(self, t: Array, local: Estimator) -> Scorer:
+        """Returns how an arm is scored by its features alone, as in `act`."""
+        return Scorer(optimism, self._own(t, local))
+
+    def _own(self, t: Array, local: Estimator) -> Own:
+        """Returns what agents know in round t."""
         one = _of(local, t % self.batch)
         width = self.width._replace(log_det=one.shared.log_det[self.clique] + one.own.gained)
-        scores = score(one.own.posterior, offered.contexts)
-        return best_arms(scores.mean + width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0)), offered)
+        return Own(one.own.posterior, width(t))
 
     def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
         """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
@@ -201,7 +216,7 @@ class BoundGossip(Algorithm):
         totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
 
         def release(mechanism: Exact, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
-            return mechanism.release_sum(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
+            return mechanism.step(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
 
         keys = jax.random.split(random.stream(key, "release"), c)
         states = self.mechanism, keys, one.synced + 1, one.mechanism, totals

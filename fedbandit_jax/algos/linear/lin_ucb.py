@@ -12,6 +12,7 @@ from jax import Array
 from fedbandit_jax.algos.linear.scheduled import adopt, best_arms
 from fedbandit_jax.algos.linear.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, Law, Recipe, Report, Round, Spec, Status
 
@@ -55,6 +56,15 @@ class BoundLinUCB(Algorithm):
     def act(self, key: Array, t: Array, local: Prepared, offered: Round) -> Array:
         """Returns the arms of the largest upper confidence bounds, with the width of a single agent."""
         return best_arms(self.policy.indices(key, t, local, offered), offered)
+
+    @property
+    def scores_alone(self) -> bool:
+        """Returns True: arms are scored by their features alone."""
+        return True
+
+    def scorer(self, t: Array, local: Prepared) -> Scorer:
+        """Returns how an arm is scored by its features alone, as in `act`."""
+        return self.policy.scorer(t, local)
 
     def learn(
         self, t: Array, local: Prepared, offered: Round, arms: Array, rewards: Array

@@ -16,6 +16,7 @@ from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
@@ -246,12 +247,25 @@ class ScheduledLoop(Algorithm):
 
     def act(self, key: Array, t: Array, local: RoundState, offered: Round) -> Array:
         """Returns the arms of the largest indices, (M,), as in Algorithm 1, lines 4-8."""
-        belief = local.belief
-        if self.learns_in_batch and local.own is not None:
-            own = local.own
-            belief = belief._replace(posterior=own.posterior, log_det=belief.log_det + own.gained)
-        prepared = self.policy.prepare(belief, offered, False)
+        prepared = self.policy.prepare(self._belief(local), offered, False)
         return best_arms(self.policy.indices(key, t, prepared, offered), offered)
+
+    @property
+    def scores_alone(self) -> bool:
+        """Returns whether the policy scores arms by their features alone."""
+        return self.policy.scores_alone
+
+    def scorer(self, t: Array, local: RoundState) -> Scorer:
+        """Returns how the policy scores an arm by its features alone, as in `act`."""
+        nothing = Round(jnp.zeros((self.spec.n_agents, 0, self.spec.dim)))
+        return self.policy.scorer(t, self.policy.prepare(self._belief(local), nothing, False))
+
+    def _belief(self, local: RoundState) -> Any:
+        """Returns what agents act on: what all share, with their own rows if they learn within the epoch."""
+        if not self.learns_in_batch or local.own is None:
+            return local.belief
+        own = local.own
+        return local.belief._replace(posterior=own.posterior, log_det=local.belief.log_det + own.gained)
 
     def learn(
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
@@ -310,7 +324,7 @@ class ScheduledLoop(Algorithm):
     def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
         """Releases the sums with the mechanism's noise after round t, and begins an epoch (lines 16-21)."""
         d, m = self.spec.dim, self.spec.n_agents
-        statistics, sent = self.mechanism.release_sum(
+        statistics, sent = self.mechanism.step(
             random.stream(key, "release"),
             state.synced + 1,
             state.mechanism,
@@ -343,8 +357,8 @@ class ScheduledLoop(Algorithm):
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
         floor = jnp.float32(0)
         if self.reads != "nothing":
-            inverse = shared.posterior.inverse  # either norm bounds its largest eigenvalue
-            norm = jnp.minimum(jnp.abs(inverse).sum(1).max(), jnp.sqrt((inverse * inverse).sum()))
+            inverse = ridge.matrices(shared.posterior)[0]  # either norm bounds its largest eigenvalue
+            norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
             floor = 1 / (1.001 * norm)
         return state._replace(
             pending=jnp.zeros_like(state.pending),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Float, Int, Key
+from jax import Array, lax
+from jaxtyping import Complex, Float, Int, Key
 
 from fedbandit_jax.algos.linear import confidence
 from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
 from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Law, Policy, Released, Round
 
@@ -37,8 +39,21 @@ class Prepared(NamedTuple):
     """What the agents score arms with in a batch."""
 
     posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
-    table: Scores | None  # scores of fixed contexts; None if contexts change
+    table: Complex[Array, "K M"] | None  # scores of fixed contexts, see `_table`; None if contexts change
     width: Width | LogDetWidth  # beta
+
+
+class Own(NamedTuple):
+    """What agents know in a round, as `optimism` reads it."""
+
+    posterior: Posterior  # A = 1 or A = M
+    width: Float[Array, ""] | Float[Array, " M"]  # beta_t
+
+
+def optimism(own: Own, x: Sequence[Array]) -> Array:
+    """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features."""
+    width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
+    return ridge.dot(x, list(own.posterior.theta)) + own.width * jnp.sqrt(width_sq)
 
 
 def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
@@ -90,8 +105,15 @@ class BoundUCB(Policy):
     ) -> Float[Array, "K M"]:
         """Returns the upper confidence bounds of all arms."""
         del key
-        scores = prepared.table or score(prepared.posterior, offered.contexts)
+        if prepared.table is None:
+            scores = score(prepared.posterior, offered.contexts)
+        else:
+            scores = Scores(prepared.table.real, prepared.table.imag)
         return scores.mean + prepared.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
+
+    def scorer(self, t: Int[Array, ""], prepared: Prepared) -> Scorer:
+        """Returns how an arm is scored by its own features, as in `indices`."""
+        return Scorer(optimism, Own(prepared.posterior, prepared.width(t)))
 
     def learn(self, prepared: Prepared, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Prepared:
         """Updates every agent by one Sherman-Morrison step; a table of scores follows in O(K d) per agent."""
@@ -99,7 +121,7 @@ class BoundUCB(Policy):
         table = prepared.table
         if table is not None:
             change = ridge.inner(offered.contexts, gain.image)  # x_a' V^-1 x for every arm a
-            table = Scores(table.mean + change * gain.residual, table.width_sq - change * change * gain.scale)
+            table = table + lax.complex(change * gain.residual, -change * change * gain.scale)
         width = prepared.width
         if isinstance(width, LogDetWidth):
             width = width._replace(log_det=width.log_det + jnp.log1p(gain.leverage))
@@ -111,12 +133,17 @@ class BoundUCB(Policy):
         return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
 
 
+def _table(scores: Scores) -> Complex[Array, "K M"]:
+    """Returns means as real and squared widths as imaginary parts: XLA:CPU then updates both in one pass."""
+    return lax.complex(scores.mean, scores.width_sq)
+
+
 def _prepared(
     posterior: Posterior, log_det: Array, width: Width | LogDetWidth, offered: Round, fixed_contexts: bool
 ) -> Prepared:
     if isinstance(width, LogDetWidth):
         width = width._replace(log_det=jnp.broadcast_to(log_det, posterior.theta.shape[1:]))
-    return Prepared(posterior, score(posterior, offered.contexts) if fixed_contexts else None, width)
+    return Prepared(posterior, _table(score(posterior, offered.contexts)) if fixed_contexts else None, width)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,11 @@ class ArrivalProcess:
         """Returns the number of blocks."""
         return -(-self.horizon // self.block)
 
+    def beside(self, n_configs: int) -> ArrivalProcess:
+        """Returns this process, whatever runs beside it."""
+        del n_configs
+        return self
+
     def rounds_at(self, k: int) -> range:
         """Returns the rounds of block k; the last block may be cut short by the horizon."""
         return range(k * self.block, min((k + 1) * self.block, self.horizon))
@@ -59,9 +64,9 @@ class ArrivalProcess:
         return True
 
     @property
-    def workspace(self) -> int:
-        """Returns the bytes of what a block of users is offered."""
-        return 4 * self.block * self.env.spec.n_arms * (self.env.spec.dim + 2)
+    def seeds_together(self) -> int:
+        """Returns 1, see `alone`."""
+        return 1
 
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""

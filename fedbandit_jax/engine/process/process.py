@@ -35,8 +35,12 @@ class Process(Protocol):
         ...
 
     @property
-    def workspace(self) -> int:
-        """Returns how many bytes a step of one seed works on, in addition to its world and state."""
+    def seeds_together(self) -> int:
+        """Returns how many seeds side by side fill the vector units of a CPU, and still fit into its cache."""
+        ...
+
+    def beside(self, n_configs: int) -> Process:
+        """Returns the process that is to run if so many configurations share a program, this one included."""
         ...
 
     def rounds_at(self, k: int) -> range | None:

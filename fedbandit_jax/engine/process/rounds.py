@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax.core import random, struct
+from fedbandit_jax.core import control, random, struct
+from fedbandit_jax.core.backend import UNROLL_DIM
+from fedbandit_jax.core.choose import Offer, choose
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
-from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Report, Round, Status
+from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Metrics, Report, Round, Status
+
+GROUP = 128  # agents whose state of a batch stays in a CPU's cache
+DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
+VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
+
+
+class Streams(NamedTuple):
+    """The keys (B,) of the rounds of a batch, in the streams that all configurations share."""
+
+    users: Array
+    answers: Array
+    choices: Array
+
+
+class Played(NamedTuple):
+    """What a batch leaves behind before its synchronisation."""
+
+    world: Any
+    local: Any  # the agents' local state; None if they were played in groups
+    records: Any  # what `Algorithm.gather` made of their records
+    gap: Array  # (B,) summed over agents
+    wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
 
 
 @struct.pytree
@@ -30,13 +55,18 @@ class RoundProcess:
 
     env: Environment
     algo: Algorithm  # bound
-    horizon: int = struct.static()  # T
+    horizon: Any  # T, a number: runs of any length share a program
+    shared: bool = struct.static(default=False)  # whether several configurations run beside each other
     salt: tuple[Any, ...] = ()
 
     @property
     def n_steps(self) -> int:
         """Returns the number of batches, ceil(T / B)."""
         return -(-self.horizon // self.algo.batch)
+
+    def beside(self, n_configs: int) -> RoundProcess:
+        """Returns a process that stores contexts if so many configurations share them that this is cheaper."""
+        return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
 
     def rounds_at(self, k: int) -> range:
         """Returns the rounds of batch k; the last batch may be cut short by the horizon."""
@@ -53,43 +83,133 @@ class RoundProcess:
         return False
 
     @property
-    def workspace(self) -> int:
-        """Returns 0: beside the state, a step keeps nothing from round to round."""
-        return 0
+    def seeds_together(self) -> int:
+        """Returns how many seeds have some `GROUP` agents together, a power of two."""
+        return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one batch and its synchronisation."""
-        users, answers, choices = (random.stream(key, name) for name in ("users", "answers", "choices"))
+        rounds = k * self.algo.batch + jnp.arange(self.algo.batch)
+        of_round = jax.vmap(jax.random.fold_in, (None, 0))
+        streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
+        played = (self._drawn if self.draws else self._offered)(streams, world, state, rounds)
+        state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
+        whole = rounds[-1] < self.horizon
+        report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
+        wrong = (played.wrong & (rounds < self.horizon)).any()
+        status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
+        return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
+
+    @property
+    def draws(self) -> bool:
+        """Returns whether contexts are drawn while they are scored, and never stored, see `core.choose`.
+
+        Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
+        several configurations share are worth storing.
+        """
+        if self.shared or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
+            return False
+        return has_draws(self.env) and struct.is_sealed(self.algo) and self.algo.scores_alone
+
+    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+        """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
         env, algo = self.env, self.algo
 
-        def offer(world, t):
-            offered, world = env.observe(jax.random.fold_in(users, t), world, t)
+        def offer(key, world, t):
+            offered, world = env.observe(key, world, t)
             return *_known(offered, env.spec.n_users), world
 
-        def play(carry, t):
-            world, local = carry
-            offered, strangers, world = offer(world, t)
-            arms = algo.act(jax.random.fold_in(choices, t), t, local, offered)
+        def play(carry, now):
+            (world, local), (t, keys) = carry, now
+            offered, strangers, world = offer(keys.users, world, t)
+            arms = algo.act(keys.choices, t, local, offered)
             arms, refused = _existing(arms, offered)
-            feedback = env.pull(jax.random.fold_in(answers, t), world, offered, arms)
+            feedback = env.pull(keys.answers, world, offered, arms)
             reward, wrong = _allowed(feedback.reward, refused | strangers, env.spec.rewards_in_unit)
             local, record = algo.learn(t, local, offered, arms, reward)
-            return (world, local), (record, feedback.gap.sum(), wrong.any() & (t < self.horizon))
+            return (world, local), (record, feedback.gap.sum(), wrong.any())
 
-        first = k * algo.batch
-        local = algo.download(state, offer(world, first)[0])
-        rounds = first + jnp.arange(algo.batch)
-        (world, local), (records, gap, wrong) = lax.scan(play, (world, local), rounds)
-        state, report = algo.sync(jax.random.fold_in(syncs, k), k, state, local, records)
-        whole = first + algo.batch <= self.horizon
-        report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
-        status = jnp.asarray(report.status) | jnp.where(wrong.any(), int(Status.OUTSIDE_SPEC), 0)
-        return world, state, Metrics(gap, jax.tree.map(_counter, report._replace(status=status)))
+        local = algo.download(state, offer(streams.users[0], world, rounds[0])[0])
+        (world, local), (records, gap, wrong) = lax.scan(play, (world, local), (rounds, streams))
+        return Played(world, local, algo.gather(records), gap, wrong)
+
+    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+        """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
+        m = self.env.spec.n_agents
+        if not self.algo.adds or m < 2 * GROUP:
+            size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 else m
+            return self._group(streams, world, state, rounds, jnp.arange(size, dtype=jnp.uint32))
+
+        def group(total: Played | None, first: Array) -> tuple[Played, None]:
+            part = self._group(streams, world, state, rounds, first + jnp.arange(GROUP, dtype=jnp.uint32))
+            return _together(total, part._replace(world=None, local=None)), None
+
+        firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
+        part = jax.eval_shape(lambda: group(None, firsts[0])[0])
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
+        return lax.scan(group, nothing, firsts)[0]._replace(world=world)
+
+    def _group(self, streams: Streams, world: Any, state: Any, rounds: Array, agents: Array) -> Played:
+        """Plays a batch with the agents of these numbers; those from M on do not count."""
+        env, algo = cast(Drawn, self.env), self.algo
+        spec, exists = env.spec, agents < env.spec.n_agents
+        nobody = jnp.zeros(len(agents), jnp.int32)
+
+        def play(local, now):
+            t, (users, answers, _) = now
+            offer = Offer(_features, _mean, (env, world, jax.random.key_data(users), t))
+            chosen, best = choose(offer, algo.scorer(t, local), spec.n_arms, agents, t)
+            arms = jnp.minimum(chosen, spec.n_arms - 1)
+            x = control.stored(lambda: jnp.stack(env.features_at(users, world, t, arms.astype(jnp.uint32), agents)), t)
+
+            def answer():
+                mean = env.mean_at(world, x)
+                return mean, env.reward_at(answers, mean, agents)
+
+            mean, reward = control.once(answer, t)
+            reward, wrong = _allowed(reward, arms != chosen, spec.rewards_in_unit)
+            offered = Round(x.T[:, None])
+            local, record = algo.learn(t, local, offered, nobody, reward)
+            gap = jnp.where(exists, best - mean, 0).sum()
+            return local, (jax.tree.map(lambda y: jnp.where(exists, y, 0), record), gap, (wrong & exists).any())
+
+        local = algo.download(state, Round(jnp.zeros((len(agents), 1, spec.dim))))
+        local, (records, gap, wrong) = lax.scan(play, local, (rounds, streams))
+        return Played(world, local, algo.gather(records), gap, wrong)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
         check(self, label)
+
+
+def has_draws(env: Environment) -> bool:
+    """Returns whether an environment has single draws, and nobody has redefined `observe` or `pull` without them."""
+    if not callable(getattr(env, "features_at", None)):
+        return False
+    owners = [next(i for i, cls in enumerate(type(env).__mro__) if name in vars(cls))
+              for name in ("features_at", "mean_at", "reward_at", "observe", "pull")]  # fmt: skip
+    return owners[0] <= min(owners[3:])
+
+
+def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
+    """Returns the features of arms, for `Offer.draw`."""
+    env, world, key, t = shared
+    return env.features_at(key, world, t, arm, agent)
+
+
+def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
+    """Returns the mean reward of features, for `Offer.mean`."""
+    env, world, *_ = shared
+    return env.mean_at(world, x)
+
+
+def _together(one: Played | None, two: Played) -> Played:
+    """Returns what two groups of agents leave behind together; None stands for no agents."""
+    if one is None:
+        return two
+    records, gap = jax.tree.map(jnp.add, (one.records, one.gap), (two.records, two.gap))
+    return Played(None, None, records, gap, one.wrong | two.wrong)
 
 
 def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
@@ -158,7 +278,8 @@ def check(process: RoundProcess, label: str) -> None:
     need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
     same(who + "learn", "a local state", local, learned[0])
     records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
-    synced = jax.eval_shape(algo.sync, key, t, state, local, records)
+    gathered = jax.eval_shape(algo.gather, records)
+    synced = jax.eval_shape(algo.sync, key, t, state, local, gathered)
     need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
          "(state, fb.Report)", synced)  # fmt: skip
     same(who + "sync", "a state", state, synced[0])

@@ -51,9 +51,14 @@ class UserProcess:
         return False
 
     @property
-    def workspace(self) -> int:
-        """Returns the bytes of the rewards and coins of the blocks that are drawn at once."""
-        return 8 * self.block * self.together
+    def seeds_together(self) -> int:
+        """Returns how many seeds' rewards and coins, of the blocks that are drawn at once, fit into 1 MiB."""
+        return max(1, 2**20 // (8 * self.block * self.together))
+
+    def beside(self, n_configs: int) -> UserProcess:
+        """Returns this process, whatever runs beside it."""
+        del n_configs
+        return self
 
     def rounds_at(self, k: int) -> None:
         """Returns None: how many users a batch has depends on how many arms are active."""

@@ -226,7 +226,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
-    layout._advance_one.cache_clear()
+    layout._advance.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
     algo = A.FCLUB(budget, upload=1.3, download=1.2, trigger="count", alpha_1=0.6, alpha_2=0.4)
     algo = algo.replace(shift="once") if budget else algo
@@ -259,7 +259,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     alone = fb.simulate(env, algo, horizon=T, key=key, n_seeds=1)
     np.testing.assert_array_equal(alone.regret[0], result.regret[0])
     np.testing.assert_array_equal(alone.counts["uploads"][0], result.counts["uploads"][0])
-    layout._advance_one.cache_clear()
+    layout._advance.cache_clear()
 
 
 @jax.jit

@@ -7,6 +7,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.linear import confidence as widths
+from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.process import RoundProcess
 
 D, S, STD = 6, 20, 30.0
@@ -94,7 +95,7 @@ def test_known_noise_covers_whole_private_runs(key):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
             error = state.belief.posterior.theta[:, 0] - world.theta
-            v = jnp.linalg.inv(state.belief.posterior.inverse[..., 0])
+            v = jnp.linalg.inv(ridge.matrices(state.belief.posterior)[0])
             return (world, state), jnp.sqrt(error @ v @ error) / state.belief.width(25 * (k + 1.0))
 
         return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].max()

@@ -27,20 +27,20 @@ LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data mat
 def run(env, algo, horizon, key, **changes):
     """The bound algorithm, regret of every round, rounds that ended with a synchronisation, and the final state."""
     bound = dataclasses.replace(algo.bind(env.spec, horizon), **changes)
-    state, regret, synced = play(RoundProcess(env=env, algo=bound, horizon=horizon), key)
+    state, regret, synced = play(RoundProcess(env=env, algo=bound, horizon=horizon), np.arange(horizon), key)
     synced = np.asarray(synced)
     return bound, np.asarray(regret).ravel()[:horizon], [k for k in range(len(synced)) if synced[k]], state
 
 
 @jax.jit
-def play(process, key):
+def play(process, ks, key):
     """Final state, regret of every round, and whether it ended with a synchronisation."""
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), (metrics.gap, metrics.report.rounds)
 
-    (_, state), (regret, synced) = jax.lax.scan(body, process.init(key), np.arange(process.n_steps))
+    (_, state), (regret, synced) = jax.lax.scan(body, process.init(key), ks)
     return state, regret, synced
 
 

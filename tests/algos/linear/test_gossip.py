@@ -37,18 +37,18 @@ def run(env, algo, key, horizon=T):
     """The bound algorithm, regret of every round, counters, and how many synchronisations (steps, gamma, C) there
     were."""
     process = RoundProcess(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
-    carry, (regret, report, synced) = play(process, key)
+    carry, (regret, report, synced) = play(process, np.arange(process.n_steps), key)
     counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
     return process.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
 
 
 @jax.jit
-def play(process, key):
+def play(process, ks, key):
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), (metrics.gap, metrics.report, state.synced)
 
-    return jax.lax.scan(body, process.init(key), np.arange(process.n_steps))
+    return jax.lax.scan(body, process.init(key), ks)
 
 
 def gossip(graph, gamma=1, privacy=None, **options):

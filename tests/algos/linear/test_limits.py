@@ -20,16 +20,17 @@ BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
-    return np.asarray(_gaps(RoundProcess(env=env, algo=bound, horizon=horizon), key)).ravel()[:horizon]
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    return np.asarray(_gaps(process, np.arange(process.n_steps), key)).ravel()[:horizon]
 
 
 @jax.jit
-def _gaps(process, key):
+def _gaps(process, ks, key):
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), metrics.gap
 
-    return jax.lax.scan(body, process.init(key), np.arange(process.n_steps))[1]
+    return jax.lax.scan(body, process.init(key), ks)[1]
 
 
 LAZY_AND_EAGER = [

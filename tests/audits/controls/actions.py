@@ -16,8 +16,8 @@ from fedbandit_jax.privacy.statistic import LinearStatistic
 class RawForThePolicy(Aggregated):
     """Shows noisy sums, and hands the policy the exact ones."""
 
-    def step(self, key, k, state, x, y):
-        _, after = Aggregated.step(self, key, k, state, x, y)
+    def step(self, key, k, state, total, x, y):
+        _, after = Aggregated.step(self, key, k, state, total, x, y)
         return after.sums.high, after
 
 
@@ -138,7 +138,7 @@ class Neighbourly(fb.Algorithm):
         return self.algo.learn(t, local, offered, arms, rewards)
 
     def sync(self, key, k, state, local, records):
-        return self.algo.sync(key, k, state, local, records)
+        return self.algo.sync(key, k, state, local, self.algo.gather(records))
 
     def view(self, state):
         return self.algo.view(state)

@@ -47,8 +47,8 @@ def broken_visits():
 class Forgotten(Aggregated):
     """Draws its noise and does not add it."""
 
-    def step(self, key, k, state, x, y):
-        _, after = Aggregated.step(self, key, k, state, x, y)
+    def step(self, key, k, state, total, x, y):
+        _, after = Aggregated.step(self, key, k, state, total, x, y)
         return after.sums.high, after._replace(view=after.sums.high)
 
 
@@ -56,8 +56,8 @@ class Forgotten(Aggregated):
 class Constant(Aggregated):
     """One draw for every release of every run: the key is never used."""
 
-    def step(self, key, k, state, x, y):
-        return Aggregated.step(self, jax.random.key(7), k, state, x, y)
+    def step(self, key, k, state, total, x, y):
+        return Aggregated.step(self, jax.random.key(7), k, state, total, x, y)
 
 
 @fb.pytree
@@ -69,9 +69,9 @@ class Reused(Aggregated):
     def init(self, dim):
         return Aggregated.init(self, dim)._replace(trust=jnp.zeros(2, jnp.uint32))
 
-    def step(self, key, k, state, x, y):
+    def step(self, key, k, state, total, x, y):
         first = jnp.where((k - 1) % self.every == 0, jax.random.key_data(key), state.trust)
-        statistics, after = Aggregated.step(self, jax.random.wrap_key_data(first), k, state, x, y)
+        statistics, after = Aggregated.step(self, jax.random.wrap_key_data(first), k, state, total, x, y)
         return statistics, after._replace(trust=first)
 
 
@@ -79,8 +79,8 @@ class Reused(Aggregated):
 class NotTheLast(Aggregated):
     """Nothing is added at the last synchronisation."""
 
-    def step(self, key, k, state, x, y):
-        statistics, after = Aggregated.step(self, key, k, state, x, y)
+    def step(self, key, k, state, total, x, y):
+        statistics, after = Aggregated.step(self, key, k, state, total, x, y)
         shown = jnp.where(k == self.release.n_syncs, after.sums.high, statistics)
         return shown, after._replace(view=shown)
 
@@ -89,9 +89,11 @@ class NotTheLast(Aggregated):
 class Adapted(Aggregated):
     """Less noise for users with small rewards: the local sensitivity."""
 
-    def step(self, key, k, state, x, y):
+    needs_users = True
+
+    def step(self, key, k, state, total, x, y):
         trust = replace(self.trust, std=self.trust.std * jnp.where(y.sum() > 0, 1.0, 0.5))
-        return Aggregated.step(turned(Aggregated, self, trust=trust), key, k, state, x, y)
+        return Aggregated.step(turned(Aggregated, self, trust=trust), key, k, state, total, x, y)
 
 
 def broken_never_added():

@@ -61,7 +61,7 @@ class Peeking(fb.Algorithm):
         return (inner, x * jnp.clip(rewards, 0, 1)[:, None]), record
 
     def sync(self, key, k, state, local, records):
-        inner, report = self.algo.sync(key, k, state[0], local[0], records)
+        inner, report = self.algo.sync(key, k, state[0], local[0], self.algo.gather(records))
         return (inner, local[1]), report
 
     def view(self, state):

@@ -11,6 +11,7 @@ from scipy import stats
 from test_matrices import decoder
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.releases import RELEASES, make
@@ -70,7 +71,7 @@ def test_symmetric_gaussian_law(key):
 
 
 @jax.jit
-def statistics_of(process, keys):
+def statistics_of(process, ks, keys):
     """The noise of all runs, by one program for all processes that differ in numbers only."""
     bound = process.algo
 
@@ -78,11 +79,11 @@ def statistics_of(process, keys):
         def body(carry, k):
             world, state, _ = process.step(key, *carry, k)
             posterior = state.belief.posterior
-            v = jnp.linalg.inv(posterior.inverse[..., 0])
+            v = jnp.linalg.inv(ridge.matrices(posterior)[0])
             gram = v - bound.policy.regularization * jnp.eye(2)
             return (world, state), jnp.concatenate([gram.ravel(), v @ posterior.theta[:, 0]])
 
-        return jax.lax.scan(body, process.init(key), jnp.arange(bound.n_syncs))[1]
+        return jax.lax.scan(body, process.init(key), ks)[1]
 
     return jax.vmap(run)(keys)
 
@@ -90,7 +91,9 @@ def statistics_of(process, keys):
 def released_noise(bound, env, horizon, key):
     """Noise found in the statistics that decide: theta and V of real runs on users with x = 0, at each sync."""
     process = RoundProcess(env=env, algo=bound, horizon=horizon)
-    return np.asarray(statistics_of(process, jax.random.split(key, RUNS)), float)  # (n, S, 6): n00, .., n11, n0, n1
+    return np.asarray(
+        statistics_of(process, np.arange(bound.n_syncs), jax.random.split(key, RUNS)), float
+    )  # (n, S, 6): n00, .., n11, n0, n1
 
 
 def private(n_syncs, *, learns=False, **options):

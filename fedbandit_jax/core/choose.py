@@ -1,0 +1,75 @@
+"""Choosing arms without storing what was offered: features are drawn, scored and forgotten, one arm after another.
+
+In a run with fresh contexts most of the time goes into K feature vectors for every agent, of which one is played. If a
+draw is a function of (key, arm, agent), and the worth of an arm one of its own features, then nothing of this needs
+memory: each (arm, agent) is drawn, scored and compared in registers, and the features of the arm that won are drawn
+again, once. There are three ways to the same arms:
+
+- *stored*: the environment makes all contexts and the policy scores them (`RoundProcess` does that without this file).
+  It is the oracle, and serves whatever else must see all contexts: masks, tables, policies of one's own, and many
+  configurations that share them.
+- *fused*, for XLA:CPU, below. XLA:CPU compiles an elementwise expression of any length into one loop without
+  intermediate arrays, but it would write two such loops for two results (index and mean), and copy the expression into
+  every other one that reads them. So both are the parts of one complex number, made in a `while_loop` of one turn
+  (`control.once`), which XLA does not see through. Whichever of arms and agents is longer is the last axis, where the
+  vector units work.
+- *kernel*, for GPUs, in `choose_gpu`: one Pallas kernel that also finds the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+from fedbandit_jax.core import control, ridge
+
+LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
+
+
+class Scorer(NamedTuple):
+    """How an arm is scored by its features alone."""
+
+    worth: Callable[[Any, Sequence[Array]], Array]  # (own, the d features) -> index, elementwise in the shape of these
+    own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
+
+
+class Offer(NamedTuple):
+    """What is offered in a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
+
+    draw: Callable[[Any, Array, Array], Sequence[Array]]  # (shared, arm, agent), uint32 -> the d features
+    mean: Callable[[Any, Sequence[Array]], Array]  # (shared, the d features) -> mean reward
+    shared: Any  # pytree of arrays that are alike for all agents
+
+
+def choose(
+    offer: Offer, scorer: Scorer, n_arms: int, agents: Int[Array, " A"], t: Int[Array, ""]
+) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
+    """Returns the first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
+
+    Args:
+        offer: what is offered.
+        scorer: what it is worth.
+        n_arms: K.
+        agents: their numbers, uint32.
+        t: any traced integer that is the same for all lanes of a vmap, see `control.once`.
+    """
+    arms_last = len(agents) < min(LANES, n_arms)
+    arm, agent = lax.iota(jnp.uint32, n_arms)[:, None], agents[None]
+    own = scorer.own
+    if arms_last:
+        arm, agent = arm.T, agent.T
+        own = jax.tree.map(lambda x: jnp.asarray(x)[..., None], own)
+
+    def score() -> tuple[Array, Array]:
+        x = offer.draw(offer.shared, arm, agent)
+        return scorer.worth(own, x), offer.mean(offer.shared, x)
+
+    index, mean = control.once(score, t)
+    if arms_last:
+        index, mean = index.T, mean.T
+    return ridge.first_argmax(index), mean.max(0)

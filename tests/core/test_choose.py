@@ -1,0 +1,101 @@
+"""Contexts that are never stored: the same arms, rewards and regret as with contexts that are, for every family."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine.process import RoundProcess, rounds
+from fedbandit_jax.interfaces import Round
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+# On a sphere all arms are worth the same before anything is learned, and rounding would choose among them.
+GAP = fb.envs.gap(5, 6, 4)
+FAMILIES = {
+    "FedLinUCB": fb.algos.fed_lin_ucb(schedule=4),
+    "LinUCB": fb.algos.LinUCB(),
+    "FedUCB": fb.algos.fed_ucb(),
+    "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 5)),
+    "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
+}
+
+
+def play(process, key):
+    """Regret of every round, and the last state."""
+
+    @jax.jit
+    def run(process, key):
+        def body(carry, k):
+            world, state, metrics = process.step(key, *carry, k)
+            return (world, state), (metrics.gap, metrics.report.status)
+
+        (_, state), metrics = jax.lax.scan(body, process.init(key), jnp.arange(steps))
+        return *metrics, state
+
+    steps = process.n_steps
+    gaps, status, state = run(process, key)
+    assert not status.any()
+    return np.asarray(gaps).ravel()[: process.horizon], state
+
+
+def both(process, key):
+    """The regrets of a process that draws while it scores, and of one that stores what it has drawn."""
+    assert process.draws
+    return play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["arms last", "agents last"])
+@pytest.mark.parametrize(
+    "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
+)
+def test_stored_and_fused_agree(family, few, key, monkeypatch):
+    monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
+    process = RoundProcess(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
+    fused, stored = both(process, key)
+    assert fused.sum() > 0
+    np.testing.assert_allclose(fused, stored, atol=1e-5)
+
+
+def test_groups_of_agents_add_up(key, monkeypatch):
+    """Groups of three, of which the last has an agent too many, and one group of sixteen, are the five agents."""
+    process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
+    assert process.algo.adds
+    whole, last = play(process, key)
+    for size in (2, 8):  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
+        monkeypatch.setattr(rounds, "GROUP", size)
+        parts, state = play(process, key)
+        np.testing.assert_allclose(parts, whole, atol=1e-5)
+        np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+
+
+def test_long_directions_are_stored(key):
+    env = fb.envs.sphere(2, 3, 23)
+    process = RoundProcess(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)
+    assert not process.draws
+    assert (play(process, key)[0] >= 0).all()
+
+
+def test_who_redefines_observe_is_asked():
+    """An environment whose `observe` is its own is run by it, not by the draws that it has inherited."""
+
+    @fb.pytree
+    class First(type(GAP)):
+        def observe(self, key, world, t):
+            offered, world = super().observe(key, world, t)
+            return Round(offered.contexts[:, ::-1]), world
+
+    own = First(**{field.name: getattr(GAP, field.name) for field in dataclasses.fields(GAP)})
+    bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
+    assert not RoundProcess(env=own, algo=bound, horizon=8).draws
+
+    @fb.pytree
+    class Mine(type(bound)):
+        pass
+
+    changed = Mine(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
+    assert not RoundProcess(env=GAP, algo=changed, horizon=8).draws
+    thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
+    assert not RoundProcess(env=GAP, algo=thompson, horizon=8).draws
