@@ -150,7 +150,7 @@ def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any,
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
     placed = layout._Layout(treedef, axes, len(processes))
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
-    worlds, states = jax.eval_shape(lambda *x: layout._init()(*x, layout=placed), leaves, keys)
+    worlds, states = layout._init().eval_shape(leaves, keys, layout=placed)
     ks = jax.ShapeDtypeStruct((n_steps,), jnp.int32)
     return layout._advance(), (leaves, keys, worlds, states, ks), {"layout": placed}
 
@@ -304,7 +304,12 @@ def measured(name: str, keep: Path | None) -> dict[str, Any]:
         folder = scratch if keep is None else str(keep / name.replace(" ", "-"))
         Path(folder).mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(HERE), "--compile", name, "--keep", folder]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), *sys.path[1:]])}
+        found = os.pathsep.join([str(HERE.parent.parent), *sys.path[1:]])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": found,
+            "JAX_TRACEBACK_FILTERING": "off",
+        }  # whose last line tells most
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
         except subprocess.TimeoutExpired:
