@@ -46,16 +46,18 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
     return in_any_lane(x.any(0) if in_batched[0] else x), False
 
 
-def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
+def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
     """Returns `update(state)` where the predicate holds and `state` elsewhere.
 
-    Under vmap the update is computed, for all lanes, only if the predicate holds in one of them. A `lax.cond` with a
-    predicate that differs between lanes would always compute it.
+    On a CPU, under vmap, the update is computed, for all lanes, only if the predicate holds in one of them. A
+    `lax.cond` with a predicate that differs between lanes would always compute it. So do other devices here: before a
+    branch a GPU waits until the host has read the predicate, and it could have run several kernels meanwhile.
 
     Args:
         predicate: a boolean scalar per lane.
         update: maps a state to a state of the same structure, shapes and dtypes.
         state: any pytree of arrays.
+        costly: whether the update is so much work, and so seldom wanted, that a GPU branches as well.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda p, x: cond_any(p, lambda x: 2 * x, x))(jnp.array([True, False]), jnp.array([3, 5])).tolist()
@@ -65,6 +67,8 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     def chosen(state: T) -> T:
         return jax.tree.map(lambda new, old: jnp.where(predicate, new, old), update(state), state)
 
+    if not (costly or on_cpu()):
+        return chosen(state)
     return lax.cond(in_any_lane(predicate), chosen, lambda state: state, state)
 
 
@@ -72,7 +76,8 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     """Returns `update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
 
     Unlike `cond_any` it selects nothing, so `update` itself must change nothing in lanes where the predicate does not
-    hold. It suits large states that are written in few places, which a `where` over the whole state would copy.
+    hold. It suits large states that are written in few places, which a `where` over the whole state would copy. It is a
+    branch on every device.
     """
     return lax.cond(in_any_lane(predicate), update, lambda state: state, state)
 

@@ -104,25 +104,44 @@ def test_once_for_all_lanes():
     assert all(3 not in v.aval.shape for v in found.outvars)
 
 
-def solve_if(predicate, x):
-    return cond_any(predicate, lambda x: jnp.linalg.inv(x), x)
+def solve_if(predicate, x, costly=False):
+    return cond_any(predicate, lambda x: jnp.linalg.inv(x), x, costly=costly)
 
 
+@pytest.mark.parametrize("cpu", [True, False], ids=["branch", "select"])
 @pytest.mark.parametrize("wanted", [[False, False], [True, False], [True, True]])
-def test_cond_any_chooses_by_lane(wanted):
-    x = jnp.stack([2 * jnp.eye(3), 4 * jnp.eye(3)])
+def test_cond_any_chooses_by_lane(wanted, cpu, monkeypatch):
+    """On a CPU, where it branches, and elsewhere, where it selects; a row that is not wanted may have no inverse."""
+    monkeypatch.setattr(control, "on_cpu", lambda: cpu)
+    x = jnp.stack([2 * jnp.eye(3), 4 * jnp.eye(3) if wanted[1] else jnp.zeros((3, 3))])
     expected = [np.linalg.inv(one) if want else one for one, want in zip(x, wanted)]
     np.testing.assert_allclose(jax.vmap(solve_if)(jnp.array(wanted), x), expected)
-    nested = jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0))(jnp.array(wanted), x)
-    for i, one in enumerate(x):
-        np.testing.assert_allclose(nested[i], [np.linalg.inv(one) if want else one for want in wanted])
+    nested = jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0))(jnp.array(wanted), x[:1])
+    np.testing.assert_allclose(nested[0], [np.linalg.inv(x[0]) if want else x[0] for want in wanted])
 
 
-def test_cond_any_stays_a_conditional():
-    """Under two vmaps: one scalar predicate, the matrices are inverted in one of its branches and nowhere else."""
+def branches(function):
+    """The conditionals of a function of (predicate, matrix) under two vmaps, and what is computed outside of them."""
     x = jnp.broadcast_to(jnp.eye(3), (4, 3, 3))
-    jaxpr = jax.make_jaxpr(jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0)))(jnp.zeros(2, bool), x)
-    (cond,) = [e for e in jaxpr.eqns if e.primitive.name == "cond"]
+    jaxpr = jax.make_jaxpr(jax.vmap(jax.vmap(function, (0, None)), (None, 0)))(jnp.zeros(2, bool), x)
+    conds = [e for e in jaxpr.eqns if e.primitive.name == "cond"]
+    return conds, [e for e in jaxpr.eqns if e.primitive.name != "cond"]
+
+
+@pytest.mark.parametrize(("cpu", "costly"), [(True, False), (True, True), (False, True)])
+def test_cond_any_stays_a_conditional(cpu, costly, monkeypatch):
+    """Under two vmaps: one scalar predicate, the matrices are inverted in one of its branches and nowhere else."""
+    monkeypatch.setattr(control, "on_cpu", lambda: cpu)
+    (cond,), others = branches(lambda predicate, x: solve_if(predicate, x, costly))
     assert cond.invars[0].aval.shape == ()
     assert "lu" in str(cond.params["branches"])
-    assert not any("lu" in e.primitive.name for e in jaxpr.eqns)
+    assert "lu" not in str(others)
+
+
+def test_cond_any_selects_where_a_branch_waits_for_the_host(monkeypatch):
+    """Elsewhere than on a CPU no value of the data decides what is computed."""
+    monkeypatch.setattr(control, "on_cpu", lambda: False)
+    conds, others = branches(solve_if)
+    assert not conds
+    assert "lu" in str(others)
+    assert "cond[" not in str(others)

@@ -161,7 +161,11 @@ class Phases(ClusteringAlgorithm):
             released=jnp.where(live[:, None, None], sums, 0),
             status=state.status | jnp.where((ok | ~live).all(), 0, Status.NO_ESTIMATE),
         )
-        state = control.cond_any(renewed, lambda state: self._renew(key, s, state, clusters, held, live), state)
+
+        def renew(state: FCLUBState) -> FCLUBState:
+            return self._renew(key, s, state, clusters, held, live)
+
+        state = control.cond_any(renewed, renew, state, costly=True)
         up = live.sum().astype(jnp.int32)
         return state, up, jnp.where(renewed, up, 0)
 

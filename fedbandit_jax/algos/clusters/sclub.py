@@ -154,7 +154,7 @@ class BoundSCLUB(ClusteringAlgorithm):
             return lax.while_loop(lambda carry: carry[1].any(), join, (sets, self._alike(sets, place)))[0]
 
         unchecked = (sets.label == sets.label[place]) & ~sets.checked
-        return control.cond_any(~unchecked.any(), all_of_them, sets)
+        return control.cond_any(~unchecked.any(), all_of_them, sets, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
         """Returns which clusters are like that of the user at a place, (P,) bool, each at its place.

@@ -1,0 +1,440 @@
+"""Measures the package on a GPU: speed by size and family, against the arithmetic it could do, and whether it is right.
+
+    python bench/gpu.py                          everything, in less than ten minutes
+    python bench/gpu.py --device cpu --smoke     tiny sizes without a GPU, to see that the benchmark works
+
+Every part runs in a process of its own and has a deadline. A part that overruns is stopped, what it had measured is
+kept, and the next part starts. One agent that plays one round is one agent-round (ar); a multi-armed or clustering
+algorithm plays for one user a round, so that there it is one user. Times are of `fb.simulate`, all its work on the host
+included, without compilation: medians of three runs with different keys.
+
+| part | asks |
+|---|---|
+| device | what it is, which versions and flags |
+| programs | seconds of compilation, kernels of a round, temporaries |
+| agreement | are regrets those of a CPU (z), is V^-1 that of float64, are two runs equal bit by bit? |
+| rates | agent-rounds a second by mode, agents and seeds; peak memory; share of the arithmetic of an H100 |
+| stored | contexts drawn in the kernel that scores them, against contexts in memory |
+| command buffers | off and on |
+| host | the same on this machine's CPU: from which size on does the GPU win? |
+
+Modes: A, fresh contexts; A-lazy-BLT, agents act on private releases; B, fixed contexts; FedUCB, an adaptive schedule;
+arms, by number of users; clusters, by number of users who return.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json as json_format
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from gpu_modes import Mode, modes
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import ridge
+
+HERE = Path(__file__).resolve()
+ROOF = {"H100": 230e6}  # ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring
+TARGETS = {  # (value, whether it is an upper limit)
+    "A, M x seeds >= 25,000: share of the arithmetic roofline": (0.45, False),
+    "A, M x seeds >= 25,000: M ar/s": (100.0, False),
+    "M = 100,000, T = 10,000, 25 seeds: seconds": (300.0, True),
+    "regret against a CPU: largest |z|": (3.0, True),
+    "x' V^-1 x against float64: largest relative error": (1e-4, True),
+    "results that differ between two runs": (0.0, True),
+}
+SHARES = {  # of the time
+    "device": 1,
+    "programs": 4,
+    "agreement": 6,
+    "rates": 4,
+    "stored": 1,
+    "command buffers": 1,
+    "host": 4,
+}
+DETERMINISTIC = "--xla_gpu_exclude_nondeterministic_ops=true --xla_gpu_autotune_level=0"
+
+
+def without_fusion() -> dict[str, str] | None:
+    """Returns the environment under which contexts are stored on a GPU, or None if the package has no such switch."""
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a part is run."""
+
+    device: str
+    smoke: bool
+    ends: float  # when the part must have ended, as `time.monotonic` of its process tells it
+
+    def rounds(self, mode: Mode, size: int, n_seeds: int) -> int:
+        """Returns T: a run on a GPU takes about a second, and on a CPU some."""
+        if mode.target or not mode.agents:
+            return mode.target or size
+        if self.smoke:
+            return 50
+        work = 5e7 if self.device == "gpu" else 2e6
+        return 25 * int(np.clip(work / (25 * size * n_seeds), 2, 400))
+
+    def seconds(self, mode: Mode, size: int, n_seeds: int) -> dict[str, Any]:
+        """Returns how long a run takes, how long its program compiled, and the most memory so far."""
+        env, algo = mode.make(size)
+        horizon = self.rounds(mode, size, n_seeds)
+        times = []
+        for turn in range(4):
+            started = time.perf_counter()
+            key = jax.random.key(turn)
+            fb.simulate(env, algo, horizon=horizon, key=key, n_seeds=n_seeds, stride=horizon, progress=False)
+            times.append(time.perf_counter() - started)
+            if turn and time.monotonic() + times[-1] > self.ends:
+                break
+        wall = float(np.median(times[1:]))
+        played = horizon * n_seeds * (size if mode.agents else 1)
+        return {
+            "rounds": horizon,
+            "seconds": wall,
+            "compile_seconds": times[0] - wall,
+            "rate": played / wall,
+            "peak_MB": peak(),
+        }
+
+
+def peak() -> float | None:
+    """Returns the most MB that the device has held in this process, if it tells."""
+    statistics = jax.devices()[0].memory_stats() or {}
+    return statistics["peak_bytes_in_use"] / 1e6 if "peak_bytes_in_use" in statistics else None
+
+
+# --- The parts, which yield rows -------------------------------------------------------------------------------------
+
+Rows = Iterator[dict[str, Any]]
+
+
+def device(plan: Plan) -> Rows:
+    """Says what everything runs on."""
+    one = jax.devices()[0]
+    yield {
+        "platform": one.platform,
+        "kind": one.device_kind,
+        "devices": len(jax.devices()),
+        "flags": os.environ.get("XLA_FLAGS", ""),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def programs(plan: Plan) -> Rows:
+    """Compiles the loop of every mode, as it runs with 25 seeds, and reads what XLA has made of it."""
+    sys.path.insert(0, str(HERE.parent.parent / "tests"))
+    from gpu_programs import count, hot_loop
+
+    from fedbandit_jax.engine.process import process
+
+    for name, mode in modes(plan.smoke).items():
+        size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25
+        env, algo = mode.make(size)
+        horizon = 2 * plan.rounds(mode, size, n_seeds)
+        bound = process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2)))
+        function, arguments, static = hot_loop([bound], n_seeds, 7)
+        started = time.perf_counter()
+        lowered = function.lower(*arguments, **static)
+        traced = time.perf_counter()
+        made = lowered.compile()
+        compiled = time.perf_counter() - traced
+        trip = {"FedUCB": 7, "arms": None, "clusters": None}.get(name, 25)
+        try:
+            turn = count(made.as_text(), trip)._asdict()
+        except ValueError:  # XLA has merged the loop with another
+            turn = {}
+        temporaries = made.memory_analysis().temp_size_in_bytes / 1e6
+        yield {
+            "mode": name,
+            "size": size,
+            "seeds": n_seeds,
+            "trace_seconds": traced - started,
+            "compile_seconds": compiled,
+            **turn,
+            "temporaries_MB": temporaries,
+        }
+
+
+def agreement(plan: Plan) -> Rows:
+    """Compares regrets with those of a CPU and of a second process, and an inverse with float64."""
+    yield {"inverse": inverse_error()}
+    flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}"}
+    on_host = dataclasses.replace(plan, device="cpu")
+    for name in list(modes(plan.smoke))[:: 4 if plan.smoke else 1]:
+        with concurrent.futures.ThreadPoolExecutor() as pool:  # one compiles for the device while the other plays
+            both = [pool.submit(again, where, name, extra) for where, extra in ((plan, flags), (on_host, {}))]
+            here, there = (one.result() for one in both)
+        twice = here["alike"] and (name != "A" or again(plan, name, flags)["regret"] == here["regret"])
+        ours, theirs = np.array(here["regret"]), np.array(there["regret"])
+        error = float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
+        yield {
+            "mode": name,
+            "z": float((ours.mean() - theirs.mean()) / error) if error else 0.0,
+            "regret": float(ours.mean()),
+            "regret_on_cpu": float(theirs.mean()),
+            "seeds_equal_to_cpu": int((ours == theirs).sum()),
+            "seeds": len(ours),
+            "twice_equal": twice,
+            "flags": DETERMINISTIC,
+        }
+
+
+def again(plan: Plan, name: str, variables: dict[str, str]) -> dict[str, Any]:
+    """Returns what `regrets` yields in a process of its own."""
+    rows, wrong = run("regrets", plan.device, plan.smoke, max(5.0, plan.ends - time.monotonic()), variables, name)
+    if wrong:
+        raise RuntimeError(f"{name} on {plan.device}: {wrong}")
+    return rows[0]
+
+
+def regrets(plan: Plan, name: str) -> Rows:
+    """Plays a short run of one mode with 16 seeds, twice, and yields final regrets and whether all curves are alike."""
+    mode = modes(plan.smoke)[name]
+    size = mode.sizes[0]
+    env, algo = mode.make(size)
+    horizon = (50 if plan.smoke else 200) if mode.agents else mode.target or size
+    options: dict[str, Any] = dict(horizon=horizon, n_seeds=16, key=jax.random.key(1), progress=False)
+    one, two = (fb.simulate(env, algo, stride="log", **options).regret for _ in range(2))
+    yield {"regret": np.asarray(one[:, -1], float).tolist(), "alike": bool((one == two).all())}
+
+
+def inverse_error() -> float:
+    """Returns the largest relative error of x' V^-1 x after 1000 rank-one updates of 64 agents, against float64."""
+    rng, d, m = np.random.default_rng(0), 10, 64
+    rows = rng.normal(size=(1000, d, m)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+
+    @jax.jit
+    def updated(rows):
+        start, _ = ridge.solve(jnp.broadcast_to(jnp.eye(d), (m, d, d)), jnp.zeros((m, d)))
+
+        def step(posterior, x):
+            return ridge.update(posterior, ridge.gain(posterior, x, jnp.zeros(m))), None
+
+        posterior, _ = jax.lax.scan(step, start, rows)
+        contexts = jnp.moveaxis(rows[:100], (0, 1, 2), (1, 2, 0))
+        return ridge.width_sq(contexts, posterior.inverse)
+
+    found = np.asarray(updated(rows), float)  # (K, M)
+    exact = np.linalg.inv(np.eye(d) + np.einsum("tim,tjm->mij", rows.astype(float), rows.astype(float)))
+    wanted = np.einsum("kim,mij,kjm->km", rows[:100].astype(float), exact, rows[:100].astype(float))
+    return float(np.abs(found / wanted - 1).max())
+
+
+def rates(plan: Plan, name: str) -> Rows:
+    """Times one mode by size, for one seed and for 25."""
+    mode = modes(plan.smoke)[name]
+    runs = [(size, n_seeds) for size in mode.sizes for n_seeds in ((2,) if plan.smoke else (1, 25))]
+    for size, n_seeds in sorted(runs, key=lambda run: run[0] * run[1]):  # so that the peak is that of the last run
+        row = {"mode": name, "size": size, "seeds": n_seeds, **plan.seconds(mode, size, n_seeds)}
+        roof = next((roof for kind, roof in ROOF.items() if kind in jax.devices()[0].device_kind), None)
+        yield row | {"roofline": row["rate"] / roof if roof and name == "A" else None}
+
+
+def timed(plan: Plan, name: str) -> Rows:
+    """Times one run of one mode, with 25 seeds."""
+    mode, n_seeds = modes(plan.smoke)[name], 2 if plan.smoke else 25
+    size = mode.sizes[0]
+    yield {"mode": name, "size": size, "seeds": n_seeds, **plan.seconds(mode, size, n_seeds)}
+
+
+def host(plan: Plan) -> Rows:
+    """Times mode A on the CPU of this machine."""
+    mode = modes(plan.smoke)["A"]
+    for size in mode.sizes[:3]:
+        for n_seeds in (2,) if plan.smoke else (1, 25):
+            if size * n_seeds <= 25_000:  # more takes long, and is about as fast
+                yield {"mode": "A", "size": size, "seeds": n_seeds, **plan.seconds(mode, size, n_seeds)}
+
+
+PARTS: dict[str, Callable[..., Rows]] = {
+    part.__name__: part for part in (device, programs, agreement, regrets, rates, timed, host)
+}
+
+
+# --- Processes and deadlines ----------------------------------------------------------------------------------------
+
+
+def run(
+    part: str, device: str, smoke: bool, deadline: float, variables: dict[str, str] | None = None, mode: str = ""
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs a part in a process of its own; returns its rows, and what was wrong if it did not end as it should."""
+    platforms = {"JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    settings = {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # so that `peak` tells what a run needs
+        "JAX_TRACEBACK_FILTERING": "off",  # so that the last line says what was wrong
+    }
+    if smoke:
+        settings["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gpu-smoke-{os.getuid()}")
+    command = [sys.executable, str(HERE), "--part", part, "--mode", mode, "--device", device]
+    command += ["--seconds", str(deadline), *(["--smoke"] if smoke else [])]
+    with tempfile.TemporaryFile("w+") as rows, tempfile.TemporaryFile("w+") as errors:
+        environment = {**os.environ, **platforms, **settings, **(variables or {})}
+        process = subprocess.Popen(command, stdout=rows, stderr=errors, env=environment)
+        try:
+            code, wrong = process.wait(deadline), None
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code, wrong = 0, f"stopped after {deadline:.0f} s"
+        for stream in (rows, errors):
+            stream.seek(0)
+        if code:
+            wrong = (errors.read().strip().splitlines() or [f"exit code {code}"])[-1][:300]
+        whole = [line for line in rows.read().splitlines() if line.startswith("{") and line.endswith("}")]
+    return [json_format.loads(line) for line in whole], wrong
+
+
+def everything(device: str, smoke: bool, seconds: float) -> list[dict[str, Any]]:
+    """Runs all parts, one after the other, and returns their rows; every row names its part."""
+    rows: list[dict[str, Any]] = []
+    ends = time.monotonic() + seconds
+    todo: list[tuple[str, str, str, dict[str, Any], dict[str, str]]] = []  # part, program, mode, columns, environment
+    todo += [(part, part, "", {}, {}) for part in ("device", "programs", "agreement")]
+    todo += [("rates", "rates", mode, {}, {}) for mode in modes(smoke)]
+    stored = without_fusion()
+    for mode in ("A", "A-lazy-BLT") if stored is not None else ():
+        todo += [
+            ("stored", "timed", mode, {"fused": True}, {}),
+            ("stored", "timed", mode, {"fused": False}, stored or {}),
+        ]
+    without = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer="}
+    for mode in ("A", "FedUCB"):
+        buffers = (("on", {}), ("off", without))
+        todo += [("command buffers", "timed", mode, {"command_buffers": which}, flags) for which, flags in buffers]
+    todo += [("host", "host", "", {}, {})]
+    for n, (part, program, mode, columns, variables) in enumerate(todo):
+        left = ends - time.monotonic()  # what one part leaves over is shared by those after it
+        deadline = 60.0 if part == "device" else left * SHARES[part] / sum(SHARES[name] for name, *_ in todo[n:])
+        found, wrong = run(program, "cpu" if part == "host" else device, smoke, deadline, variables, mode)
+        rows += [{"part": part, **columns, **row} for row in found]
+        if wrong:
+            rows.append({"part": part, **columns, **({"mode": mode} if mode else {}), "wrong": wrong})
+        if part == "device" and rows[0].get("platform") not in (device, {"gpu": "cuda"}.get(device)):
+            has = rows[0].get("platform", rows[0].get("wrong"))
+            works = "--device cpu --smoke shows that the benchmark works"
+            raise ValueError(f"device must be one that JAX sees, got {device}: JAX sees {has}; {works}")
+    if stored is None:
+        rows.append({"part": "stored", "wrong": "the package has no switch for it"})
+    return rows
+
+
+# --- What follows from the rows -------------------------------------------------------------------------------------
+
+
+def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
+    """Returns what is compared with targets, and what is compared with each other."""
+
+    def of(part: str, **wanted: Any) -> list[dict[str, Any]]:
+        fine = [row for row in rows if row["part"] == part and "wrong" not in row]
+        return [row for row in fine if all(row.get(name) == value for name, value in wanted.items())]
+
+    values: dict[str, float | None] = {}
+    large = [row for row in of("rates", mode="A") if row["size"] * row["seeds"] >= 25_000]
+    if large:
+        values["A, M x seeds >= 25,000: M ar/s"] = min(row["rate"] for row in large) / 1e6
+        if all(row["roofline"] for row in large):
+            values["A, M x seeds >= 25,000: share of the arithmetic roofline"] = min(row["roofline"] for row in large)
+    for row in of("rates", mode="A", size=100_000, seeds=25):
+        values["M = 100,000, T = 10,000, 25 seeds: seconds"] = 1e5 * 1e4 * 25 / row["rate"]
+    compared = [row for row in of("agreement") if "z" in row]
+    if compared:
+        values["regret against a CPU: largest |z|"] = max(abs(row["z"]) for row in compared)
+        values["results that differ between two runs"] = float(sum(not row["twice_equal"] for row in compared))
+    for row in of("agreement"):
+        if "inverse" in row:
+            values["x' V^-1 x against float64: largest relative error"] = row["inverse"]
+    for mode in ("A", "A-lazy-BLT"):
+        pair = of("stored", mode=mode, fused=True), of("stored", mode=mode, fused=False)
+        if all(pair):
+            values[f"{mode}: fused / stored"] = pair[0][0]["rate"] / pair[1][0]["rate"]
+    for mode in ("A", "FedUCB"):
+        pair = (
+            of("command buffers", mode=mode, command_buffers="on"),
+            of("command buffers", mode=mode, command_buffers="off"),
+        )
+        if all(pair):
+            values[f"{mode}: command buffers on / off"] = pair[0][0]["rate"] / pair[1][0]["rate"]
+    for n_seeds in sorted({row["seeds"] for row in of("host")}):
+        theirs = {row["size"]: row["rate"] for row in of("host", seeds=n_seeds)}
+        fastest = [theirs.get(row["size"], max(theirs.values())) for row in of("rates", mode="A", seeds=n_seeds)]
+        wins = [r["size"] for r, cpu in zip(of("rates", mode="A", seeds=n_seeds), fastest) if r["rate"] > cpu]
+        values[f"A, seeds={n_seeds}: smallest M at which this device beats this host's CPU"] = min(wins, default=None)
+    found = {}
+    for name, value in values.items():
+        target, upper = TARGETS.get(name, (None, False))
+        met = None
+        if target is not None and value is not None and not (smoke and "M ar/s" in name):
+            met = value <= target if upper else value >= target
+        found[name] = {"value": value, "target": target, "met": met}
+    return found
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Returns a row as text."""
+
+    def number(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return "  ".join(f"{name}={number(value)}" for name, value in row.items() if value is not None)
+
+
+def main(
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    seconds: float = 560.0,
+    device: Literal["gpu", "cpu"] = "gpu",
+    part: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",
+    mode: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",
+) -> None:
+    """Measure everything, and print rows and ratios.
+
+    Args:
+        json: print JSON only: {"rows": [...], "ratios": {...}}.
+        smoke: use tiny sizes, which show that the benchmark works; the rates mean nothing.
+        seconds: how long it may take.
+        device: where to run.
+        part: run one part only in this process, and print its rows as they come.
+        mode: of which mode, where a part is of one.
+    """
+    if part:
+        plan = Plan(device, smoke, time.monotonic() + seconds)
+        for row in PARTS[part](plan, mode) if mode else PARTS[part](plan):
+            print(json_format.dumps(row), flush=True)
+        return
+    try:
+        rows = everything(device, smoke, seconds)
+    except ValueError as error:
+        sys.exit(str(error))
+    found = ratios(rows, smoke)
+    if json:
+        print(json_format.dumps({"rows": rows, "ratios": found}, indent=1))
+        return
+    print(*map(shown, rows), "", sep="\n")
+    for name, ratio in found.items():
+        verdict = {None: "", True: "met", False: "NOT MET"}[ratio["met"]]
+        target = "" if ratio["target"] is None else f"   target {ratio['target']:g}: {verdict}"
+        value = "never" if ratio["value"] is None else f"{ratio['value']:.4g}"
+        print(f"{name:70}  {value:>10}{target}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)

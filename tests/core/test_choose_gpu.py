@@ -1,0 +1,154 @@
+"""The kernel that draws, scores and picks, run by Pallas' interpreter, against the same functions on whole arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedbandit_jax.core import random
+from fedbandit_jax.core.choose_gpu import FEW, LARGE, MANY, TILE, choose
+from fedbandit_jax.core.ridge import NOWHERE
+
+D = 3
+PACKED = [(i, j) for i in range(D) for j in range(i + 1)]  # of the inverse
+
+
+def words(key, counter):
+    """A few rounds of xor, shift and multiply: enough for numbers that look unlike each other."""
+    x = counter * jnp.uint32(2654435761) ^ key[0]
+    for shift in (15, 13, 16):
+        x = (x ^ (x >> jnp.uint32(shift))) * jnp.uint32(2246822519) + key[1]
+    return x
+
+
+def draw(shared, arm, agent):
+    """Three uniform numbers on (0, 1)."""
+    key, _, _ = shared
+    first = (arm * jnp.uint32(10007) + agent) * jnp.uint32(D)
+    return tuple(random.unit(words(key, first + jnp.uint32(i))) for i in range(D))
+
+
+def worth(shared, own, x):
+    inverse, theta = own
+    form = sum((1 if i == j else 2) * inverse[n] * x[i] * x[j] for n, (i, j) in enumerate(PACKED))
+    return sum(theta[i] * x[i] for i in range(D)) + shared[2] * jnp.sqrt(jnp.maximum(form, 0))
+
+
+def mean(shared, x):
+    return sum(shared[1][i] * x[i] for i in range(D))
+
+
+def known(n_agents, n_models, seed=0):
+    """What all agents share: key words, theta* and beta; and inverse and theta of one model, or of one for each."""
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(D, D, n_models))
+    inverse = np.einsum("ika,jka->ija", factor, factor) / D
+    shared = jnp.asarray(rng.integers(0, 2**32, 2), jnp.uint32), jnp.asarray(rng.normal(size=D), jnp.float32), 0.7
+    packed = jnp.asarray([inverse[i, j] for i, j in PACKED], jnp.float32)
+    own = packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32)
+    return shared, own, jnp.arange(n_agents, dtype=jnp.uint32)
+
+
+def stored(draw, worth, mean, shared, own, n_arms, agents):
+    """The same on arrays of all arms and agents, by NumPy."""
+    x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
+    index = np.broadcast_to(worth(shared, own, x), (n_arms, len(agents)))
+    arms = np.where(np.isnan(index).any(0), NOWHERE, np.argmax(index, 0))
+    return arms, np.broadcast_to(mean(shared, x), index.shape).max(0)
+
+
+def assert_same(found, expected):
+    """The same arms, and means up to the order in which compilers round products and sums."""
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+    assert (found[0].dtype, found[1].dtype) == (jnp.int32, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("n_arms", "n_agents", "n_models"),
+    [(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8)],
+    ids=["own", "shared", "one", "whole tiles"],
+)
+def test_equals_stored_contexts(n_arms, n_agents, n_models):
+    """Whether arms and agents fill the last tile or not, and whether the model is every agent's own."""
+    case = (draw, worth, mean, *known(n_agents, n_models)[:2], n_arms, known(n_agents, n_models)[2])
+    arms, _ = expected = stored(*case)
+    assert_same(choose(*case, interpret=True), expected)
+    assert len(set(arms)) >= min(n_agents, 4), "the case says little"
+
+
+def test_equals_stored_contexts_for_many_agents():
+    """With the other shape of a tile, which has MANY agents."""
+    shared, own, agents = known(LARGE + 3, 1)
+    n_arms = 2 * TILE // MANY + 1
+    case = (draw, worth, mean, shared, own, n_arms, agents)
+    assert_same(choose(*case, interpret=True), stored(*case))
+
+
+def test_seeds():
+    """Under vmap, with key, theta* and models of its own, every seed chooses as it does alone."""
+    seeds = [known(11, 11, seed) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(one) for one in x]), *[case[:2] for case in seeds])
+    agents = seeds[0][2]
+
+    def one(shared, own):
+        return choose(draw, worth, mean, shared, own, 20, agents, interpret=True)
+
+    found = jax.vmap(one)(*stacked)
+    alike = jax.vmap(one, (None, 0))(seeds[0][0], stacked[1])
+    for s, (shared, own, _) in enumerate(seeds):
+        assert_same((found[0][s], found[1][s]), stored(draw, worth, mean, shared, own, 20, agents))
+        assert_same((alike[0][s], alike[1][s]), stored(draw, worth, mean, seeds[0][0], own, 20, agents))
+
+
+def tabled(values):
+    """Functions that look up the index of arm k in a table of K numbers, which is the only feature."""
+
+    def worth(shared, own, x):
+        (arm,) = x
+        found = jnp.zeros(arm.shape)
+        for k in range(len(values)):
+            found = jnp.where(arm == k, shared[k], found)
+        return found + own["plus"]
+
+    return (lambda shared, arm, agent: (arm + 0 * agent,)), worth, (lambda shared, x: x[0] * jnp.float32(1))
+
+
+@pytest.mark.parametrize(
+    ("values", "arm"),
+    [
+        ([0, 3, 1, 3, 3], 1),
+        ([2] * 70, 0),  # over three tiles
+        ([0] * 40 + [5] + [0] * 20 + [5], 40),  # ties in different tiles and rows
+        ([-np.inf] * 3, 0),
+        ([1, -np.inf, np.inf, np.inf], 2),
+        ([1, np.nan, 2], NOWHERE),
+        ([np.inf, np.nan], NOWHERE),
+        ([np.nan] + [1] * 40, NOWHERE),
+    ],
+)
+def test_ties_and_what_is_no_number(values, arm):
+    """The first of equal arms; an arm that does not exist if any index is NaN, as `ridge.first_argmax`."""
+    shared, own = jnp.asarray(values, jnp.float32), {"plus": jnp.float32(0)}
+    found = choose(*tabled(values), shared, own, len(values), jnp.arange(2, dtype=jnp.uint32), interpret=True)
+    assert found[0].tolist() == [arm] * 2
+    assert found[1].tolist() == [len(values) - 1] * 2
+
+
+def test_only_agents_whose_index_is_nan_choose_nothing():
+    """One number per agent in `own`, or one for all."""
+    values = [1, 2, 0]
+    shared, agents = jnp.asarray(values, jnp.float32), jnp.arange(FEW + 1, dtype=jnp.uint32)
+    plus = jnp.zeros(FEW + 1).at[FEW].set(jnp.nan)
+    arms, _ = choose(*tabled(values), shared, {"plus": plus}, 3, agents, interpret=True)
+    assert arms.tolist() == [1] * FEW + [NOWHERE]
+    arms, _ = choose(*tabled(values), shared, {"plus": jnp.array([jnp.nan])}, 3, agents, interpret=True)
+    assert arms.tolist() == [NOWHERE] * (FEW + 1)
+
+
+def test_agents_have_their_own_numbers():
+    """The agents of a chunk draw as they do among all."""
+    shared, own, agents = known(30, 1)
+    whole = choose(draw, worth, mean, shared, own, 20, agents, interpret=True)
+    part = choose(draw, worth, mean, shared, own, 20, agents[13:], interpret=True)
+    assert_same(part, (whole[0][13:], whole[1][13:]))

@@ -1,0 +1,377 @@
+"""Compiles what every family runs most for an H100, on a machine without a GPU, and counts what a GPU would do.
+
+    python tests/gpu_programs.py                     every program, in some minutes
+    python tests/gpu_programs.py feducb club         those whose name contains one of these words
+    python tests/gpu_programs.py --jobs 1 --keep out as many at a time, and their HLO and PTX in a folder
+
+It needs the CUDA wheels, `pip install "jax[cuda12]"` (about 7 GB, in an environment of their own), but no driver: XLA
+compiles ahead of time for the device that tests/h100.txtpb describes. Every program is compiled in a process of its
+own, which is stopped when it takes far too long. Nothing is tuned, as it would be on the device itself, so that other
+matrix products may be chosen there. The columns:
+
+    compile      seconds of processor time that XLA takes, tracing apart
+    kernels      operations that a GPU starts in one turn of the loop that is named beside. Those of a loop inside it
+                 count once. A call of a library, such as a Cholesky factor, counts as one
+    rare         the same in branches, which are not taken in every turn
+    waits        conditionals, and loops of unknown length, inside that turn: the host reads a number before it goes on
+    temporaries  MB beside arguments and results
+    tf32         matrix products whose factors would be rounded to 10 bits: lines of PTX, and calls of cuBLAS
+    host         calls of the host
+
+A number above `LIMITS` is an error, unless `KNOWN` says how far and why; then it must not be worse than said there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve()
+TARGET = HERE.with_name("h100.txtpb")  # a description of the device, as XLA writes it
+PATIENCE = 300  # seconds after which the process of one program is stopped
+MANY = 10_000  # agents of the large programs
+SEEDS = 25
+BATCH = 25  # rounds between two synchronisations
+STEPS = 7  # steps in a compiled loop: by this number it is found among others
+
+LIMITS = {"compile": 60.0, "kernels": 20.0, "waits": 0.0, "temporaries": 100.0, "tf32": 0.0, "host": 0.0}
+REFRESH = (1, "every 1000 rounds inverses are computed anew, in a branch whose condition is on the device")
+SYNCHRONISES = "a synchronisation is computed in every round and selected, so that nothing waits for the host"
+STORED = "contexts of all arms are made and stored"
+LINKS = "graphs of users are searched by loops of unknown length, and cut in branches"
+KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at most, why)
+    "linear fresh": {"kernels": (21, STORED)},
+    "linear fresh 10000": {"kernels": (90, STORED), "temporaries": (2288, STORED)},
+    "linear fixed 10000": {
+        "kernels": (31, "with 100 agents they are 19; why XLA makes more of them was not looked into"),
+        "temporaries": (
+            551,
+            "estimates of every arm of every agent are kept between rounds: 200 MB, in more than one copy",
+        ),
+    },
+    "linear logdet": {"kernels": (36, SYNCHRONISES), "waits": REFRESH},
+    "linear private logdet": {"kernels": (48, SYNCHRONISES), "waits": REFRESH},
+    "linear feducb": {"kernels": (36, SYNCHRONISES), "waits": REFRESH},
+    "linear private feducb": {"kernels": (49, SYNCHRONISES), "waits": REFRESH},
+    "linear gossip": {"kernels": (90, SYNCHRONISES), "waits": REFRESH},
+    "clusters club": {"kernels": (30, LINKS), "waits": (3, LINKS)},
+    "clusters sclub": {"kernels": (69, LINKS), "waits": (3, LINKS)},
+    "clusters fclub": {"kernels": (74, LINKS), "waits": (7, LINKS)},
+    "clusters cdp-fclub": {"kernels": (72, LINKS), "waits": (8, LINKS)},
+}
+
+
+class Program(NamedTuple):
+    """What is compiled: an environment and an algorithm, and the loop in which its time goes."""
+
+    make: Callable[[], tuple[Any, Any]]  # environment and recipe
+    turn: str  # what one turn of that loop is
+    trip: int | None = BATCH  # its length, by which it is found; None: the outermost loop of unknown length
+    horizon: int = 1000
+
+
+def programs() -> dict[str, Program]:
+    """Returns all programs by name."""
+    import fedbandit_jax as fb
+
+    algos, budget = fb.algos, fb.privacy.Budget(1.0, 0.1)
+    logdet = fb.schedules.LogDet(30.0)
+
+    def sphere(algo: Any, m: int = 100, **given: Any) -> Callable[[], tuple[Any, Any]]:
+        return lambda: (fb.envs.sphere(n_agents=m, n_arms=100, dim=10, **given), algo())
+
+    def private(algo: Any, m: int = 100) -> Callable[[], tuple[Any, Any]]:
+        return sphere(algo, m, rewards="bernoulli")
+
+    def arms(mechanism: str) -> Callable[[], tuple[Any, Any]]:
+        eliminate = algos.SuccessiveElimination
+        return lambda: (fb.envs.arms(10), eliminate(epsilon=0.5, mechanism=mechanism, trust="secagg"))
+
+    def clustered(algo: Any) -> Callable[[], tuple[Any, Any]]:
+        return lambda: (fb.envs.clustered(100, 5, 2), algo())
+
+    def blt() -> Any:
+        return algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, release="blt", trust="secagg"))
+
+    def gossip() -> Any:
+        return algos.GossipFedUCB(graph=fb.networks.make("ring", 100), gamma=2, schedule=logdet)
+
+    def feducb() -> Any:
+        return algos.fed_ucb(schedule=logdet, exploration=algos.LogDetUCB(regularization=0.01))
+
+    def private_feducb() -> Any:
+        return algos.fed_ucb(budget, schedule=fb.schedules.LogDet(30.0, "dp20"))
+
+    def tested() -> Any:
+        return algos.private_fed_lin_ucb(budget, schedule=fb.schedules.PrivateLogDet(30.0, max_syncs=64))
+
+    def batch(make: Any) -> Program:
+        return Program(make, "a round")
+
+    def every_round(make: Any) -> Program:
+        return Program(make, "a round and its synchronisation", STEPS)
+
+    return {
+        "linear fresh": batch(sphere(algos.fed_lin_ucb)),
+        f"linear fresh {MANY}": batch(sphere(algos.fed_lin_ucb, MANY)),
+        "linear fixed": batch(sphere(algos.fed_lin_ucb, contexts="fixed")),
+        f"linear fixed {MANY}": batch(sphere(algos.fed_lin_ucb, MANY, contexts="fixed")),
+        "linear lazy blt": batch(private(blt)),
+        "linear thompson": batch(sphere(lambda: algos.Federated(policy=algos.Thompson()))),
+        "linear alone": batch(sphere(algos.LinUCB))._replace(trip=100),  # in which agents compute no inverse anew
+        "linear logdet": every_round(sphere(lambda: algos.fed_lin_ucb(schedule=logdet))),
+        "linear private logdet": every_round(private(tested)),
+        "linear feducb": every_round(sphere(feducb)),
+        "linear private feducb": every_round(private(private_feducb)),
+        "linear gossip": every_round(sphere(gossip))._replace(turn="two rounds, one written, and a synchronisation"),
+        "arms discrete laplace": Program(arms("discrete_laplace"), "16 blocks of 4096 users", None, 10**6),
+        "arms skellam": Program(arms("skellam"), "16 blocks of 4096 users", None, 10**6),
+        "clusters club": Program(clustered(algos.CLUB), "a user", None, 4096),
+        "clusters sclub": Program(clustered(algos.SCLUB), "a user", None, 4096),
+        "clusters fclub": Program(clustered(algos.FCLUB), "a user", None, 4096),
+        "clusters cdp-fclub": Program(clustered(lambda: algos.FCLUB(budget)), "a user", None, 4096),
+    }
+
+
+def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Returns the driver's jitted loop for processes that run side by side, and its abstract arguments."""
+    import jax
+    import jax.numpy as jnp
+
+    from fedbandit_jax.engine import layout
+
+    leaves, treedef, axes = layout._stack(processes)
+    leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+    placed = layout._Layout(treedef, axes, len(processes))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
+    worlds, states = layout._init().eval_shape(leaves, keys, layout=placed)
+    ks = jax.ShapeDtypeStruct((n_steps,), jnp.int32)
+    return layout._advance(), (leaves, keys, worlds, states, ks), {"layout": placed}
+
+
+def compiled(name: str, folder: str) -> dict[str, Any]:
+    """Compiles a program for the device, and returns its numbers; everything it writes is left in the folder."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import numpy as np
+    from jax.experimental import topologies
+
+    from fedbandit_jax.engine.process import process
+
+    program = programs()[name]
+    env, algo = program.make()
+    bound = process(env, algo.bind(env.spec, program.horizon), program.horizon, (np.uint32(1), np.uint32(2)))
+    device = topologies.get_topology_desc(platform="cuda", target_config=TARGET.read_text(), topology="1x1x1").devices
+    there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())
+    jax.clear_caches()  # of what was traced for a CPU
+    jax.default_backend = lambda: "gpu"  # what the package asks, see `core.backend`
+    function, arguments, static = hot_loop([bound], SEEDS, STEPS)
+    on_device = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), arguments)
+    started = processor_time()
+    lowered = function.trace(*on_device, **static).lower(lowering_platforms=("cuda",))
+    traced = processor_time()
+    executable = lowered.compile(compiler_options={"xla_dump_to": folder})
+    ended = processor_time()
+    text = executable.as_text()
+    Path(folder, "hlo.txt").write_text(text)
+    ptx = "".join(path.read_text() for path in Path(folder).glob("*.ptx"))
+    return {
+        "trace": traced - started,
+        "compile": ended - traced,
+        **count(text, program.trip)._asdict(),
+        "temporaries": executable.memory_analysis().temp_size_in_bytes / 1e6,
+        "tf32": len(re.findall(r"tf32", ptx)) + rounded_by_cublas(text),
+        "host": len(re.findall(r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text)),
+    }
+
+
+def processor_time() -> float:
+    """Returns the seconds that this process and its children have used, which other processes hardly change."""
+    return sum(os.times()[:4])
+
+
+def rounded_by_cublas(text: str) -> int:
+    """Returns how many matrix products cuBLAS computes without the highest precision having been asked for."""
+    calls = [line for line in text.splitlines() if re.search(r'custom_call_target="__cublas\$(gemm|lt)', line)]
+    return sum("HIGHEST" not in line for line in calls)
+
+
+# --- XLA's text of a compiled program -------------------------------------------------------------------------------
+
+FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all", "opt-barrier"}
+INSIDE = re.compile(
+    r"(?:body|to_apply|true_computation|false_computation)=%?([\w.\-]+)|branch_computations=\{([^}]*)\}"
+)
+
+
+class Operation(NamedTuple):
+    """A line of a computation."""
+
+    kind: str  # "fusion", "while", ...
+    line: str
+
+    @property
+    def inside(self) -> list[str]:
+        """Returns the names of the computations that it runs, without those that are one kernel."""
+        if self.kind not in ("while", "conditional", "call"):
+            return []
+        names = [one or many for one, many in INSIDE.findall(self.line)]
+        return [name.strip().lstrip("%") for group in names for name in group.split(",")]
+
+    @property
+    def trip(self) -> int | None:
+        """Returns how many turns a loop has, or None where XLA does not know."""
+        found = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', self.line)
+        return int(found[1]) if found else None
+
+
+def computations(text: str) -> tuple[dict[str, list[Operation]], str]:
+    """Returns the operations of all computations by name, and the name of the first one."""
+    found: dict[str, list[Operation]] = {}
+    current: list[Operation] = []
+    entry = ""
+    for line in text.splitlines():
+        head = re.match(r"(ENTRY )?%?([\w.\-]+) .*-> .*\{$", line)
+        if head:
+            current = found.setdefault(head[2], [])
+            entry = head[2] if head[1] else entry
+        body = re.match(r"\s+(?:ROOT )?%?[\w.\-]+ = (.*)$", line)
+        if body:
+            plain = re.sub(r"/\*.*?\*/", "", body[1])
+            kind = re.search(r"(?:^|[\s)}\]])([a-z][a-z0-9\-]*)\(", plain)
+            current.append(Operation(kind[1] if kind else "?", plain))
+    return found, entry
+
+
+def loops(found: dict[str, list[Operation]], name: str, depth: int = 0) -> Iterator[tuple[int, Operation]]:
+    """Yields all loops below a computation, and how many loops are around each."""
+    for operation in found[name]:
+        if operation.kind == "while":
+            yield depth, operation
+        for inner in operation.inside:
+            yield from loops(found, inner, depth + (operation.kind == "while"))
+
+
+class Turn(NamedTuple):
+    """What a GPU does in one turn of a loop."""
+
+    kernels: int  # that are started in every turn
+    rare: int  # in branches
+    waits: int  # for the host to read a number
+
+
+def count(text: str, trip: int | None) -> Turn:
+    """Counts what is in the loop of that length; None: of a length that depends on data.
+
+    Among several it is the one with the most kernels, but only outermost ones count if the length depends on data.
+    """
+    found, entry = computations(text)
+
+    def within(name: str) -> Turn:
+        kernels = rare = waits = 0
+        for operation in found[name]:
+            if operation.kind in FREE or operation.kind.endswith("-done"):
+                continue
+            inner = [within(one) for one in operation.inside]
+            below = sum(one.kernels for one in inner)
+            conditional = operation.kind == "conditional"
+            kernels += 0 if conditional else below if inner else 1
+            rare += sum(one.rare for one in inner) + (below if conditional else 0)
+            waits += sum(one.waits for one in inner)
+            waits += conditional or (operation.kind == "while" and operation.trip is None)
+        return Turn(kernels, rare, waits)
+
+    fitting = [(depth, loop.inside[0]) for depth, loop in loops(found, entry) if loop.trip == trip]
+    if not fitting:
+        have = sorted({str(loop.trip) for _, loop in loops(found, entry)})
+        raise ValueError(f"trip must be the length of a loop of the program, which are {', '.join(have)}, got {trip}")
+    outermost = min(depth for depth, _ in fitting)
+    return max(within(body) for depth, body in fitting if trip is not None or depth == outermost)
+
+
+# --- All programs ---------------------------------------------------------------------------------------------------
+
+
+def measured(name: str, keep: Path | None) -> dict[str, Any]:
+    """Returns the numbers of a program, which a process of its own compiles, or what went wrong."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = scratch if keep is None else str(keep / name.replace(" ", "-"))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(HERE), "--compile", name, "--keep", folder]
+        found = os.pathsep.join([str(HERE.parent.parent), *sys.path[1:]])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": found,
+            "JAX_TRACEBACK_FILTERING": "off",
+        }  # whose last line tells most
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
+        except subprocess.TimeoutExpired:
+            return {"error": f"stopped after {PATIENCE} s"}
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def verdict(name: str, numbers: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Returns what is wrong with a program, and what is known of it."""
+    if "error" in numbers:
+        return [f"{name}: {numbers['error']}"], []
+    wrong, known = [], []
+    for what, limit in LIMITS.items():
+        value, (most, why) = numbers[what], KNOWN.get(name, {}).get(what, (limit, ""))
+        if value > most:
+            wrong.append(f"{name}: {what} must be <= {most:g}, got {value:.4g}")
+        elif value > limit:
+            known.append(f"{name}: {what} {value:.4g} > {limit:g} (at most {most:g}): {why}")
+        elif why:
+            known.append(f"{name}: {what} {value:.4g} is within the limit {limit:g}: take it out of KNOWN")
+    return wrong, known
+
+
+def main() -> None:
+    """Compiles the programs that are asked for, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="FAMILY", help="words in the names of programs; default: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="folder in which HLO and PTX are kept")
+    parser.add_argument("--list", action="store_true", help="print the names of all programs")
+    parser.add_argument("--compile", metavar="NAME", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.compile:
+        print(json.dumps(compiled(asked.compile, str(asked.keep))))
+        return
+    everything = programs()
+    unknown = [word for word in asked.words if not any(word in name for name in everything)]
+    if asked.list or unknown:
+        print("\n".join(everything))
+        sys.exit(f"FAMILY must be a word in one of these names, got {', '.join(unknown)}" if unknown else 0)
+    names = [name for name in everything if not asked.words or any(word in name for word in asked.words)]
+    columns = "{:22} {:>7} {:>8} {:>8} {:>5} {:>6} {:>12} {:>5} {:>5}  {}"
+    names_of = ("trace", "compile", "kernels", "rare", "waits", "temporaries", "tf32", "host")
+    print(columns.format("program", *names_of, "in"))
+    wrong, known = [], []
+    with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
+        for name, numbers in zip(names, pool.map(lambda name: measured(name, asked.keep), names)):
+            errors, notes = verdict(name, numbers)
+            wrong, known = wrong + errors, known + notes
+            units = {"trace": "{:.1f} s", "compile": "{:.1f} s", "temporaries": "{:.1f} MB"}
+            row = [units.get(what, "{}").format(numbers[what]) if what in numbers else "-" for what in names_of]
+            print(columns.format(name, *row, everything[name].turn), flush=True)
+    for title, lines in (("KNOWN, and not worse than said", known), ("WRONG", wrong)):
+        if lines:
+            print(f"\n{title}:", *lines, sep="\n  ")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
