@@ -62,10 +62,12 @@ class Worker:
 
     def play(self, family: str, seed: int, **options: Any) -> Played:
         """Runs a family once; options are those of `workloads.play`."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"family": family, "seed": seed, **options}) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        asked.write(json.dumps({"family": family, "seed": seed, **options}) + "\n")
+        asked.flush()
+        answer = answers.readline()
         if not answer:
             raise RuntimeError(f"the process that played {family} ended with exit code {self._process.wait()}")
         return Played(**json.loads(answer))
