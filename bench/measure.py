@@ -121,8 +121,10 @@ def verdict(value: float | None, *, least: float | None = None, most: float | No
     Returns:
         "value", "least", "most", and "met": None where there is no target or no value, or nothing is judged.
     """
-    open_ = value is None or not judged or (least is None and most is None)
-    met = None if open_ else (least is None or value >= least) and (most is None or value <= most)
+    if value is None or not judged or (least is None and most is None):
+        met = None
+    else:
+        met = (least is None or value >= least) and (most is None or value <= most)
     return {"value": value, "least": least, "most": most, "met": met}
 
 

@@ -26,7 +26,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import arms
@@ -56,7 +55,7 @@ class Plan:
     devices: tuple[str, ...]  # 6: families
     arms: arms.Plan | None  # 7
     clusters: clustering.Plan | None  # 8
-    first: tuple[tuple[str, ...], ...]  # 9: commands that are run from an empty cache
+    main_job: bool  # 9: whether `fedbandit simulate` is run from an empty cache
     again: tuple[str, ...]  # 9: families
     calls: int  # 12
     turns: int  # timed runs in parts 4 to 6
@@ -64,9 +63,6 @@ class Plan:
     shape: dict[str, int]  # sizes that other parts than 1-3, 7 and 8 have
 
 
-MAIN_JOB = ("fedbandit", "simulate")
-TINY = ("--horizon", "100", "--seeds", "2")
-TINY_LINEAR = (*MAIN_JOB, *TINY, "--agents", "5", "--arms", "5", "--dim", "4")
 FULL = Plan(
     linear=linear.REFERENCE,
     agents={10: (1000, 24), 100: (200, 24), 10_000: (50, 1), 100_000: (25, 1)},
@@ -74,7 +70,7 @@ FULL = Plan(
     devices=tuple(workloads.FAMILIES),
     arms=arms.REFERENCE._replace(horizons={"hard": 10**7}, turns=3),
     clusters=clustering.REFERENCE,
-    first=(MAIN_JOB, TINY_LINEAR),
+    main_job=True,
     again=tuple(workloads.FAMILIES),
     calls=200,
     turns=3,
@@ -89,7 +85,7 @@ QUICK = dataclasses.replace(
     devices=("FedLinUCB, mode A", "CDP-FCLUB-DC"),
     arms=arms.REFERENCE._replace(horizons={"hard": 10**7}, turns=1),
     clusters=clustering.REFERENCE._replace(sizes=(clustering.Size(1000, 4096, 1, 1024, 1),)),
-    first=(TINY_LINEAR,),
+    main_job=False,
     again=("FedLinUCB, mode A", "FedUCB"),
     calls=40,
     turns=2,
@@ -101,7 +97,7 @@ SMOKE = Plan(
     devices=("FedLinUCB, mode A",),
     arms=None,
     clusters=None,
-    first=(),
+    main_job=False,
     again=(),
     calls=0,
     turns=1,
@@ -251,15 +247,11 @@ def clusters(part: Part) -> None:
 
 def first_runs(part: Part) -> None:
     """9: what a first run costs from an empty cache, and how many programs a second one compiles."""
-    for command in part.plan.first:
-        with tempfile.TemporaryDirectory() as folder:
-            (wall, processors), _ = measure.timed(partial(run_command, command, folder))
-        name = " ".join(command)
+    if part.plan.main_job:
+        (wall, processors), _ = measure.timed(main_job)
+        name = "fedbandit simulate"
         part.rows.append({"part": "9", "what": name, "seconds": float(wall), "processor_seconds": float(processors)})
-        if command is MAIN_JOB:
-            part.holds(f"9: {name}: seconds", float(wall), most=20.0)
-        else:
-            part.holds(f"9: {name}: processor seconds, with imports", float(processors), most=3.0)
+        part.holds(f"9: {name}: seconds", float(wall), most=20.0)
     if part.plan.again:
         first_calls(part)
     for family in part.plan.again:
@@ -277,10 +269,11 @@ def first_runs(part: Part) -> None:
                               "processor_seconds": first.processors, "with_imports": first.process})  # fmt: skip
 
 
-def run_command(command: tuple[str, ...], folder: str) -> None:
-    """Runs a command of `fedbandit` whose results and caches go into an empty folder."""
-    words = [sys.executable, "-m", "fedbandit_jax", *command[1:], "--out", f"{folder}/results"]
-    subprocess.run(words, env=environment(folder), check=True, capture_output=True)
+def main_job() -> None:
+    """Runs the main job, whose results and caches go into an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "fedbandit_jax", "simulate", "--out", f"{folder}/results"]
+        subprocess.run(words, env=environment(folder), check=True, capture_output=True)
 
 
 def first_calls(part: Part) -> None:
