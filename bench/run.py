@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import arms
 import clustering
@@ -108,6 +108,17 @@ SMOKE = Plan(
 Found = tuple[list[Row], dict[str, Row]]  # rows and ratios of a part
 
 
+class Rates(NamedTuple):
+    """How fast something was."""
+
+    by_turn: np.ndarray  # agent-rounds, users or steps per second, (turns,)
+    peak: float  # largest resident memory of its process, in MB
+
+    def over(self, other: Rates) -> float:
+        """Returns the median of the ratios within a turn."""
+        return float(np.median(self.by_turn / other.by_turn))
+
+
 class Part:
     """Collects the rows and ratios of one part."""
 
@@ -119,21 +130,22 @@ class Part:
         """Enters a ratio; its name begins with the number of the target."""
         self.ratios[name] = verdict(value, **target, judged=self.judged)
 
-    def enter(self, part: str, what: str, played: list[Played], work: float) -> None:
+    def enter(self, label: str, what: str, played: list[Played], work: float) -> Rates:
         """Enters a row for the timed runs of one thing; `work` is how many agent-rounds, users or steps each had."""
-        wall = float(np.median([one.wall for one in played]))
-        cores = sum(one.processors for one in played) / sum(one.wall for one in played)
+        wall = np.array([one.wall for one in played])
+        processors = sum(one.processors for one in played)
         self.rows.append(
             {
-                "part": part,
+                "part": label,
                 "what": what,
-                "seconds": wall,
-                "per_second": work / wall,
-                "ns": 1e9 * wall / work,
-                "cores": cores,
+                "seconds": float(np.median(wall)),
+                "per_second": work / float(np.median(wall)),
+                "ns": 1e9 * float(np.median(wall)) / work,
+                "cores": float(processors / wall.sum()),
                 "peak_MB": played[-1].peak,
             }
         )
+        return Rates(work / wall, played[-1].peak)
 
 
 def speeds(part: Part) -> None:
@@ -148,25 +160,19 @@ def speeds(part: Part) -> None:
     linear.check_laws(rows)
 
 
-def turns(
-    part: Part, label: str, runs: Mapping[str, tuple[Worker, dict[str, Any]]], *, count: int | None = None
-) -> dict[str, list[Played]]:
-    """Plays every run once, to compile, and then in turns; enters a row for each, and returns all timed runs."""
+def turns(part: Part, label: str, runs: Mapping[str, tuple[Worker, dict[str, Any]]]) -> dict[str, Rates]:
+    """Plays every run once, to compile, and then in turns; enters a row for each, and returns their rates."""
     for worker, options in runs.values():
         worker.play(seed=0, **options)
     played: dict[str, list[Played]] = {name: [] for name in runs}
-    for turn in range(1, 1 + (count or part.plan.turns)):
+    for turn in range(1, 1 + part.plan.turns):
         for name, (worker, options) in runs.items():
             played[name].append(worker.play(seed=turn, **options))
+    found = {}
     for name, (_, options) in runs.items():
-        size = workloads.Size(**options["size"])
-        part.enter(label, name, played[name], workloads.work(**{**options, "size": size}))
-    return played
-
-
-def rates(part: Part, label: str) -> dict[str, float]:
-    """Returns the rates of all rows of a part, by name."""
-    return {row["what"]: row["per_second"] for row in part.rows if row["part"] == label}
+        work = workloads.work(**{**options, "size": workloads.Size(**options["size"])})
+        found[name] = part.enter(label, name, played[name], work)
+    return found
 
 
 def agents(part: Part) -> None:
@@ -178,13 +184,13 @@ def agents(part: Part) -> None:
             size = {**plan.shape, "n_agents": m}
             options = dict(family="FedLinUCB, mode A", horizon=rounds, n_seeds=n_seeds, size=size)
             runs[f"M = {m:,}"] = stack.enter_context(Worker()), options
-        played = turns(part, "4", runs)
-    found, usual = rates(part, "4"), f"M = {100 if 100 in plan.agents else max(plan.agents):,}"
+        found = turns(part, "4", runs)
+    usual = f"M = {100 if 100 in plan.agents else max(plan.agents):,}"
     for m in plan.agents:
         if (name := f"M = {m:,}") != usual:
-            part.holds(f"4: {name}: rate over {usual}", found[name] / found[usual], least=least.get(m))
-    largest = list(played)[-1]
-    part.holds(f"4: {largest}: peak memory of the process, MB", played[largest][-1].peak, most=600.0)
+            part.holds(f"4: {name}: rate over {usual}", found[name].over(found[usual]), least=least.get(m))
+    largest = list(found)[-1]
+    part.holds(f"4: {largest}: peak memory of the process, MB", found[largest].peak, most=600.0)
 
 
 def dims(part: Part) -> None:
@@ -198,10 +204,10 @@ def dims(part: Part) -> None:
             f"d = {d}": (worker, {**common, "horizon": rounds, "size": {**plan.shape, "dim": d}})
             for d, rounds in plan.dims.items()
         }
-        turns(part, "5", runs)
-    found, (usual, *others) = rates(part, "5"), plan.dims
+        found = turns(part, "5", runs)
+    usual, *others = plan.dims
     for d in others:
-        ratio = found[f"d = {usual}"] / found[f"d = {d}"]
+        ratio = found[f"d = {usual}"].over(found[f"d = {d}"])
         part.holds(f"5: d = {d}: time over d = {usual}", ratio, most=most[d])
 
 
@@ -214,10 +220,10 @@ def devices(part: Part) -> None:
             if plan is SMOKE:
                 options["horizon"] = 50
             workers = {"one device": one, "two devices": two, "one device on one core": core}
-            played = turns(part, "6", {f"{family}, {name}": (w, options) for name, w in workers.items()})
-            alone, both, bound = (np.array([run.wall for run in runs]) for runs in played.values())
-            part.holds(f"6: {family}: two devices over one", float(np.median(alone / both)), least=1.6)
-            part.holds(f"6: {family}: two devices over one core", float(np.median(bound / both)))
+            rates = turns(part, "6", {f"{family}, {name}": (w, options) for name, w in workers.items()})
+            alone, both, bound = rates.values()
+            part.holds(f"6: {family}: two devices over one", both.over(alone), least=1.6)
+            part.holds(f"6: {family}: two devices over one core", both.over(bound))
 
 
 def many_arms(part: Part) -> None:
