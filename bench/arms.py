@@ -5,29 +5,26 @@ and batch gets one draw of noise. Time is divided by the number of users asked. 
 who come when only one arm is left, are not asked, and nothing is drawn for them. Our library is timed through
 `fb.simulate`, its certificate and all work on the host included.
 
-Compilation is timed separately, and a timed run that compiles is an error. The implementations take turns, so that
-drift of the machine affects all of them; numbers are medians over the turns. `cores` is processor time over wall-clock
-time. All final regrets must agree within 4 standard errors, or the exit code is 1.
+The implementations take turns, and numbers are medians over the turns. `cores` is processor time over wall-clock time.
+All final regrets must agree within 4 standard errors, or the exit code is 1.
 
 Letters: K arms, T users, n users in a batch of one arm.
 """
 
 from __future__ import annotations
 
-import json as json_format
-import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import measure
 import numpy as np
 import tyro
 from jax import lax
-from linear import Compilations
+from measure import Compilations, Row, Times, verdict
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide
@@ -37,7 +34,7 @@ EPSILONS = [0.1, 0.5, 1.0]  # budgets of the big job
 ALGORITHM = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
 BLOCK = 2**16  # users that the baselines draw at once
 MAX_Z = 4.0  # most standard errors between final regrets
-TARGETS = {"ns per user": 1.5, "noise, largest n / smallest": 2.0, "big job, seconds": 60.0}  # upper limits
+TARGETS = {"hard, ns per user": 1.5, "noise, largest n over smallest": 2.0, "big job, seconds": 60.0}  # upper limits
 
 
 class Plan(NamedTuple):
@@ -142,50 +139,28 @@ def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable
     return Played(regret, asked)
 
 
-def medians(runs: Mapping[Any, Callable[[int], Any]], turns: int, compilations: Compilations) -> Iterator[Any]:
-    """Times every `run(turn)`, and yields medians over the turns.
-
-    Yields:
-        name, seconds (wall-clock, of all processors), by how many seconds the first run took longer, results by turn.
-    """
-
-    def timed(run: Callable[[int], Any], turn: int) -> tuple[np.ndarray, Any]:
-        started = np.array([time.perf_counter(), time.process_time()])
-        result = jax.block_until_ready(run(turn))
-        return np.array([time.perf_counter(), time.process_time()]) - started, result
-
-    first = {name: timed(run, 0)[0][0] for name, run in runs.items()}
-    compiled = compilations.count
-    done = [{name: timed(run, turn) for name, run in runs.items()} for turn in range(1, turns + 1)]
-    if compilations.count > compiled:
-        raise RuntimeError(f"{compilations.count - compiled} programs were compiled in timed runs")
-    for name in runs:
-        seconds = np.median([turn[name][0] for turn in done], axis=0)
-        yield name, seconds, first[name] - seconds[0], [turn[name][1] for turn in done]
-
-
-def costs(seconds: np.ndarray, compiling: float, played: list[Played]) -> dict[str, float]:
+def costs(times: Times) -> Row:
     """Returns the columns of a table that say what a run cost."""
-    asked = float(np.mean([run.asked for run in played]))
-    wall, processors = map(float, seconds)
+    asked = float(np.mean([run.asked for run in times.results]))
+    wall = float(np.median(times.wall))
     per_user = wall / asked * 1e9
-    return {"seconds": wall, "asked": asked, "ns": per_user, "cores": processors / wall, "compile": float(compiling)}
+    return {"seconds": wall, "asked": asked, "ns": per_user, "cores": times.cores, "compile": times.compiling}
 
 
-def speed(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+def speed(plan: Plan, compilations: Compilations) -> list[Row]:
     """Compares the implementations on easy and hard instances; z compares final regrets with ours, paired by seed."""
     rows = []
     for instance, horizon in plan.horizons.items():
         world = fb.envs.arms(instance=instance), horizon, plan.n_seeds
         runs = {run.__name__: partial(run, *world) for run in (fedbandit_jax, numpy_vectorised, jax_random)}
         ours = None
-        for name, seconds, compiling, played in medians(runs, plan.turns, compilations):
-            regret = np.concatenate([run.regret for run in played])
+        for name, times in measure.in_turns(runs, plan.turns, compilations).items():
+            regret = np.concatenate([run.regret for run in times.results])
             ours = regret if ours is None else ours
             beyond = (regret - ours).mean(), (regret - ours).std(ddof=1) / np.sqrt(len(regret))
-            law = {"regret": float(regret.mean()), "beyond ours": float(beyond[0]), "error": float(beyond[1])}
-            law["z"] = law["beyond ours"] / law["error"] if law["error"] else 0.0
-            rows.append({"instance": instance, "implementation": name, **costs(seconds, compiling, played), **law})
+            law = {"regret": float(regret.mean()), "beyond_ours": float(beyond[0]), "error": float(beyond[1])}
+            law["z"] = law["beyond_ours"] / law["error"] if law["error"] else 0.0
+            rows.append({"part": "speed", "instance": instance, "implementation": name, **costs(times), **law})
     return rows
 
 
@@ -194,68 +169,63 @@ def _noise(n_arms: int, sampler: Any, k: Any, n: Any, seed: Any) -> Any:
     return lax.map(lambda key: sampler.total(key, k, n, (n_arms,)), jax.random.split(jax.random.key(seed), 1000))
 
 
-def noise(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+def noise(plan: Plan, compilations: Compilations) -> list[Row]:
     """Measures nanoseconds per noise of one sum, for 10 arms in 1,000 batches, by mechanism and n."""
     rows = []
     for pair, made in MECHANISMS.items():
         sampler = made(0.5, 10.0, 0.1, 2 * plan.users[-1]).noise(plan.users)
         runs = {n: partial(_noise, 10, sampler, k, np.int32(n)) for k, n in enumerate(plan.users)}
-        found = {f"n={n:,}": float(s[0]) * 1e5 for n, s, _, _ in medians(runs, plan.turns, compilations)}
-        rows.append({"mechanism": ", ".join(pair), **found})
+        times = measure.in_turns(runs, plan.turns, compilations)
+        found = {f"n={n:,}": 1e5 * float(np.median(times[n].wall)) for n in runs}
+        rows.append({"part": "noise", "mechanism": ", ".join(pair), **found})
     return rows
 
 
-def growth(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+def growth(plan: Plan, compilations: Compilations) -> list[Row]:
     """Measures what the library costs on hard instances as T and K grow."""
     runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.n_seeds) for t, k in plan.growth}
-    return [{"T": t, "K": k, **costs(*rest)} for (t, k), *rest in medians(runs, plan.turns, compilations)]
+    times = measure.in_turns(runs, plan.turns, compilations)
+    return [{"part": "growth", "T": t, "K": k, **costs(times[t, k])} for t, k in runs]
 
 
-def big_job(plan: Plan, compilations: Compilations) -> list[dict[str, Any]]:
+def big_job(plan: Plan, compilations: Compilations) -> list[Row]:
     """Measures a sweep over three budgets on hard instances; a user is counted once for each budget."""
     run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.n_seeds)
-    return [costs(*rest) for _, *rest in medians({"": run}, plan.turns, compilations)]
+    return [{"part": "big_job", **costs(measure.in_turns({"": run}, plan.turns, compilations)[""])}]
 
 
-def main(
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-) -> None:
-    """Compare the implementations, and print tables.
+def judge(plan: Plan, rows: list[Row], *, judged: bool) -> dict[str, Row]:
+    """Returns what is held against targets."""
+    noises = [row for row in rows if row["part"] == "noise"]
+    flat = max(row[f"n={plan.users[-1]:,}"] / row[f"n={plan.users[0]:,}"] for row in noises)
+    ours = [row["ns"] for row in rows if row.get("instance") == "hard" and row["implementation"] == "fedbandit_jax"]
+    big = [row["seconds"] for row in rows if row["part"] == "big_job"]
+    return {
+        name: verdict(value, most=TARGETS[name], judged=judged) for name, value in zip(TARGETS, (*ours, flat, *big))
+    }
 
-    Args:
-        json: print JSON only: {"speed": [...], "noise": [...], "growth": [...], "big_job": [...], "targets": [...]}.
-        smoke: use tiny sizes, which take some 30 seconds and show that the benchmark works; the numbers mean nothing.
-    """
-    plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
-    parts = {part.__name__: part(plan, compilations) for part in (speed, noise, growth, big_job)}
-    flat = max(row[f"n={plan.users[-1]:,}"] / row[f"n={plan.users[0]:,}"] for row in parts["noise"])
-    hard = next(row for row in parts["speed"] if (row["instance"], row["implementation"]) == ("hard", "fedbandit_jax"))
-    values = hard["ns"], flat, parts["big_job"][0]["seconds"]
-    parts["targets"] = [
-        {"": name, "value": value, "target": target, "met": None if smoke else value <= target}
-        for (name, target), value in zip(TARGETS.items(), values)
-    ]
-    if json:
-        print(json_format.dumps(parts, indent=1))
-    else:
-        print(
-            f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.n_seeds} instances, 10 arms, T = {plan.horizons}"
-        )
-        print(f"ns: per user who is asked, or per noisy sum; medians of {plan.turns} turns")
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, device {jax.devices()[0].device_kind}, "
-              f"jax {jax.__version__}, numpy {np.__version__}")  # fmt: skip
-        for name, rows in parts.items():
-            print(f"\n{name}\n{table(rows)}")
-    if any(abs(row["z"]) > MAX_Z for row in parts["speed"]):
+
+def check_laws(rows: list[Row]) -> None:
+    """Ends the program unless all implementations play the same game."""
+    if any(abs(row.get("z", 0.0)) > MAX_Z for row in rows):
         sys.exit("the implementations do not play the same game: see regret and z")
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Returns the rows as text, in right-aligned columns."""
-    lines = [list(rows[0]), *([f"{x:,.2f}" if isinstance(x, float) else str(x) for x in r.values()] for r in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)
+def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
+    """Compare the implementations, and print tables.
+
+    Args:
+        json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
+        smoke: use tiny sizes, which take some 30 seconds and show that the benchmark works; the numbers mean nothing.
+    """
+    plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
+    rows = [row for part in (speed, noise, growth, big_job) for row in part(plan, compilations)]
+    title = (
+        f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.n_seeds} instances, 10 arms, T = {plan.horizons}\n"
+        f"ns: per user who is asked, or per noisy sum; medians of {plan.turns} turns"
+    )
+    measure.output(title, rows, judge(plan, rows, judged=not smoke), json=json)
+    check_laws(rows)
 
 
 if __name__ == "__main__":

@@ -1,42 +1,46 @@
-"""Measures agent-rounds per second of federated LinUCB: this library against NumPy and straightforward JAX.
+"""Measures agent-rounds per second of federated LinUCB: this library against NumPy, straightforward JAX and C.
 
 One agent that plays one round is one agent-round (ar): K feature vectors are drawn or looked up and scored with their
 bonus, the best one is played, the reward is drawn, the agent learns, and the regret is recorded. Every B rounds, all
 agents are synchronised by one inverse. Mode A draws fresh contexts every round, mode B keeps them fixed. Our library is
 timed through `fb.simulate`, all its work on the host included.
 
-Compilation is timed separately, and a timed run that compiles is an error. The implementations take turns, so that
-drift of the machine affects all of them; rates are medians over the turns, ratios are medians of the ratios within a
-turn. `cores` is processor time over wall-clock time: in mode A JAX keeps all cores busy, unless something else was
-running.
+The implementations take turns; rates are medians over the turns, ratios are medians of the ratios within a turn.
+`cores` is processor time over wall-clock time: in mode A JAX keeps all cores busy, unless something else was running.
+The C reference is the arithmetic of an agent-round alone, without learning, on all cores: a limit, not a competitor.
 
-Every implementation also plays the same short run over several seeds. Their mean regrets per agent-round must agree
-within 4 standard errors, or the exit code is 1: a baseline that does less work would be noticed.
+Every implementation that learns also plays the same short run over several seeds. Their mean regrets per agent-round
+must agree within 4 standard errors, or the exit code is 1: a baseline that does less work would be noticed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
-import os
 import sys
-import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 import baselines
 import jax
+import measure
 import numpy as np
+import reference
 import tyro
 from baselines import Problem
+from measure import Compilations, Row, Times, verdict
 
 import fedbandit_jax as fb
 
 MANY = 24  # seeds of the batched runs
 MAX_Z = 4.0  # most standard errors between mean regrets
-TARGETS = {"A": {1: 3.0, MANY: 4.0}, "B": {1: 5.0, MANY: 5.0}}  # mode -> seeds -> speed over numpy_vectorised
+TARGETS = {  # mode -> other implementation -> least speed of ours, with many seeds, over the other's
+    "A": {"numpy_vectorised": 20.0, "c_reference": 0.6},
+    "B": {"numpy_vectorised": 15.0},
+}
+ONE_SEED = 0.6  # least speed with one seed over that with many
 
-Run = Callable[[Problem, int, int], np.ndarray]  # (problem, seed, n_seeds) -> mean regret of a round, (n_seeds,)
+Run = Callable[[Problem, int, int], Any]  # (problem, seed, n_seeds) -> mean regret of a round, (n_seeds,)
 Key = tuple[str, int]  # implementation, seeds
 
 
@@ -67,8 +71,14 @@ def fedbandit_jax(p: Problem, seed: int, n_seeds: int) -> np.ndarray:
     return result.regret[:, -1] / horizon
 
 
+def c_reference(p: Problem, seed: int, n_seeds: int) -> None:
+    """Returns nothing, because it learns nothing."""
+    shape, mode = reference.Shape(p.n_agents, p.n_arms, p.dim), "B" if p.fixed else "A"
+    reference.run(shape, mode, len(p.beta) * p.n_agents * n_seeds, seed)
+
+
 IMPLEMENTATIONS: dict[str, Run] = {
-    run.__name__: run for run in (numpy_loop, numpy_vectorised, jax_straightforward, fedbandit_jax)
+    run.__name__: run for run in (numpy_loop, numpy_vectorised, jax_straightforward, fedbandit_jax, c_reference)
 }
 
 
@@ -88,6 +98,17 @@ class Plan:
     def rounds(self, key: Key) -> int:
         return self.shape["batch"] * self.batches[key]
 
+    @property
+    def runs(self) -> list[Key]:
+        """What is run: everything, but C only if there is a compiler."""
+        here = not reference.missing(self.c_shape)
+        return [key for key in self.batches if here or key[0] != "c_reference"]
+
+    @property
+    def c_shape(self) -> reference.Shape:
+        """The shape that the C reference is compiled for."""
+        return reference.Shape(self.shape["n_agents"], self.shape["n_arms"], self.shape["dim"])
+
 
 REFERENCE = Plan(
     shape=dict(n_agents=100, n_arms=100, dim=10, batch=25),
@@ -101,6 +122,7 @@ REFERENCE = Plan(
         ("jax_straightforward", MANY): 2,
         ("fedbandit_jax", 1): 200,
         ("fedbandit_jax", MANY): 20,
+        ("c_reference", MANY): 20,
     },
 )
 SMOKE = Plan(
@@ -112,68 +134,28 @@ SMOKE = Plan(
 )
 
 
-class Compilations:
-    """Counts the programs that XLA compiles in this process."""
-
-    def __init__(self):
-        self.count = 0
-        jax.monitoring.register_event_duration_secs_listener(self._listen)
-
-    def _listen(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
-        del duration_secs, kwargs
-        self.count += event == "/jax/core/compile/backend_compile_duration"
-
-
-def main(
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-) -> None:
-    """Compare the implementations, and print a table and ratios.
-
-    Args:
-        json: print JSON only: {"rows": [...], "ratios": {...}}.
-        smoke: use tiny sizes, which take some 15 seconds and show that the benchmark works; the rates mean nothing.
-    """
-    plan = SMOKE if smoke else REFERENCE
+def compare(plan: Plan, *, judged: bool) -> tuple[list[Row], dict[str, Row]]:
+    """Measures both modes; returns a row for every implementation and number of seeds, and the ratios."""
     compilations = Compilations()
-    rows: list[dict[str, Any]] = []
-    ratios: dict[str, Any] = {}
+    rows: list[Row] = []
+    ratios: dict[str, Row] = {}
     for mode in "AB":
-        times, compiling = measure_times(plan, mode, compilations)
+        times = measure_times(plan, mode, compilations)
         laws = measure_laws(plan, mode)
-        rows += [row(plan, mode, key, times[key], compiling[key], laws) for key in times]
-        ratios |= compare(mode, times, judged=not smoke)
-    if json:
-        print(json_format.dumps({"rows": rows, "ratios": ratios}, indent=1))
-    else:
-        print(report(plan, rows, ratios))
-    if any(abs(r["z"]) > MAX_Z for r in rows):
-        sys.exit("the implementations do not play the same game: see regret/ar and z")
+        rows += [row(plan, mode, key, times[key], laws) for key in times]
+        ratios |= compare_speeds(mode, times, judged=judged)
+    return rows, ratios
 
 
-def measure_times(plan: Plan, mode: str, compilations: Compilations):
-    """Returns seconds per agent-round by the wall-clock and of all processors, (2, repeats), and of compilation."""
-    problems = {key: plan.problem(mode, plan.rounds(key)) for key in plan.batches}
+def measure_times(plan: Plan, mode: str, compilations: Compilations) -> dict[Key, Times]:
+    """Returns the seconds per agent-round."""
+    problems = {key: plan.problem(mode, plan.rounds(key)) for key in plan.runs}
 
-    def seconds(key: Key, seed: int) -> np.ndarray:
-        name, n_seeds = key
-        started = np.array([time.perf_counter(), time.process_time()])
-        IMPLEMENTATIONS[name](problems[key], seed, n_seeds)
-        return np.array([time.perf_counter(), time.process_time()]) - started
+    def play(key: Key, turn: int) -> None:
+        IMPLEMENTATIONS[key[0]](problems[key], turn, key[1])
 
-    first = {key: seconds(key, 0) for key in problems}
-    compiled = compilations.count
-    turns = [{key: seconds(key, 1 + i) for key in problems} for i in range(plan.repeats)]
-    if compilations.count > compiled:
-        raise RuntimeError(f"mode {mode}: {compilations.count - compiled} programs were compiled in timed runs")
-    times: dict[Key, np.ndarray] = {}
-    compiling: dict[Key, float | None] = {}
-    for (name, n_seeds), p in problems.items():
-        per_run = np.stack([turn[name, n_seeds] for turn in turns], axis=1)
-        times[name, n_seeds] = per_run / (len(p.beta) * p.n_agents * n_seeds)
-        extra = float(first[name, n_seeds][0] - np.median(per_run[0]))
-        compiling[name, n_seeds] = None if name.startswith("numpy") else extra
-    return times, compiling
+    times = measure.in_turns({key: partial(play, key) for key in problems}, plan.repeats, compilations)
+    return {key: times[key].each(len(p.beta) * p.n_agents * key[1]) for key, p in problems.items()}
 
 
 def measure_laws(plan: Plan, mode: str) -> dict[str, tuple[float, float]]:
@@ -181,18 +163,19 @@ def measure_laws(plan: Plan, mode: str) -> dict[str, tuple[float, float]]:
     p = plan.problem(mode, plan.law_horizon)
     laws = {}
     for name, run in IMPLEMENTATIONS.items():
-        regret = run(p, 0, plan.law_seeds) / p.n_agents
-        laws[name] = float(regret.mean()), float(regret.std(ddof=1) / np.sqrt(len(regret)))
+        if name != "c_reference":
+            regret = run(p, 0, plan.law_seeds) / p.n_agents
+            laws[name] = float(regret.mean()), float(regret.std(ddof=1) / np.sqrt(len(regret)))
     return laws
 
 
-def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | None, laws) -> dict[str, Any]:
+def row(plan: Plan, mode: str, key: Key, times: Times, laws: dict[str, tuple[float, float]]) -> Row:
     """Returns one row of the table."""
     name, n_seeds = key
-    mean, error = laws[name]
+    mean, error = laws.get(name, (None, None))
     our_mean, our_error = laws["fedbandit_jax"]
-    wall, processors = times
-    rates = 1 / wall
+    z = None if mean is None or error is None else (mean - our_mean) / float(np.hypot(error, our_error))
+    rates = 1 / times.wall
     return {
         "mode": mode,
         "implementation": name,
@@ -201,68 +184,62 @@ def row(plan: Plan, mode: str, key: Key, times: np.ndarray, compiling: float | N
         "agent_rounds_per_second": float(np.median(rates)),
         "slowest": float(rates.min()),
         "fastest": float(rates.max()),
-        "cores": float(processors.sum() / wall.sum()),
-        "compile_seconds": compiling,
+        "ns": 1e9 * float(np.median(times.wall)),
+        "cores": times.cores,
+        "compile_seconds": times.compiling if "jax" in name else None,
         "regret_per_agent_round": mean,
         "standard_error": error,
-        "z": 0.0 if name == "fedbandit_jax" else (mean - our_mean) / float(np.hypot(error, our_error)),
+        "z": 0.0 if name == "fedbandit_jax" else z,
     }
 
 
-def compare(mode: str, times: dict[Key, np.ndarray], *, judged: bool) -> dict[str, Any]:
-    """Returns how many times faster ours is than each of the others.
+def compare_speeds(mode: str, times: dict[Key, Times], *, judged: bool) -> dict[str, Row]:
+    """Returns how many times faster ours is than each of the others, and with one seed than with many.
 
     NumPy plays seeds one after the other, so that its rate for many seeds is that of one.
     """
     ratios = {}
     for n_seeds in (1, MANY):
-        for other in ("numpy_vectorised", "numpy_loop", "jax_straightforward"):
-            theirs = times.get((other, n_seeds), times[other, 1])[0]
-            value = float(np.median(theirs / times["fedbandit_jax", n_seeds][0]))
-            target = TARGETS[mode][n_seeds] if judged and other == "numpy_vectorised" else None
-            ratios[f"{mode}, {n_seeds} seed{'s'[: n_seeds > 1]}: fedbandit_jax / {other}"] = {
-                "value": value,
-                "target": target,
-                "met": None if target is None else value >= target,
-            }
-    return ratios
+        for other in ("numpy_vectorised", "numpy_loop", "jax_straightforward", "c_reference"):
+            theirs = times.get((other, n_seeds), times.get((other, 1)))
+            if theirs is not None:
+                least = TARGETS[mode].get(other) if n_seeds == MANY else None
+                value = measure.speed_over(times["fedbandit_jax", n_seeds], theirs)
+                name = f"mode {mode}, {n_seeds} seed{'s'[: n_seeds > 1]}: over {other}"
+                ratios[name] = verdict(value, least=least, judged=judged)
+    alone = measure.speed_over(times["fedbandit_jax", 1], times["fedbandit_jax", MANY])
+    return {**ratios, f"mode {mode}: one seed over {MANY}": verdict(alone, least=ONE_SEED, judged=judged)}
 
 
-def report(plan: Plan, rows: list[dict[str, Any]], ratios: dict[str, Any]) -> str:
-    """Returns the table and the ratios as text."""
-    columns = "{:4}  {:19}  {:>5}  {:>6}  {:>7}  {:>15}  {:>7}  {:>5}  {:>7}  {:>16}  {:>4}"
-    head = "mode", "implementation", "seeds", "rounds", "M ar/s", "slowest-fastest", "ns/ar", "cores", "compile"
+def check_laws(rows: list[Row]) -> None:
+    """Ends the program unless all implementations play the same game."""
+    if any(row["z"] is not None and abs(row["z"]) > MAX_Z for row in rows):
+        sys.exit("the implementations do not play the same game: see regret and z")
+
+
+def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
+    """Compare the implementations, and print a table and ratios.
+
+    Args:
+        json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
+        smoke: use tiny sizes, which take some 15 seconds and show that the benchmark works; the rates mean nothing.
+    """
+    plan = SMOKE if smoke else REFERENCE
+    rows, ratios = compare(plan, judged=not smoke)
+    measure.output(title(plan), rows, ratios, json=json)
+    check_laws(rows)
+
+
+def title(plan: Plan) -> str:
+    """Returns what is above the table."""
     lines = [
-        ", ".join(f"{name}={value}" for name, value in plan.shape.items()) + ", Gaussian rewards",
-        f"{os.cpu_count()} cores, device {jax.devices()[0].device_kind}, jax {jax.__version__}, "
-        f"numpy {np.__version__}; medians of {plan.repeats} turns",
-        f"regret/ar: {plan.law_horizon} rounds, mean and standard error of {plan.law_seeds} seeds; z: against ours",
-        "",
-        columns.format(*head, "regret/ar", "z"),
+        ", ".join(f"{name} = {value}" for name, value in plan.shape.items())
+        + f", Gaussian rewards; {plan.repeats} turns",
+        f"regret per agent-round: {plan.law_horizon} rounds, {plan.law_seeds} seeds; z: against ours",
+        f"Ratios: NumPy plays seeds one by one; with {MANY} seeds, ours is divided by NumPy's rate of one.",
+        reference.missing(plan.c_shape),
     ]
-    for r in rows:
-        rate = r["agent_rounds_per_second"]
-        lines.append(
-            columns.format(
-                r["mode"],
-                r["implementation"],
-                r["seeds"],
-                r["rounds"],
-                f"{rate / 1e6:.3f}",
-                f"{r['slowest'] / 1e6:.3f}-{r['fastest'] / 1e6:.3f}",
-                f"{1e9 / rate:.0f}",
-                f"{r['cores']:.1f}",
-                "-" if r["compile_seconds"] is None else f"{r['compile_seconds']:.1f} s",
-                f"{r['regret_per_agent_round']:.4f} ± {r['standard_error']:.4f}",
-                f"{r['z']:+.1f}",
-            )
-        )
-    lines += ["", f"Ratios. NumPy plays seeds one by one: with {MANY} seeds, ours is divided by NumPy's rate of one."]
-    for name, ratio in ratios.items():
-        verdict = {None: "", True: "met", False: "NOT MET"}[ratio["met"]]
-        target = "" if ratio["target"] is None else f"   target {ratio['target']:.0f}x: {verdict}"
-        lines.append(f"{name:51}  {ratio['value']:6.1f}x{target}")
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,168 @@
+"""The parts of the benchmarks that are pure functions: verdicts, fits, tables, and what is printed."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.fixture(autouse=True)
+def modules_of_bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    yield
+    for name in [name for name, module in sys.modules.items() if str(BENCH) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]  # `arms` and `linear` are names that others may use
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "met"),
+    [
+        (20.0, dict(least=20.0), True),
+        (19.9, dict(least=20.0), False),
+        (1.8, dict(most=1.8), True),
+        (1.81, dict(most=1.8), False),
+        (1.0, dict(least=0.9, most=1.1), True),
+        (0.8, dict(least=0.9, most=1.1), False),
+        (5.0, {}, None),
+        (None, dict(least=1.0), None),
+        (5.0, dict(least=1.0, judged=False), None),
+    ],
+)
+def test_verdict(value, target, met):
+    import measure
+
+    found = measure.verdict(value, **target)
+    assert found == {"value": value, "least": target.get("least"), "most": target.get("most"), "met": met}
+    assert found["met"] is met
+
+
+def test_ratios_are_taken_within_turns():
+    import measure
+
+    def times(*wall):
+        return measure.Times(np.array(wall), np.array(wall), 0.0, [])
+
+    # The third turn was slow for both: ratios 2, 3, 2, of which the median is 2.
+    assert measure.speed_over(times(1.0, 1.0, 10.0), times(2.0, 3.0, 20.0)) == 2.0
+    assert measure.speed_over(times(2.0, 2.0, 2.0).each(4), times(2.0, 2.0, 2.0)) == 4.0
+
+
+def test_turns_alternate_and_the_first_run_is_not_timed():
+    import measure
+
+    played = []
+    runs = {name: lambda turn, name=name: played.append((name, turn)) or turn for name in "ab"}
+    times = measure.in_turns(runs, {"a": 2, "b": 1}, measure.Compilations())
+    assert played == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2)]
+    assert times["a"].results == [1, 2]
+    assert times["b"].wall.shape == (1,)
+
+
+def test_a_timed_run_that_compiles_is_an_error():
+    import measure
+
+    compilations = measure.Compilations()
+
+    def run(turn):
+        compilations.count += turn == 2
+
+    with pytest.raises(RuntimeError, match="1 programs were compiled"):
+        measure.in_turns({"": run}, 2, compilations)
+
+
+def test_compilations_are_counted():
+    import jax
+    import measure
+
+    compilations, double = measure.Compilations(), jax.jit(lambda x: 2 * x)
+    for shape, count in ((3, 1), (3, 1), (4, 2)):
+        double(np.zeros(shape, np.float32))
+        assert compilations.count == count
+
+
+def test_output_is_one_shape_of_json_or_a_table(capsys):
+    import measure
+
+    rows = [{"what": "ours", "seconds": 0.5}, {"what": "theirs", "seconds": None}, {"n": 12345}]
+    ratios = {"speed": measure.verdict(2.0, least=3.0) | {"cause": "too slow"}}
+    measure.output("title", rows, ratios, json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["ratios"]) == (rows, ratios)
+    assert {"date", "device", "cores", "jax", "numpy"} <= set(found["machine"])
+    measure.output("title", rows, ratios, json=False)
+    text = capsys.readouterr().out
+    assert "what    seconds\nours      0.500\ntheirs        -" in text
+    assert "12,345" in text
+    assert "speed       2.00      >= 3  NOT MET  too slow" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (12_345, "12,345"), (3.14159, "3.14"), (0.05, "0.0500"), (123.4, "123"), (2e-6, "2e-06"), (None, "-")],
+)
+def test_numbers_are_shown_with_three_digits(value, text):
+    import measure
+
+    assert measure.shown(value) == text
+
+
+def test_an_exponent_is_fitted():
+    import scaling
+
+    sizes = np.array([10.0, 20.0, 40.0, 80.0])
+    assert scaling.fit(sizes, 3 * sizes**1.5) == pytest.approx((1.5, 0.0, 3.0), abs=1e-9)
+    # Residuals of logarithms +e, -e, -e, +e around a line over equal steps h = log 2 leave the slope, and give it the
+    # error sqrt(4 e^2 / 2 / (5 h^2)).
+    noisy = 3 * sizes**1.5 * np.exp(0.1 * np.array([1, -1, -1, 1]))
+    error = 0.1 * np.sqrt(2 / 5) / np.log(2)
+    assert scaling.fit(sizes, noisy) == pytest.approx((1.5, error, 3.0))
+    assert sizes[scaling.upper_half((10, 20, 40, 80))].tolist() == [20, 40, 80]
+    assert list(range(8))[scaling.upper_half(tuple(range(8)))] == [4, 5, 6, 7]
+
+
+def test_parts_are_chosen_by_number_and_a_failure_is_a_miss(monkeypatch):
+    import run
+
+    assert run.numbered("1,4") == {1, 4}
+    assert run.numbered("") == set()
+    for wrong in ("4,", "one", "13"):
+        with pytest.raises(SystemExit, match="--only must be numbers of targets"):
+            run.numbered(wrong)
+
+    def breaks(part):
+        part.holds("4: before", 1.0, least=2.0)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(run, "PARTS", {breaks: (4,), run.elsewhere: (10, 11)})
+    monkeypatch.setattr(run, "CAUSES", {"4: before": "known"})
+    _, ratios = run.measured(run.FULL, {4})
+    assert ratios["4: before"] == {"value": 1.0, "least": 2.0, "most": None, "met": False, "cause": "known"}
+    assert ratios["4: breaks failed"]["met"] is False
+    assert ratios["4: breaks failed"]["cause"] == "MemoryError: no room"
+    assert "10: see python tests/gpu_programs.py" not in ratios
+
+
+def test_calls_of_one_process_differ():
+    import run
+
+    calls = [json.dumps(run.different(i), sort_keys=True) for i in range(run.FULL.calls)]
+    assert len(set(calls)) == len(calls)
+
+
+def test_the_reference_in_c_draws_on_the_sphere_and_keeps_its_tables():
+    import reference
+
+    shape = reference.Shape(n_agents=3, n_arms=21, dim=4)
+    if reference.missing(shape):
+        pytest.skip(reference.missing(shape))
+    (fresh,) = reference.run(shape, "A", 20_000, 1, processes=1)
+    # The mean (1 + u_1) / 2 has u_1 uniform on [-1, 1] for d - 1 = 3 (Archimedes): the largest of 21 is Beta(21, 1).
+    mean, std = 21 / 22, np.sqrt(21 / (22**2 * 23))
+    assert abs(fresh["check"] - mean) < 4 * std / np.sqrt(20_000)
+    both = reference.run(shape, "B", 2000, 1, processes=2)
+    assert len(both) == 2
+    assert all(0 < one["check"] < 1e-5 for one in both)
