@@ -271,7 +271,7 @@ def together(event: Event, delta: float, n: int) -> float:
 
 
 def advanced(event: Event, delta: float, n: int) -> float:
-    """Computes epsilon at `delta` of n batches by advanced composition; the arguments are those of `returning`, unchecked."""
+    """Computes epsilon at `delta` of n batches by advanced composition; arguments are as in `returning`, unchecked."""
 
     def batch(delta: float) -> float:
         return compose([event], delta).epsilon

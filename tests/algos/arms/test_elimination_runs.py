@@ -276,7 +276,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
             algorithm("SE"),
             {"horizon": 2**31 - 1},
             ValueError,
-            "horizon must be at most 2,147,418,111 users, got 2,147,483,647",
+            "horizon must be at most 2,147,467,263 users, got 2,147,483,647",
         ),
         (
             algorithm("Dist-RDP-SE", 500.0, scale=200.0),
@@ -295,7 +295,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
             algorithm("Dist-RDP-SE", 1.0, scale=2.0**12, messages=True),
             {"horizon": 2**24},
             ValueError,
-            "scale or horizon must be smaller: a ring of .* integers, at most 8,796,093,022,208; got .* 4,194,304",
+            "scale or horizon must be smaller: a ring of .* integers, at most 4,398,046,511,104; got .* 4,194,304",
         ),
         (
             algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6),
