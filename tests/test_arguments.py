@@ -317,7 +317,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
         **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),
         **dict(scale=(10.0, optional(number(1, 2**24)))),
-        **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, delta), messages=(False, flag), name=("x", label)),
+        **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, optional(delta)), messages=(False, flag), name=("x", label)),
     },
     A.FCLUB: {
         **dict(budget=(BUDGET, optional(nothing)), upload=(1.1, number(1, 3.4e38)), download=(1.1, number(1, 3.4e38))),

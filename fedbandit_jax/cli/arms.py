@@ -104,7 +104,7 @@ class ArmsSimulation(Simulation):
                 growth=None if mechanism == "laplace" else self.growth,
                 scale=self.scale if name in SCALED else None,
                 failure=self.failure,
-                delta=self.delta,
+                delta=None if mechanism == "none" else self.delta,
             )
             algos.append(algo)
         which = f"{len(self.means)} given means" if self.means else f"{self.instance} instances"

@@ -4,7 +4,7 @@ A lane is one element of the axis over which a function is vmapped.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,20 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
     return lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, make()), start)[1]
 
 
-def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
+@jax.custom_batching.custom_vmap
+def _several(readers: Any) -> Array:
+    """Returns False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
+    del readers
+    return jnp.bool_(False)
+
+
+@_several.def_vmap
+def _(axis_size: int, in_batched: list[Any], readers: Any) -> tuple[Array, bool]:
+    del axis_size, readers
+    return jnp.bool_(any(jax.tree.leaves(in_batched))), False
+
+
+def once(draw: Callable[[], Sequence[Array]], k: Array, readers: Any = None) -> tuple[Array, Array]:
     """Returns the two arrays that `draw()` makes, computed in one pass and, on a CPU, stored.
 
     XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same numbers again.
@@ -101,9 +114,17 @@ def once(draw: Callable[[], Sequence[Array]], k: Array) -> tuple[Array, Array]:
     Args:
         draw: takes no arguments and returns two float32 arrays of one shape.
         k: any traced integer; its value does not matter.
+        readers: a tree of numbers, if one expression reads the draws, and one more in every lane of a vmap in which
+            these numbers differ. Without such lanes nothing is stored: a single reader may as well draw for itself.
     """
     if not on_cpu():
         first, second = draw()
         return first, second
-    both = stored(lambda: lax.complex(*draw()), k)
-    return both.real, both.imag
+
+    def apart() -> tuple[Array, Array]:
+        both = stored(lambda: lax.complex(*draw()), k)
+        return both.real, both.imag
+
+    if readers is None:
+        return apart()
+    return lax.cond(_several(readers), apart, lambda: tuple(draw()))

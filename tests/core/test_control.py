@@ -104,6 +104,26 @@ def test_once_for_all_lanes():
     assert all(3 not in v.aval.shape for v in found.outvars)
 
 
+@pytest.mark.skipif(not on_cpu(), reason="elsewhere draws are not copied")
+def test_once_for_several_readers(key):
+    """Draws are stored, as complex numbers, if lanes differ in what reads them, and drawn in place otherwise."""
+
+    def draw(key):
+        return list(jax.random.uniform(key, (2, 5)))
+
+    def one(key, x, k):
+        first, second = once(lambda: draw(key), k, readers={"x": x})
+        return x * first + second
+
+    keys, x, k = jax.random.split(key, 3), jnp.arange(1.0, 5), jnp.int32(0)
+    drawn = np.array([draw(key) for key in keys])[:, :, None]
+    for axis, numbers in ((0, x), (None, x[0])):
+        program = jax.jit(jax.vmap(jax.vmap(one, (None, axis, None), axis_size=4), (0, None, None)))
+        expected = np.broadcast_to(numbers, 4)[:, None] * drawn[:, 0] + drawn[:, 1]
+        np.testing.assert_allclose(program(keys, numbers, k), expected, rtol=1e-6)
+        assert ("c64[" in program.lower(keys, numbers, k).compile().as_text()) == (axis == 0)
+
+
 def solve_if(predicate, x, costly=False):
     return cond_any(predicate, lambda x: jnp.linalg.inv(x), x, costly=costly)
 

@@ -20,6 +20,12 @@ def test_bits_are_jax_threefry(key):
         np.testing.assert_array_equal(x0 ^ x1, jax.random.bits(key, (size,)))
 
 
+def test_keys_are_those_of_jax(key):
+    for i in (0, 5, 2**31 - 1):
+        found, expected = random.fold_in(key, np.int32(i)), jax.random.fold_in(key, i)
+        np.testing.assert_array_equal(jax.random.key_data(found), jax.random.key_data(expected))
+
+
 def test_erf_inv_is_accurate():
     x = np.concatenate([np.linspace(-0.999999, 0.999999, 100_001), 1 - 2.0 ** -np.arange(2, 24)]).astype(np.float32)
     exact = special.erfinv(x.astype(float))

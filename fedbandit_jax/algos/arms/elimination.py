@@ -31,7 +31,7 @@ ELIMINATION = {
     "Shuffle-DP-SE": ("discrete_laplace", "shuffle"),
 }
 RADII = ("theory", "exact")  # how confidence radii are computed
-GROWTH, SCALE = 2, 10.0  # what growth=None and scale=None mean where they have a meaning
+GROWTH, SCALE, DELTA = 2, 10.0, 1e-6  # what None means for these parameters, where they have a meaning
 SCALED = ("skellam", "discrete_gaussian")  # mechanisms whose grid is as fine as `scale` says
 
 
@@ -73,9 +73,9 @@ class SuccessiveElimination(Recipe):
             which means less noise and more bits; None: 10. Other mechanisms must be left at None.
         failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
             of integers modulo m; 0.1 in the paper's figures, 1/T in its theorems.
-        delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table.
-            Nothing is claimed if the far tails of the noise, which are never drawn, cost as much, as they do from
-            epsilon = 45 on (at 1e-6; `Certificate.smallest_delta`).
+        delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table;
+            None: 1e-6. Without privacy it must be left at None. Nothing is claimed if the far tails of the noise, which
+            are never drawn, cost as much, as they do from epsilon = 45 on (at 1e-6; `Certificate.smallest_delta`).
         messages: whether every user draws a share of the noise, as audits need; by default, the noise of a sum is drawn
             at once from its law.
         name: label in results; by default the name in the table. A name of another row is replaced by the right one.
@@ -102,7 +102,7 @@ class SuccessiveElimination(Recipe):
     growth: int | None = None
     scale: float | None = None
     failure: float = 0.1
-    delta: float = 1e-6
+    delta: float | None = None
     messages: bool = False
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -114,6 +114,8 @@ class SuccessiveElimination(Recipe):
         if self.mechanism == "none":
             if self.epsilon is not None:
                 raise ValueError(f"epsilon must be None with mechanism='none', got {validate.shown(self.epsilon)}")
+            if self.delta is not None:
+                raise ValueError(f"delta must be None with mechanism='none', got {validate.shown(self.delta)}")
         else:
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
         validate.one_of("radius", self.radius, RADII)
@@ -129,7 +131,8 @@ class SuccessiveElimination(Recipe):
                 kinds = " or ".join(map(repr, SCALED))
                 raise ValueError(f"scale must be None unless mechanism is {kinds}, got {self.scale:g}")
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
-        validate.probability("delta", self.delta)
+        if self.delta is not None:
+            validate.probability("delta", self.delta)
         if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
             raise ValueError(f"messages must be False where users add nothing to their rewards, got {self.messages}")
         if self.name is None or validate.text("name", self.name) in ELIMINATION:
@@ -139,11 +142,11 @@ class SuccessiveElimination(Recipe):
     def parameters(self) -> tuple[str, ...]:
         """Returns the names of parameters that change something here; a grid over others leaves the algorithm as it is.
 
-        A grid over epsilon therefore leaves SE alone, and one over `growth` DP-SE.
+        A grid over epsilon or delta therefore leaves SE alone, and one over `growth` or `radius` DP-SE.
         """
         idle = {"epsilon", "delta", "messages"} if self.epsilon is None else set()
         idle |= set() if self.mechanism in SCALED else {"scale"}
-        idle |= {"growth"} if self.mechanism == "laplace" else set()
+        idle |= {"growth", "radius"} if self.mechanism == "laplace" else set()
         return tuple(name for name in super().parameters() if name not in idle)
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
@@ -167,14 +170,15 @@ class SuccessiveElimination(Recipe):
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self._mechanism(n_arms * len(sizes), horizon)
         protocol = self._protocol(mechanism, np.where(fits, users[:, n_arms], 0))
+        delta = DELTA if self.delta is None else self.delta
         if self.epsilon is not None:
-            check_delta(self.delta, protocol.missing)
+            check_delta(delta, protocol.missing)
         return BoundElimination(
             users=users,
             radius=(self._radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32),
             protocol=protocol,
             epsilon=math.inf if self.epsilon is None else float(self.epsilon),
-            delta=float(self.delta),
+            delta=float(delta),
             spec=spec,
             round_robin=self.mechanism == "laplace",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -16,7 +17,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 
 Curve = Callable[[float], float]  # order alpha > 1 -> bound on the Renyi divergence of that order
-_LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # ln(alpha - 1) of the orders tried first
+_LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # ln(alpha - 1) of the orders alpha tried first
+_ORDERS = 1 + np.exp(_LOG_ORDERS)
 _MU_LIMIT = 1e4  # largest ratio of sensitivity and noise
 _RHO_LIMIT = _MU_LIMIT**2 / 2
 _INFINITE = 1e100  # stands for an infinite divergence
@@ -44,24 +46,29 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
     if not callable(rdp):
         raise TypeError(f"rdp must be a function of alpha, got {validate.shown(rdp)}")
 
+    def divergence(alpha: float) -> float:
+        try:
+            found = min(rdp(alpha), _INFINITE)
+        except OverflowError:
+            return _INFINITE
+        if not found >= 0:  # or NaN
+            raise ValueError(f"rdp must be >= 0 at every order, got {found} at alpha = {alpha:g}")
+        return found
+
+    def bounds(alpha: Any, divergences: Any) -> Any:
+        return divergences - (log_delta + np.log(alpha)) / (alpha - 1) - np.log1p(1 / (alpha - 1))
+
     def bound(log_order: float) -> float:
         alpha = 1 + math.exp(log_order)
-        try:
-            divergence = min(rdp(alpha), _INFINITE)
-        except OverflowError:
-            divergence = _INFINITE
-        if math.isnan(divergence) or divergence < 0:
-            raise ValueError(f"rdp must be >= 0 at every order, got {divergence} at alpha = {alpha:g}")
-        spread = (log_delta + math.log(alpha)) / (alpha - 1)
-        return divergence - spread - math.log1p(1 / (alpha - 1))
+        return float(bounds(alpha, divergence(alpha)))
 
-    values = [bound(u) for u in _LOG_ORDERS]
+    values = bounds(_ORDERS, np.array([divergence(alpha) for alpha in _ORDERS.tolist()]))
     best = int(np.argmin(values))
     if values[best] >= _INFINITE / 2:
         raise ValueError(f"rdp must be finite at some order, got {rdp(2.0)} at alpha = 2")
     around = (_LOG_ORDERS[max(best - 1, 0)], _LOG_ORDERS[min(best + 1, len(values) - 1)])
     refined = minimize_scalar(bound, bounds=around, method="bounded", options={"xatol": 1e-9})
-    epsilon = min(float(refined.fun), values[best])  # pyright: ignore[reportAttributeAccessIssue]
+    epsilon = min(float(refined.fun), float(values[best]))  # pyright: ignore[reportAttributeAccessIssue]
     return max(epsilon * (1 + 1e-10) + 1e-14, 0.0)
 
 

@@ -260,16 +260,26 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         validate.probability("delta", delta)
     elif validate.within("delta", delta, 0, 1) == 0:
         return n * event.epsilon, n * event.epsilon
+    return together(event, delta, n), advanced(event, delta, n)
+
+
+def together(event: Event, delta: float, n: int) -> float:
+    """Computes epsilon at `delta` of n batches from `compose`; the arguments are those of `returning`, unchecked."""
+    if isinstance(event, ZeroConcentrated | Renyi):
+        return compose([Renyi(lambda alpha: n * event.rdp(alpha))], delta).epsilon
+    return compose([event] * n, delta).epsilon
+
+
+def advanced(event: Event, delta: float, n: int) -> float:
+    """Computes epsilon at `delta` of n batches by advanced composition; arguments are as in `returning`, unchecked."""
 
     def batch(delta: float) -> float:
         return compose([event], delta).epsilon
 
-    advanced = [n * batch(delta / n)]
+    found = [n * batch(delta / n)]
     for part in (0.25, 0.5, 0.75):
         each = (1 - part) * delta / n
-        advanced.append(advanced_composition([batch(each)] * n, [each] * n, part * delta)[0])
+        found.append(advanced_composition([batch(each)] * n, [each] * n, part * delta)[0])
     if isinstance(event, PureDP):
-        advanced.append(advanced_composition([event.epsilon] * n, [0.0] * n, delta)[0])
-    curve = isinstance(event, ZeroConcentrated | Renyi)
-    total = [Renyi(lambda alpha: n * event.rdp(alpha))] if curve else [event] * n
-    return compose(total, delta).epsilon, min(advanced)
+        found.append(advanced_composition([event.epsilon] * n, [0.0] * n, delta)[0])
+    return min(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.privacy.accounting import truncation
-from fedbandit_jax.privacy.accounting.events import PureDP, Renyi, returning
+from fedbandit_jax.privacy.accounting import events, truncation
+from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
@@ -33,9 +35,11 @@ def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, *
         reason = truncation.sentence(smallest, exact, at)
 
     def together(n: int) -> tuple[int, float, float, float]:
-        bounds = [lambda delta, which=which: returning(event, delta, n)[which] for which in (0, 1)]
-        proved, advanced = (truncation.epsilon(bound, at, 0.0, n * missing) for bound in bounds)
-        return n, at, proved, advanced
+        def least(bound: Callable[..., float]) -> float:
+            known = functools.cache(lambda delta: bound(event, delta, n))  # tails may cost less than a last digit
+            return truncation.epsilon(known, at, 0.0, n * missing)
+
+        return n, at, least(events.together), least(events.advanced)
 
     return Certificate(
         claim="none" if reason else "certified",

@@ -39,7 +39,7 @@ from fedbandit_jax.privacy.integers.noise import Noise, SumProof
 FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
 MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
-MAX_MESSAGE = 2**43  # largest m if users draw shares: 2^19 blocks, each reduced modulo m, stay below 2^63
+MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
 GRID_WIDTH = 2.0**12  # steps that the noise of a `GridSum` is wide, where 1 to 2^24 steps per unit allow that
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
@@ -113,7 +113,9 @@ class SumProtocol:
 def _collect_encoded(
     key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array], steps: Any
 ) -> Wide:
-    coins = control.once(lambda: [random.unit(word) for word in random.bits(key, rewards[0].shape[-1])], k)
+    """Returns the sum of the encoded rewards of all users who are inside, with coins from `key`; k is any integer."""
+    size = rewards[0].shape[-1]
+    coins = control.once(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
     halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
     return wide.total(halves[0] + halves[1])
 

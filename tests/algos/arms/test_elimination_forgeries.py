@@ -344,7 +344,7 @@ def test_rewards_against_the_spec_are_flagged(value, same_noise):
 
 @pytest.mark.slow
 def test_only_users_who_are_asked_are_flagged():
-    """The longest batch of this horizon has 256 users, and its block 4,096; nobody asks the others."""
+    """The longest batch of this horizon has 256 users, and its block 1,024; nobody asks the others."""
     for first, status in ((256, fb.Status.OK), (255, fb.Status.OUTSIDE_SPEC)):
         result = run(algorithm("SE"), env=Odd(value=2.0, first=first), throw=False)
         assert (result.status == status).all()

@@ -15,6 +15,7 @@ from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.process import UserProcess
 from fedbandit_jax.engine.recording import StretchRecord
 from fedbandit_jax.engine.salt import digest
@@ -78,9 +79,7 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch):
 def test_numbers_do_not_recompile(name):
     """Processes that differ in numbers are one program: the same structure, shapes and types."""
     numbers = {"epsilon": [1e-3, 0.1, 7.0, 100.0], "scale": [1.0, 12.5], "delta": [0.1], "radius": ["theory", "exact"]}
-    if name == "DP-SE":
-        del numbers["radius"]
-    else:
+    if name != "DP-SE":
         numbers["failure"] = [0.01, 0.2]  # of DP-SE it decides how long epochs are
     algo, spec = algorithm(name), fb.envs.arms().spec
     variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
@@ -235,6 +234,7 @@ PAIRS = r"mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, non
         ({"failure": 0.0}, ValueError, r"failure must be finite and > 0, got 0.0"),
         ({"failure": 0.5}, ValueError, r"failure must be in \[0, 0.3\], got 0.5"),
         ({"delta": 1.0}, ValueError, r"delta must be in \(0, 1\), got 1.0"),
+        ({"mechanism": "none", "trust": "none", "epsilon": None, "delta": 0.1}, ValueError, "delta must be None with"),
         ({"messages": 1}, TypeError, "messages must be True or False, got 1"),
         (
             {"mechanism": "laplace", "trust": "central", "messages": True},
@@ -276,7 +276,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
             algorithm("SE"),
             {"horizon": 2**31 - 1},
             ValueError,
-            "horizon must be at most 2,147,418,111 users, got 2,147,483,647",
+            "horizon must be at most 2,147,467,263 users, got 2,147,483,647",
         ),
         (
             algorithm("Dist-RDP-SE", 500.0, scale=200.0),
@@ -295,7 +295,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
             algorithm("Dist-RDP-SE", 1.0, scale=2.0**12, messages=True),
             {"horizon": 2**24},
             ValueError,
-            "scale or horizon must be smaller: a ring of .* integers, at most 8,796,093,022,208; got .* 4,194,304",
+            "scale or horizon must be smaller: a ring of .* integers, at most 4,398,046,511,104; got .* 4,194,304",
         ),
         (
             algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6),
@@ -321,6 +321,16 @@ def test_bad_runs(algo, options, error, words, monkeypatch):
     monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
     with pytest.raises(error, match=words):
         simulate(algo, **options)
+
+
+def test_a_grid_leaves_alone_what_has_no_such_parameter():
+    """DP-SE has radii and epochs of its own, and SE no privacy: in a sweep, each of them is one configuration."""
+    algos = [algorithm(name) for name in ("SE", "DP-SE", "Dist-DP-SE")]
+    counts = {"radius": (2, 1, 2), "growth": (2, 1, 2), "epsilon": (1, 2, 2), "delta": (1, 2, 2)}
+    values = {"radius": ["theory", "exact"], "growth": [2, 4], "epsilon": [0.5, 1.0], "delta": [1e-3, 1e-6]}
+    for name, listed in values.items():
+        coordinates = [one.coordinates["algorithm"] for one in expand(algos, {name: listed}).values()]
+        assert tuple(coordinates.count(algo.name) for algo in algos) == counts[name]
 
 
 def test_replace_checks():
