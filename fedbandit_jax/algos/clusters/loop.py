@@ -100,6 +100,7 @@ class BoundFCLUB(Phases):
         state = state._replace(
             sums=state.sums.at[seat].add(row),
             count=state.count.at[seat].add(1),
+            moved=state.moved.at[seat].set(True),
             local=rows.put(state.local, slot, place.own),
             shared=rows.put(state.shared, group, place.common),
             buffer=rows.put(state.buffer, slot, place.pending),
