@@ -1,46 +1,147 @@
-"""Connected components of a graph that is given by the smallest label among the neighbours of each node."""
+"""Graphs whose links are packed into bits, and connected components, by a search or by hooking.
+
+A set of n nodes is packed into W = ceil(n / 32) words of 32 bits: node i is bit i mod 32 of word i // 32. A graph is
+one such set a node, (n, W) uint32, which is an eighth of a table of bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import control
+from fedbandit_jax.core.backend import on_cpu
+
+BITS = 32  # in a word
 
 
-def components(smallest: Callable[[Array], Array], n: int) -> Array:
-    """Computes connected components by hooking and pointer jumping.
+def pack(nodes: Array) -> Array:
+    """Packs sets of nodes (..., n) bool into words (..., W) uint32.
+
+    >>> pack(jnp.array([True, False, True])).tolist()
+    [5]
+    """
+    *shape, n = nodes.shape
+    padded = jnp.pad(nodes, [(0, 0)] * len(shape) + [(0, -n % BITS)]).reshape(*shape, -1, BITS)
+    return jnp.where(padded, jnp.uint32(1) << jnp.arange(BITS, dtype=jnp.uint32), 0).sum(-1, dtype=jnp.uint32)
+
+
+def unpack(words: Array, n: int) -> Array:
+    """Returns sets of nodes (..., n) bool from words (..., W) uint32.
+
+    >>> unpack(jnp.array([5], jnp.uint32), 3).tolist()
+    [True, False, True]
+    """
+    bits = words[..., None] >> jnp.arange(BITS, dtype=jnp.uint32) & 1
+    return bits.reshape(*words.shape[:-1], -1)[..., :n] == 1
+
+
+def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -> Callable[[Array], Array]:
+    """Returns the links of graph `which` after `cut`, as a function of a node, from what the graphs were before."""
+
+    def neighbours(i: Array) -> Array:
+        own, theirs = jnp.where(i == node, gone, 0), jnp.where(has(gone, i), only(node, gone.shape[-1]), 0)
+        return graphs[which, i] & ~(own | theirs)
+
+    return neighbours
+
+
+def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: Array | bool) -> Array:
+    """Returns graphs (G, n, W) after the links between a node of graph `which` and the nodes `gone` (W,) are cut.
+
+    Nothing changes unless it is `due`. Unlike a branch, a loop of one turn or none writes the graphs in place on a CPU,
+    if whatever has been read of them before decides whether it is due.
+    """
+    word, bit = node // BITS, jnp.uint32(1) << jnp.uint32(node % BITS)
+
+    def off(_: Array, graphs: Array) -> Array:
+        column = graphs[which, :, word]
+        return graphs.at[which, :, word].set(jnp.where(unpack(gone, len(column)), column & ~bit, column), mode="drop")
+
+    gone = jnp.where(due, gone, 0)
+    graphs = lax.fori_loop(0, control.in_any_lane(jnp.asarray(due)).astype(jnp.int32), off, graphs)
+    return graphs.at[which, node].set(graphs[which, node] & ~gone, mode="drop")
+
+
+def only(node: Array | int, n_words: int) -> Array:
+    """Returns the set of one node, (W,)."""
+    own = jnp.arange(n_words) == node // BITS
+    return jnp.where(own, jnp.uint32(1) << jnp.uint32(node % BITS), jnp.uint32(0))
+
+
+def has(nodes: Array, node: Array | int) -> Array:
+    """Returns whether a node is in a set of nodes (W,)."""
+    return (nodes[node // BITS] >> jnp.uint32(node % BITS) & 1) == 1
+
+
+def components(neighbours: Callable[[Array], Array], among: Array, start: Array | int = 0) -> Array:
+    """Computes the connected components of a graph, or of some of its components.
+
+    On a CPU they are searched node by node, which ends early where most nodes are linked: when no node is left that
+    could be reached. Elsewhere all nodes hook their trees at once. If no node is asked for, nothing is done: no branch
+    is needed, which would copy the graph on a CPU.
+
+    Args:
+        neighbours: maps a node to the nodes that it is linked to, in words (W,).
+        among: the nodes that are asked for, (n,) bool: whole components.
+        start: a node to search from first. Best is one whose component is small: of the last one not all is searched.
+
+    Returns:
+        The smallest node of every node's component, (n,) int32; nodes that are not asked for keep their own number.
+
+    >>> linked = pack(jnp.array([[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]], bool))
+    >>> components(lambda i: linked[i], jnp.ones(4, bool)).tolist()
+    [0, 1, 1, 0]
+    """
+    return searched(neighbours, among, start) if on_cpu() else hooked(neighbours, among)
+
+
+def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | int) -> Array:
+    """Computes `components` by searches, from `start` and then from the smallest node that none has reached yet."""
+    n, own = len(among), jnp.arange(-(-len(among) // BITS))
+
+    def first(nodes: Array) -> Array:
+        lowest = lax.population_count((nodes & -nodes) - 1).astype(jnp.int32)
+        return jnp.where(nodes != 0, own * BITS + lowest, n).min()
+
+    def visit(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        reached, left = carry
+        node = first(reached)
+        found = neighbours(node) & left
+        return reached & ~only(node, len(own)) | found, left & ~found
+
+    def search(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        label, left = carry
+        head = only(jnp.where(has(left, start), start, first(left)), len(own))
+        _, rest = lax.while_loop(
+            lambda carry: (carry[0] != 0).any() & (carry[1] != 0).any(), visit, (head, left & ~head)
+        )
+        found = left & ~rest
+        return jnp.where(unpack(found, n), first(found), label), rest
+
+    everyone = jnp.arange(n, dtype=jnp.int32), pack(among)
+    return lax.while_loop(lambda carry: (carry[1] != 0).any(), search, everyone)[0]
+
+
+def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
+    """Computes `components` by hooking and pointer jumping.
 
     In every sweep each tree hooks its root to the smallest label that any of its nodes sees, then all nodes point to
     their roots. Most graphs take O(log n) sweeps.
-
-    Args:
-        smallest: maps labels (n,) to the smallest label among the neighbours of each node, n or more where a node has
-            no neighbours.
-        n: number of nodes, static.
-
-    Returns:
-        The smallest node of every node's component, (n,) int32.
-
-    >>> linked = jnp.array([[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]], bool)
-    >>> components(smallest_neighbour(linked), 4).tolist()
-    [0, 1, 1, 0]
     """
+    own = jnp.arange(len(among), dtype=jnp.int32)
+    linked = jax.vmap(neighbours)(own)
 
     def sweep(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         label, _ = carry
-        seen = jnp.minimum(label, smallest(label))
-        hooked = label.at[label].min(seen)  # any node of a tree may hook its root
-        hooked = jnp.minimum(hooked, seen)
-        jumped = hooked[hooked]
+        smallest = jnp.where(unpack(linked, len(own)), label[None, :], len(own)).min(1)
+        seen = jnp.minimum(label, jnp.where(among, smallest, label))
+        hooks = label.at[label].min(seen)  # any node of a tree may hook its root
+        hooks = jnp.minimum(hooks, seen)
+        jumped = hooks[hooks]
         return jumped, (jumped != label).any()
 
-    start = jnp.arange(n, dtype=jnp.int32)
-    return lax.while_loop(lambda carry: control.in_any_lane(carry[1]), sweep, (start, jnp.bool_(True)))[0]
-
-
-def smallest_neighbour(linked: Array) -> Callable[[Array], Array]:
-    """Returns the argument `smallest` of `components` for a symmetric adjacency matrix `linked`, (n, n) bool."""
-    return lambda label: jnp.where(linked, label[None, :], len(linked)).min(1)
+    return lax.while_loop(lambda carry: control.in_any_lane(carry[1]), sweep, (own, among.any()))[0]

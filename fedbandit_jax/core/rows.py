@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
 
 T = TypeVar("T")
@@ -32,19 +33,52 @@ def put(table: T, at: Array, row: T) -> T:
     return jax.tree.map(lambda x, one: x.at[at].set(one, mode="drop"), table, row)
 
 
+def numbers(which: Array) -> tuple[Array, Array]:
+    """Returns the numbers of the rows for which `which` (N,) holds, (N,) with N behind them, and how many these are.
+
+    >>> [x.tolist() for x in numbers(jnp.array([True, False, True]))]
+    [[0, 2, 3], 2]
+    """
+    n = len(which)
+    return jnp.sort(jnp.where(which, jnp.arange(n, dtype=jnp.int32), n)), which.sum()
+
+
 def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
     """Applies a function to the rows of arrays (N, ...) for which `which` (N,) holds; other rows of the result are 0.
 
-    On a CPU rows are handled one after the other, because few of them count, and because two batched LAPACK calls of
-    two runs would wait for each other's threads for ever (jaxlib 0.10.2). Elsewhere all are handled at once.
+    On a CPU these rows are handled one after the other, because few of them count, and because two batched LAPACK calls
+    of two runs would wait for each other's threads for ever (jaxlib 0.10.2). Elsewhere all rows are handled at once.
 
     >>> each(jnp.array([True, False]), lambda x: x + 1, jnp.array([3, 5])).tolist()
     [4, 0]
     """
+    if not on_cpu():
+        made = jax.vmap(function)(*arrays)
+        return jax.tree.map(lambda x: jnp.where(which.reshape(-1, *(1,) * (x.ndim - 1)), x, 0), made)
+    order, count = numbers(which)
+    shapes = jax.eval_shape(function, *take(arrays, order[0]))
+    nothing = jax.tree.map(lambda x: jnp.zeros((len(which), *x.shape), x.dtype), shapes)
 
-    def row(args: tuple[Array, ...]) -> T:
-        wanted, *rest = args
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *rest))
-        return lax.cond(wanted, function, lambda *_: zeros, *rest)
+    def handle(i: Array, made: T) -> T:
+        return put(made, order[i], function(*take(arrays, order[i])))
 
-    return lax.map(row, (which, *arrays), batch_size=None if on_cpu() else len(which))
+    return lax.fori_loop(0, control.largest(count), handle, nothing)
+
+
+def add_up(which: Array, to: Array, table: T) -> T:
+    """Adds up those rows of a table (N, ...) for which `which` (N,) holds: row i is added to row `to[i]` of zeros.
+
+    On a CPU they are added one after the other, because few of them count.
+
+    >>> add_up(jnp.array([True, False, True]), jnp.array([1, 1, 1]), jnp.array([3, 5, 7])).tolist()
+    [0, 10, 0]
+    """
+    if not on_cpu():
+        return jax.tree.map(lambda x: jnp.zeros_like(x).at[jnp.where(which, to, len(to))].add(x, mode="drop"), table)
+    order, count = numbers(which)
+
+    def add(i: Array, total: T) -> T:
+        at = to.at[order[i]].get(mode="fill", fill_value=len(to))
+        return jax.tree.map(lambda sums, x: sums.at[at].add(x[order[i]], mode="drop"), total, table)
+
+    return lax.fori_loop(0, control.largest(count), add, jax.tree.map(jnp.zeros_like, table))

@@ -1,4 +1,4 @@
-"""Components are those of networkx, whatever the depth, alone and side by side."""
+"""Components are those of networkx, however they are found, whatever the depth, alone and side by side; bits."""
 
 import jax
 import networkx as nx
@@ -12,12 +12,21 @@ from fedbandit_jax.core import graph
 N = 40
 
 
-@jax.jit
-def one(linked):
-    return graph.components(graph.smallest_neighbour(linked), N)
+def both(linked, among, start):
+    """As they are searched and as they are hooked."""
+    words = graph.pack(linked)
+    return graph.searched(lambda i: words[i], among, start), graph.hooked(lambda i: words[i], among)
 
 
-together = jax.jit(jax.vmap(lambda linked: graph.components(graph.smallest_neighbour(linked), N)))
+alone, together = jax.jit(both), jax.jit(jax.vmap(both))
+ALL = np.ones(N, bool)
+
+
+def one(linked, among=ALL, start=0):
+    searched, hooked = alone(linked, among, start)
+    np.testing.assert_array_equal(searched, hooked)
+    assert searched.dtype == hooked.dtype == np.int32
+    return searched
 
 
 def matrix(g, rng=None):
@@ -41,9 +50,12 @@ def expected(linked):
 def test_random_graphs(n, p, loops, seed):
     linked = matrix(nx.gnp_random_graph(n, p, seed=seed), np.random.default_rng(seed))
     linked |= np.eye(N, dtype=bool) & loops
-    label = one(linked)
-    assert label.dtype == np.int32
-    np.testing.assert_array_equal(label, expected(linked))
+    label = expected(linked)
+    np.testing.assert_array_equal(one(linked), label)
+    among = np.random.default_rng(seed).random(N)[label] < 0.5  # whole components
+    some = np.where(among, label, np.arange(N))
+    for start in (0, seed % N):
+        np.testing.assert_array_equal(one(linked, among, start), some)
 
 
 DEEP = {
@@ -77,11 +89,46 @@ def test_side_by_side():
     """Lanes that end early wait for the others, unchanged."""
     rng = np.random.default_rng(0)
     linked = np.stack([matrix(g, rng) for g in DEEP.values()])
-    np.testing.assert_array_equal(together(linked), [expected(one) for one in linked])
+    among = np.ones((len(DEEP), N), bool)
+    among[0] = False
+    for found in together(linked, among, np.arange(len(DEEP))):
+        np.testing.assert_array_equal(found, [np.arange(N), *(expected(one) for one in linked[1:])])
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_nodes(n):
     linked = np.ones((n, n), bool)
-    np.testing.assert_array_equal(graph.components(graph.smallest_neighbour(linked), n), 0)
-    np.testing.assert_array_equal(graph.components(graph.smallest_neighbour(~linked), n), np.arange(n))
+    for links, label in ((linked, np.zeros(n)), (~linked, np.arange(n))):
+        for found in both(links, np.ones(n, bool), 0):
+            np.testing.assert_array_equal(found, label)
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 70])
+def test_bits(n):
+    nodes = np.random.default_rng(n).random((3, n)) < 0.5
+    words = np.asarray(graph.pack(nodes))
+    assert words.dtype == np.uint32
+    assert words.shape == (3, -(-n // 32))
+    for row, found in zip(nodes, words):
+        assert sum(int(word) << 32 * i for i, word in enumerate(found)) == sum(
+            1 << i for i in np.flatnonzero(row).tolist()
+        )
+        assert [bool(graph.has(found, i)) for i in range(n)] == row.tolist()
+    np.testing.assert_array_equal(graph.unpack(words, n), nodes)
+
+
+def test_cuts():
+    """Both ends lose a link, or nothing happens; and what is left is known beforehand."""
+    rng = np.random.default_rng(0)
+    linked = rng.random((2, N, N)) < 0.5
+    linked |= linked.transpose(0, 2, 1)
+    words, gone = graph.pack(linked), rng.random(N) < 0.5
+    gone[35] = False
+    left = linked.copy()
+    left[1, 35] &= ~gone
+    left[1, :, 35] &= ~gone
+    off = graph.pack(gone)
+    np.testing.assert_array_equal(graph.unpack(graph.cut(words, 1, 35, off, True), N), left)
+    np.testing.assert_array_equal(graph.unpack(jax.vmap(graph.without(words, 1, 35, off))(np.arange(N)), N), left[1])
+    for which, due in ((2, True), (1, False)):
+        np.testing.assert_array_equal(graph.cut(words, which, 35, off, due), words)

@@ -14,7 +14,7 @@ from jax import Array
 
 from fedbandit_jax.algos.clusters import users
 from fedbandit_jax.algos.clusters.users import ClusteringRecipe, Seats, UserSums, UserWidth
-from fedbandit_jax.core import control, graph, struct
+from fedbandit_jax.core import graph, struct
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
 
 
@@ -22,7 +22,7 @@ class CLUBState(NamedTuple):
     """The state between two rounds: what is known of every user, and which users of a server are linked."""
 
     users: UserSums
-    linked: Array  # (L, P, P) bool, symmetric: which users of a server are linked
+    linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
     label: Array  # (L, P) int32, the smallest place in the component of each user
 
 
@@ -42,7 +42,7 @@ class BoundCLUB(ClusteringAlgorithm):
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
             users=users.nothing(self.seats.n_seats, spec.dim, self.regularization),
-            linked=taken[:, :, None] & taken[:, None, :],
+            linked=users.complete(self.seats),
             label=jnp.where(taken, 0, jnp.arange(self.seats.per_server, dtype=jnp.int32)),
         )
 
@@ -64,23 +64,20 @@ class BoundCLUB(ClusteringAlgorithm):
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
         of = self.seats.at(known, server)
-        links = state.linked[server, place]
-        kept = links & ~users.differ(of, place, self.alpha_edge)
-        linked, label = control.when_any(
-            (kept != links).any(), lambda old: self._cut(*old, server, place, kept), (state.linked, state.label)
-        )
-        return CLUBState(known, linked, label), Report()
+        far = graph.pack(users.differ(of, place, self.alpha_edge))
+        cut = (state.linked[server, place] & far != 0).any()
+        label = state.label[server]
+        lost = (label == label[place]) & cut  # her component, if she loses links
+        found = graph.components(graph.without(state.linked, server, place, far), lost, place)
+        label = jnp.where(lost, found, label)
+        due = cut & (label[0] >= 0)  # all labels are: so the graphs are written after they have been searched
+        linked = graph.cut(state.linked, server, place, far, due)
+        return CLUBState(known, linked, state.label.at[server].set(label, mode="drop")), Report()
 
     def partition(self, state: CLUBState) -> Partition:
         """Returns the components as clusters, the same on servers and globally, as servers do not communicate."""
         found = self.seats.of_users(self.seats.everywhere(state.label))
         return Partition(found, found)
-
-    def _cut(self, linked: Array, label: Array, server: Array, place: Array, kept: Array) -> tuple[Array, Array]:
-        """Returns links and labels after one user keeps only the links `kept` (P,) bool, unchanged if those are all."""
-        linked = linked.at[server, place].set(kept).at[server, :, place].set(kept)
-        found = graph.components(graph.smallest_neighbour(linked[server]), self.seats.per_server)
-        return linked, label.at[server].set(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,7 @@ class BoundFCLUB(Phases):
         state = state._replace(
             sums=state.sums.at[seat].add(row),
             count=state.count.at[seat].add(1),
+            moved=state.moved.at[seat].set(True),
             local=rows.put(state.local, slot, place.own),
             shared=rows.put(state.shared, group, place.common),
             buffer=rows.put(state.buffer, slot, place.pending),
@@ -196,7 +197,7 @@ class BoundFCLUB(Phases):
 
         def one(carry: tuple[Held, Array, Array]) -> tuple[Held, Array, Array]:
             local, trace, behind = carry
-            slot = jnp.where(behind.any(), jnp.argmax(behind), n)
+            slot = jnp.where(behind, own, n).min()  # n if nobody is behind
             pending = state.buffer.sums.at[slot].get(mode="fill", fill_value=0)
             trace = trace.at[slot].set(self._trace(common.inverse, pending), mode="drop")
             return rows.put(local, slot, common), trace, behind.at[slot].set(False, mode="drop")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -60,7 +59,8 @@ class FCLUBState(NamedTuple):
 
     sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
     count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
-    linked: Array  # (L, P, P) bool, symmetric: which users of a server are linked
+    moved: Array  # (N,) bool, who has come since the phase began
+    linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
     clusters: Grouping  # local and global clusters
     local: Held  # what every local cluster recommends by
     shared: Held  # what every global cluster has
@@ -87,13 +87,14 @@ class Phases(ClusteringAlgorithm):
         """Returns the state in which nothing has been seen; phase 1 begins just before round 0."""
         del key
         n, d = self.seats.n_seats, spec.dim
-        taken, nowhere, zeros = jnp.asarray(self.seats.taken), jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
+        nowhere, zeros = jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
         sums = jnp.zeros((n, d, d + 1))
         held = Held(sums, zeros, zeros, jnp.zeros((n, d, d)), jnp.zeros((n, d)), zeros)
         return FCLUBState(
             sums=sums,
             count=zeros,
-            linked=taken[:, :, None] & taken[:, None, :],
+            moved=jnp.zeros(n, bool),
+            linked=users.complete(self.seats),
             clusters=Grouping(nowhere, nowhere, zeros),
             local=held,
             shared=held,
@@ -109,8 +110,13 @@ class Phases(ClusteringAlgorithm):
         s, due = users.phase(t), users.begins_phase(t)
         if self.noise is not None:
             due &= s <= self.noise.n_phases
-        quiet = state, jnp.int32(0), jnp.int32(0)
-        state, up, down = lax.cond(due, lambda quiet: self._detect(key, s, quiet[0]), lambda quiet: quiet, quiet)
+        found = lax.cond(
+            due,
+            lambda state: self._detect(key, s, state),
+            lambda state: (_found(state), jnp.int32(0), jnp.int32(0)),
+            state,
+        )
+        state, up, down = found[0]._replace(sums=state.sums, count=state.count), *found[1:]
         return state, self._report(up, down, state)
 
     def partition(self, state: FCLUBState) -> Partition:
@@ -141,22 +147,25 @@ class Phases(ClusteringAlgorithm):
         return trace
 
     def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
-        """Runs Algorithm 2 for phase s; returns the state, and how many local clusters upload and how many download."""
+        """Runs Algorithm 2 for phase s.
+
+        Returns the state without what users have by themselves, which stays as it is, and how many local clusters
+        upload and how many download.
+        """
         n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
         taken = jnp.asarray(self.seats.taken).reshape(-1)
-        linked, local = self._split(state)
+        linked, local = self._split(s, state)
         live = (local == own) & taken
-        sums = jnp.zeros_like(state.sums).at[local].add(state.sums)
-        count = jnp.zeros_like(state.count).at[local].add(state.count)
+        sums, count = rows.add_up(state.count > 0, local, (state.sums, state.count))
         if noise is not None:
             sums = sums + rows.each(live, lambda slot: noise.first(key, s, slot, sums.shape[1]), own)
         held, ok = rows.each(live, self._held, sums, count, jnp.full(n, 2.0))
         group = self._join(held, live)
-        sharing = jnp.zeros(n).at[group].add(live)
-        clusters = Grouping(local, group, sharing)
+        clusters = Grouping(local, group, rows.add_up(live, group, jnp.ones(n)))
         before = state.clusters
         renewed = (s == 1) | (local != before.local).any() | (live & (group != before.group)).any()
-        state = state._replace(
+        state = _found(state)._replace(
+            moved=jnp.zeros(n, bool),
             linked=linked,
             released=jnp.where(live[:, None, None], sums, 0),
             status=state.status | jnp.where((ok | ~live).all(), 0, Status.NO_ESTIMATE),
@@ -169,25 +178,41 @@ class Phases(ClusteringAlgorithm):
         up = live.sum().astype(jnp.int32)
         return state, up, jnp.where(renewed, up, 0)
 
-    def _split(self, state: FCLUBState) -> tuple[Array, Array]:
-        """Cuts links server by server, from raw sums (Algorithm 2, lines 2-3).
+    def _split(self, s: Array, state: FCLUBState) -> tuple[Array, Array]:
+        """Cuts links from raw sums (Algorithm 2, lines 2-3) when phase s begins.
 
-        Returns the links that are left, (L, P, P), and the local cluster of every user, (N,).
+        Only users who have come since the last phase are compared with others: between two others nothing has changed.
+        Estimates of users who have never come are 0.
+
+        Returns the links that are left, (L, P, W), and the local cluster of every user, (N,).
         """
-        everybody = jnp.asarray(self.seats.taken).reshape(-1)
-        theta = rows.each(everybody, lambda sums: users.estimate(sums, self.regularization).theta, state.sums)
-        shape = self.seats.taken.shape
+        (n_servers, p), taken = self.seats.taken.shape, jnp.asarray(self.seats.taken)
+        cuts = self.alpha_1 < jnp.inf
+        theta = rows.each(
+            (state.count > 0) & cuts, lambda sums: users.estimate(sums, self.regularization).theta, state.sums
+        )
+        theta, f = theta.reshape(n_servers, p, -1), users.spread(state.count).reshape(n_servers, p)
+        order, count = rows.numbers(state.moved & cuts)
 
-        def of_server(args):
-            linked, theta, count = args
-            f = users.spread(count)
-            far = jax.vmap(lambda one: users.distance(one, theta))(theta) > self.alpha_1 * (f[:, None] + f[None])
-            linked = linked & ~far
-            return linked, graph.components(graph.smallest_neighbour(linked), len(linked))
+        def compare(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            linked, cut = carry
+            server, place = jnp.divmod(order[i], p)
+            far = users.distance(theta[server, place], theta[server]) > self.alpha_1 * (f[server, place] + f[server])
+            far = graph.pack(far)
+            some = (linked[server, place] & far != 0).any()
+            linked = graph.cut(linked, server, place, far, some)
+            return linked, cut.at[server].max(some, mode="drop")
 
-        servers = state.linked, theta.reshape(*shape, -1), state.count.reshape(shape)
-        linked, place = lax.map(of_server, servers)
-        return linked, self.seats.everywhere(place)
+        linked, cut = lax.fori_loop(0, control.largest(count), compare, (state.linked, jnp.zeros(n_servers, bool)))
+
+        def of_server(args: tuple[Array, Array, Array]) -> Array:
+            server, known, among = args
+            return jnp.where(among, graph.components(lambda place: linked[server, place], among), known)
+
+        servers = jnp.arange(n_servers, dtype=jnp.int32)
+        known = state.clusters.local.reshape(n_servers, p) - servers[:, None] * p
+        again = taken & (cut | (s == 1))[:, None]
+        return linked, self.seats.everywhere(lax.map(of_server, (servers, known, again)))
 
     def _join(self, held: Held, live: Array) -> Array:
         """Returns the global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
@@ -195,23 +220,15 @@ class Phases(ClusteringAlgorithm):
         DEVIATION liu2022 Alg. 2 l. 7: two local clusters of one server are never compared, but they are joined if one
         of another server is near both, as global clusters are connected components.
         """
-        n, own = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32)
-        server = own // self.seats.per_server
-        f, order = users.spread(held.count), jnp.argsort(~live)
+        server = jnp.arange(self.seats.n_seats, dtype=jnp.int32) // self.seats.per_server
+        f = users.spread(held.count)
 
-        def near(i):
+        def near(i: Array) -> Array:
             close = users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
             close |= jnp.isinf(self.alpha_2)  # then all are close, even those whose estimates do not exist
-            return live[i] & live & (server != server[i]) & close
+            return graph.pack(live[i] & live & (server != server[i]) & close)
 
-        def smallest(label):
-            def see(j, seen):
-                i = order[j]
-                return seen.at[i].set(jnp.where(near(i), label, n).min())
-
-            return lax.fori_loop(0, control.largest(live.sum()), see, jnp.full(n, n, jnp.int32))
-
-        return graph.components(smallest, n)
+        return graph.components(near, live)
 
     def _renew(
         self, key: Array, s: Array, state: FCLUBState, clusters: Grouping, held: Held, live: Array
@@ -219,11 +236,8 @@ class Phases(ClusteringAlgorithm):
         """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
         group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
 
-        def add_up(x: Array) -> Array:
-            return jnp.zeros_like(x).at[group].add(x * live.reshape(-1, *(1,) * (x.ndim - 1)))
-
-        shared, ok = rows.each(heads, self._held, *map(add_up, (held.sums, held.count, held.shift)))
-        local, sums = rows.take(shared, group), jnp.zeros_like(state.sums)
+        shared, ok = rows.each(heads, self._held, *rows.add_up(live, group, (held.sums, held.count, held.shift)))
+        local, sums = rows.each(live, lambda group: rows.take(shared, group), group), jnp.zeros_like(held.sums)
         if noise is not None:
             slots, d = jnp.arange(len(live)), sums.shape[1]
             sums = rows.each(live, lambda slot: noise.change(key, s, slot, jnp.int32(0), d), slots)
@@ -231,8 +245,13 @@ class Phases(ClusteringAlgorithm):
             clusters=clusters,
             local=local,
             shared=shared,
-            buffer=Buffer(sums, jnp.zeros_like(state.count), self._trace(local.inverse, sums)),
+            buffer=Buffer(sums, jnp.zeros_like(held.count), self._trace(local.inverse, sums)),
             uploads=jnp.zeros_like(state.uploads),
             tree=s,
             status=state.status | jnp.where((ok | ~heads).all(), 0, Status.NO_ESTIMATE),
         )
+
+
+def _found(state: FCLUBState) -> FCLUBState:
+    """Returns the state without the users' own sums and counts, which no phase changes: a branch would copy them."""
+    return state._replace(sums=None, count=None)

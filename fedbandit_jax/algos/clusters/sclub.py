@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos.clusters import users
-from fedbandit_jax.algos.clusters.users import ClusteringRecipe, Seats, UserSums, UserWidth
+from fedbandit_jax.algos.clusters.users import REFRESH, ClusteringRecipe, Seats, UserSums, UserWidth
 from fedbandit_jax.core import control, rows, struct
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
 
@@ -25,7 +25,8 @@ class Sets(NamedTuple):
     """
 
     label: Array  # (P,) int32, the cluster of every user
-    inverse: Array  # (P, d, d), inverse regularised matrix of every cluster
+    size: Array  # (P,) int32, members of every cluster, 0 where there is none
+    missing: Array  # (P,) int32, members of every cluster who have not come in this phase
     theta: Array  # (P, d), estimate of every cluster
     count: Array  # (P,) float32, rounds of every cluster's members  # pyright: ignore[reportIncompatibleMethodOverride]
     noted_theta: Array  # (P, d), estimate of every user's cluster, noted when a phase begins, she leaves or it merges
@@ -39,6 +40,16 @@ class SCLUBState(NamedTuple):
 
     users: UserSums
     sets: Sets  # with a leading axis L
+    inverse: Array  # (L, P, d, d), inverse regularised matrix of every cluster, at the place of its smallest user
+
+
+class Change(NamedTuple):
+    """What becomes of one server's clusters in a round; of their inverses only those that change."""
+
+    sets: Sets
+    own: Array  # (d, d), inverse of the cluster of the user who came
+    rest: Array  # () int32, the cluster that she has left, P if she has not
+    left: Array  # (d, d), its inverse
 
 
 @struct.sealed
@@ -57,11 +68,13 @@ class BoundSCLUB(ClusteringAlgorithm):
         del key
         (n_servers, p), d = self.seats.taken.shape, spec.dim
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
+        size = jnp.where(taken, 0, 1).at[:, 0].set(taken.sum(1))  # seats without a user are clusters of their own
         return SCLUBState(
             users=users.nothing(self.seats.n_seats, d, self.regularization),
             sets=Sets(
                 label=jnp.where(taken, 0, jnp.arange(p, dtype=jnp.int32)),
-                inverse=jnp.broadcast_to(jnp.eye(d) / self.regularization, (*shape, d, d)),
+                size=size,
+                missing=size,
                 theta=jnp.zeros((*shape, d)),
                 count=jnp.zeros(shape),
                 noted_theta=jnp.zeros((*shape, d)),
@@ -69,6 +82,7 @@ class BoundSCLUB(ClusteringAlgorithm):
                 checked=jnp.zeros(shape, bool),
                 served=jnp.zeros(n_servers, jnp.int32),
             ),
+            inverse=jnp.broadcast_to(jnp.eye(d) / self.regularization, (*shape, d, d)),
         )
 
     def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
@@ -78,7 +92,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         sets = state.sets
         slot = sets.label[server, place]
         beta = self.width(sets.count[server, slot], self.regularization, self.regularization)
-        return users.index(contexts, sets.inverse[server, slot], sets.theta[server, slot], beta)
+        return users.index(contexts, state.inverse[server, slot], sets.theta[server, slot], beta)
 
     def serve(
         self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
@@ -89,11 +103,24 @@ class BoundSCLUB(ClusteringAlgorithm):
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
         of, sets = self.seats.at(known, server), rows.take(state.sets, server)
         sets = control.cond_any(users.begins_phase(sets.served), _note, sets)
-        sets = sets._replace(served=sets.served + 1, checked=sets.checked.at[place].set(True))
-        sets = control.cond_any(self._leaves(of, sets, place), lambda sets: self._split(of, sets, place), sets)
-        sets = self._settle(of, sets, sets.label == sets.label[place])
-        sets = self._merge(of, sets, place)
-        return SCLUBState(known, rows.put(state.sets, server, sets)), Report()
+        slot, come = sets.label[place], sets.checked[place]
+        sets = sets._replace(
+            served=sets.served + 1,
+            checked=sets.checked.at[place].set(True),
+            missing=sets.missing.at[slot].add(jnp.where(come, 0, -1)),
+            count=sets.count.at[slot].add(1),
+        )
+        own, theta = users.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
+        sets = sets._replace(theta=sets.theta.at[slot].set(theta))
+        change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
+        change = control.cond_any(
+            sets.count[slot] % REFRESH == 0, lambda change: self._settle(of, change, slot), change
+        )
+        change = control.cond_any(self._leaves(of, sets, place), lambda change: self._split(of, change, place), change)
+        change = self._merge(of, change, place)
+        inverse = state.inverse.at[server, change.rest].set(change.left, mode="drop")
+        inverse = inverse.at[server, change.sets.label[place]].set(change.own, mode="drop")
+        return SCLUBState(known, rows.put(state.sets, server, change.sets), inverse), Report()
 
     def partition(self, state: SCLUBState) -> Partition:
         """Returns the sets as clusters, the same on servers and globally, as servers do not communicate."""
@@ -113,48 +140,62 @@ class BoundSCLUB(ClusteringAlgorithm):
         often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * users.spread(t)
         return others.any() & (far | (others & often).any())
 
-    def _split(self, known: UserSums, sets: Sets, place: Array) -> Sets:
+    def _split(self, known: UserSums, change: Change, place: Array) -> Change:
         """Makes the user at a place a cluster by herself; the others remain one, with what was noted of it."""
-        others = (sets.label == sets.label[place]).at[place].set(False)
-        alone = sets._replace(
-            label=jnp.where(others, jnp.argmax(others), sets.label).astype(jnp.int32).at[place].set(place),
+        sets = change.sets
+        slot = sets.label[place]
+        others = (sets.label == slot).at[place].set(False)
+        rest = jnp.argmax(others).astype(jnp.int32)
+        count = known.counts[place].astype(jnp.float32)
+        sets = sets._replace(
+            label=jnp.where(others, rest, sets.label).at[place].set(place),
+            size=sets.size.at[rest].set(sets.size[slot] - 1).at[place].set(1),
+            missing=sets.missing.at[rest].set(sets.missing[slot]).at[place].set(0),
             noted_theta=sets.noted_theta.at[place].set(known.theta[place]),
-            noted_count=sets.noted_count.at[place].set(known.counts[place].astype(jnp.float32)),
+            noted_count=sets.noted_count.at[place].set(count),
         )
-        return self._settle(known, alone, others)
-
-    def _settle(self, known: UserSums, sets: Sets, members: Array) -> Sets:
-        """Computes the estimate of a cluster anew, from the sums of its members (P,) bool."""
-        found, count = users.together(known, members, self.regularization)
-        slot = jnp.argmax(members)
-        return sets._replace(
-            inverse=sets.inverse.at[slot].set(found.inverse),
-            theta=sets.theta.at[slot].set(found.theta),
-            count=sets.count.at[slot].set(count),
+        left = self._settle(known, change._replace(sets=sets), rest)
+        sets = left.sets._replace(
+            theta=left.sets.theta.at[place].set(known.theta[place]), count=left.sets.count.at[place].set(count)
         )
+        return Change(sets, known.inverse[place], rest, left.own)
 
-    def _merge(self, known: UserSums, sets: Sets, place: Array) -> Sets:
+    def _settle(self, known: UserSums, change: Change, slot: Array) -> Change:
+        """Computes the estimate of a cluster anew, from the sums of its members; its inverse is `own`."""
+        sets = change.sets
+        found, count = users.together(known, sets.label == slot, self.regularization)
+        sets = sets._replace(theta=sets.theta.at[slot].set(found.theta), count=sets.count.at[slot].set(count))
+        return change._replace(sets=sets, own=found.inverse)
+
+    def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
         """Merges the cluster of the user at a place with others, one after the other while any is alike (Algorithm 3).
 
         Nothing is merged before all members of the cluster have come in this phase.
         """
 
-        def join(carry: tuple[Sets, Array]) -> tuple[Sets, Array]:
-            sets, alike = carry
-            both = (sets.label == sets.label[place]) | (sets.label == jnp.argmax(alike))
-            slot = jnp.argmax(both).astype(jnp.int32)
-            union = self._settle(known, sets._replace(label=jnp.where(both, slot, sets.label)), both)
+        def join(carry: tuple[Change, Array]) -> tuple[Change, Array]:
+            change, alike = carry
+            sets, one, other = change.sets, change.sets.label[place], jnp.argmax(alike).astype(jnp.int32)
+            both, slot = (sets.label == one) | (sets.label == other), jnp.minimum(one, other)
+            size = sets.size[one] + sets.size[other]
+            sets = sets._replace(
+                label=jnp.where(both, slot, sets.label),
+                size=sets.size.at[jnp.maximum(one, other)].set(0).at[slot].set(size),
+                missing=sets.missing.at[slot].set(0),
+            )
+            change = self._settle(known, change._replace(sets=sets), slot)
+            union = change.sets
             union = union._replace(
                 noted_theta=jnp.where(both[:, None], union.theta[slot], union.noted_theta),
                 noted_count=jnp.where(both, union.count[slot], union.noted_count),
             )
-            return union, self._alike(union, place)
+            return change._replace(sets=union), self._alike(union, place)
 
-        def all_of_them(sets: Sets) -> Sets:
-            return lax.while_loop(lambda carry: carry[1].any(), join, (sets, self._alike(sets, place)))[0]
+        def all_of_them(change: Change) -> Change:
+            start = change, self._alike(change.sets, place)
+            return lax.while_loop(lambda carry: carry[1].any(), join, start)[0]
 
-        unchecked = (sets.label == sets.label[place]) & ~sets.checked
-        return control.cond_any(~unchecked.any(), all_of_them, sets, costly=True)
+        return control.cond_any(change.sets.missing[change.sets.label[place]] == 0, all_of_them, change, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
         """Returns which clusters are like that of the user at a place, (P,) bool, each at its place.
@@ -162,10 +203,8 @@ class BoundSCLUB(ClusteringAlgorithm):
         Only clusters count whose members have all come in this phase; if hers is none of them, the answer is none.
         """
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
-        members = sets.label[None] == jnp.arange(len(sets.label))[:, None]
-        size = members.sum(1)
-        ready = (size > 0) & ~(members & ~sets.checked).any(1)
-        f, rate = users.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
+        ready = (sets.size > 0) & (sets.missing == 0)
+        f, rate = users.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
         near = users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
         near &= jnp.abs(rate - rate[slot]) < self.alpha_p * users.spread(t)
         return (near & ready & ready[slot]).at[slot].set(False)
@@ -174,7 +213,7 @@ class BoundSCLUB(ClusteringAlgorithm):
 def _note(sets: Sets) -> Sets:
     """Begins a phase: notes the estimate of every user's cluster, and that nobody has come yet."""
     theta, count = sets.theta[sets.label], sets.count[sets.label]
-    return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked))
+    return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked), missing=sets.size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.core import control, rows, struct, validate
+from fedbandit_jax.core import control, graph, rows, struct, validate
 from fedbandit_jax.interfaces import Recipe, Spec
 
 REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
@@ -124,6 +124,12 @@ def nothing(n_seats: int, dim: int, ridge: Array | float) -> UserSums:
     return UserSums(jnp.zeros((n_seats, dim, dim + 1)), counts, inverse, jnp.zeros((n_seats, dim)))
 
 
+def complete(seats: Seats) -> Array:
+    """Returns the graphs of all servers in which every user is linked to all, (L, P, W) as in `core.graph`."""
+    taken = jnp.asarray(seats.taken)
+    return jnp.where(taken[:, :, None], graph.pack(taken)[:, None], jnp.uint32(0))
+
+
 def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float) -> UserSums:
     """Adds one round (x (d,), y) of the user at a seat, by a rank-one update of the estimate.
 
@@ -131,14 +137,21 @@ def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float
     """
     sums, count, inverse, theta = rows.take(users, seat)
     sums, count = sums + row(x, y), count + 1
+    inverse, theta = lax.cond(
+        control.in_any_lane(count % REFRESH == 0),
+        lambda _: estimate(sums, ridge)[:2],
+        lambda updated: updated,
+        rank_one(inverse, theta, x, y),
+    )
+    return rows.put(users, seat, UserSums(sums, count, inverse, theta))
+
+
+def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """Returns the inverse (d, d) and the estimate (d,) after one more round (x (d,), y)."""
     image = jnp.matmul(inverse, x, precision="highest")
     scale = 1 / (1 + jnp.matmul(image, x, precision="highest"))
     residual = y - jnp.matmul(theta, x, precision="highest")
-    updated = inverse - scale * image[:, None] * image[None], theta + image * (scale * residual)
-    inverse, theta = lax.cond(
-        control.in_any_lane(count % REFRESH == 0), lambda _: estimate(sums, ridge)[:2], lambda updated: updated, updated
-    )
-    return rows.put(users, seat, UserSums(sums, count, inverse, theta))
+    return inverse - scale * image[:, None] * image[None], theta + image * (scale * residual)
 
 
 def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
