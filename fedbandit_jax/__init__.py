@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
+    from fedbandit_jax.engine.cache import keep_programs as keep_programs
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
@@ -59,6 +60,7 @@ _HOME = {
         *("Law", "Policy", "Recipe", "Released", "Report", "Round", "Spec", "Status", "Users"),
     ),
     "report.results": ("Result", "concat"),
+    "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "simulate", "sweep"),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}

@@ -20,6 +20,8 @@ from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.linear import LinearSimulation
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
+from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.
 
@@ -114,12 +116,25 @@ def entry() -> None:
     another thread, which must not see the interpreter go.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    _keep_programs()
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
     if code in (INTERRUPTED, TERMINATED):
         os._exit(code)
     sys.exit(code)
+
+
+def _keep_programs() -> None:
+    """Tells JAX, before it is imported, to keep compiled programs; see `fb.keep_programs`."""
+    folder = default_folder()
+    try:
+        check_writable("the cache folder", folder)
+    except ValueError as error:
+        print(f"fedbandit: compiled programs are not kept: {error}", file=sys.stderr)
+    else:
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 def _terminate(*_: Any) -> None:

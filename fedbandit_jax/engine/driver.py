@@ -20,6 +20,7 @@ from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
+CHUNK_SECONDS = 0.2  # chunks that take less time grow, since to begin and to end one takes time, too
 CHECKPOINT_SECONDS = 10.0  # the least time between two checkpoints, unless the run stops
 
 
@@ -50,14 +51,19 @@ def run(
     play = Pieces(processes, keys)
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
     layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
+    length, capacity = _chunk(clock)
+    bar.set_description("compiling")
     progress = Progress(layout, 0, play.init(), kind(at, len(processes), len(keys)))
+    play.compile(progress.states, capacity)
+    bar.set_description("simulate")
+    bar.unpause()  # compiling does not count
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
         bar.update(progress.record.played)
-    length, capacity = _chunk(clock)
     saved = time.monotonic()
     try:
         while progress.k < clock.n_steps:
+            started = time.monotonic()
             steps = range(progress.k, min(progress.k + length, clock.n_steps))
             states, metrics = play.advance(progress.states, steps, capacity)
             covered = [clock.rounds_at(k) for k in steps]
@@ -68,6 +74,8 @@ def run(
             if checkpoints is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 checkpoints.save(program, progress)
                 saved = time.monotonic()
+            if on_cpu() and time.monotonic() - started < CHUNK_SECONDS:
+                length = min(2 * length, capacity)
     finally:
         if checkpoints is not None and progress.k > 0:
             checkpoints.save(program, progress)

@@ -85,11 +85,16 @@ class Pieces:
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
                 self.pieces.append(Piece(configs, seeds, given, some, layout))
         self.workers = _cores() if on_cpu() else len(devices)
-        self.known: set[int] = set()  # capacities for which a program is compiled
 
     def init(self) -> list[Any]:
         """Returns (worlds, states) of every piece before the first step."""
         return [_init()(piece.leaves, piece.keys, layout=piece.layout) for piece in self.pieces]
+
+    def compile(self, states: list[Any], capacity: int) -> None:
+        """Compiles, on a CPU, what `advance` needs, by taking no step; elsewhere programs take all their steps."""
+        if on_cpu():
+            first = self.pieces[0]
+            _advance()(first.leaves, first.keys, *states[0], *_steps(range(0), capacity), layout=first.layout)
 
     def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
         """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
@@ -104,14 +109,12 @@ class Pieces:
             )
             return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
-        alone = [] if capacity in self.known else [run(0)]  # only one thread compiles
-        self.known.add(capacity)
-        rest = range(len(alone), len(self.pieces))
-        if self.workers == 1 or len(rest) < 2:
-            done = [*alone, *map(run, rest)]
+        which = range(len(self.pieces))
+        if min(self.workers, len(which)) == 1:
+            done = list(map(run, which))
         else:
             with ThreadPoolExecutor(self.workers) as pool:
-                done = [*alone, *pool.map(run, rest)]
+                done = list(pool.map(run, which))
 
         def whole(*parts: np.ndarray) -> np.ndarray:
             metric = np.empty((len(ks), self.n_seeds, self.n_configs, *parts[0].shape[3:]), parts[0].dtype)

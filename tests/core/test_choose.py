@@ -71,6 +71,16 @@ def test_groups_of_agents_add_up(key, monkeypatch):
         np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
 
+def test_a_gpu_adds_up_round_by_round(key, monkeypatch):
+    """It keeps no records of a batch; the plain program of another device is compiled here for a CPU."""
+    process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
+    whole, last = play(process, key)
+    monkeypatch.setattr(rounds, "on_cpu", lambda: False)
+    parts, state = play(process, key)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+    np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+
+
 def test_long_directions_are_stored(key):
     env = fb.envs.sphere(2, 3, 23)
     process = RoundProcess(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)

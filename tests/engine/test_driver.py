@@ -63,3 +63,32 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
             world, state, metrics = step(alone, world, state, k)
             total += float(metrics.gap.sum())
         assert both.regret[seed, -1] == pytest.approx(total, rel=1e-5)
+
+
+def test_compiling_is_told_apart(monkeypatch):
+    """The bar says so while a program compiles, and counts the time left from when it runs."""
+    told = []
+
+    class Bar:
+        def __init__(self, **options):
+            told.append(options["desc"])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            told.append("closed")
+
+        def set_description(self, words):
+            told.append(words)
+
+        def unpause(self):
+            told.append("unpause")
+
+        def update(self, rounds):
+            told.append(rounds)
+
+    monkeypatch.setattr("fedbandit_jax.engine.simulation.tqdm", Bar)
+    simulate(algo=PLAIN)
+    assert told[:4] == ["simulate", "compiling", "simulate", "unpause"]
+    assert sum(told[4:-1]) == 40 * 3

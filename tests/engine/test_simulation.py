@@ -265,7 +265,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
         f"checkpoint {str(tmp_path / 'run.0')!r} could not be written: No space left on device; the run goes on, and "
         "tries again without another warning"
     ]
-    assert len(calls) > 5
+    assert len(calls) > 2
     assert list(tmp_path.iterdir()) == []
 
     space = 2

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import control, random, struct
-from fedbandit_jax.core.backend import UNROLL_DIM
+from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
 from fedbandit_jax.core.choose import Offer, choose
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
@@ -137,8 +137,8 @@ class RoundProcess:
     def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
         """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
         m = self.env.spec.n_agents
-        if not self.algo.adds or m < 2 * GROUP:
-            size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 else m
+        if not self.algo.adds or m < 2 * GROUP or not on_cpu():
+            size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
             return self._group(streams, world, state, rounds, jnp.arange(size, dtype=jnp.uint32))
 
         def group(total: Played | None, first: Array) -> tuple[Played, None]:
@@ -175,8 +175,20 @@ class RoundProcess:
             return local, (jax.tree.map(lambda y: jnp.where(exists, y, 0), record), gap, (wrong & exists).any())
 
         local = algo.download(state, Round(jnp.zeros((len(agents), 1, spec.dim))))
-        local, (records, gap, wrong) = lax.scan(play, local, (rounds, streams))
-        return Played(world, local, algo.gather(records), gap, wrong)
+        if on_cpu() or not algo.adds:
+            local, (records, gap, wrong) = lax.scan(play, local, (rounds, streams))
+            return Played(world, local, algo.gather(records), gap, wrong)
+
+        def add(carry, now):  # a GPU has many agents at once: the records of a batch would take much of its memory
+            local, total = carry
+            local, (record, gap, wrong) = play(local, now)
+            new = algo.gather(jax.tree.map(lambda y: y[None], record))
+            return (local, jax.tree.map(jnp.add, total, new)), (gap, wrong)
+
+        record = jax.eval_shape(lambda: play(local, jax.tree.map(lambda x: x[0], (rounds, streams)))[1][0])
+        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
+        (local, total), (gap, wrong) = lax.scan(add, (local, empty), (rounds, streams))
+        return Played(world, local, total, gap, wrong)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
