@@ -260,17 +260,17 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         validate.probability("delta", delta)
     elif validate.within("delta", delta, 0, 1) == 0:
         return n * event.epsilon, n * event.epsilon
-    return together(event, delta, n), advanced(event, delta, n)
+    return _together(event, delta, n), _advanced(event, delta, n)
 
 
-def together(event: Event, delta: float, n: int) -> float:
+def _together(event: Event, delta: float, n: int) -> float:
     """Computes epsilon at `delta` of n batches from `compose`; the arguments are those of `returning`, unchecked."""
     if isinstance(event, ZeroConcentrated | Renyi):
         return compose([Renyi(lambda alpha: n * event.rdp(alpha))], delta).epsilon
     return compose([event] * n, delta).epsilon
 
 
-def advanced(event: Event, delta: float, n: int) -> float:
+def _advanced(event: Event, delta: float, n: int) -> float:
     """Computes epsilon at `delta` of n batches by advanced composition; arguments are as in `returning`, unchecked."""
 
     def batch(delta: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from fedbandit_jax.certificate import Certificate, no_privacy
@@ -35,11 +34,12 @@ def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, *
         reason = truncation.sentence(smallest, exact, at)
 
     def together(n: int) -> tuple[int, float, float, float]:
-        def least(bound: Callable[..., float]) -> float:
-            known = functools.cache(lambda delta: bound(event, delta, n))  # tails may cost less than a last digit
-            return truncation.epsilon(known, at, 0.0, n * missing)
+        known = functools.cache(lambda delta: events.returning(event, delta, n))  # tails may cost less than a digit
 
-        return n, at, least(events.together), least(events.advanced)
+        def least(bound: int) -> float:
+            return truncation.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
+
+        return n, at, least(0), least(1)
 
     return Certificate(
         claim="none" if reason else "certified",
