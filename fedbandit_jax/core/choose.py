@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 
 from fedbandit_jax.core import control, ridge
 
@@ -47,7 +47,7 @@ class Offer(NamedTuple):
 
 
 def choose(
-    offer: Offer, scorer: Scorer, n_arms: int, agents: Int[Array, " A"], t: Int[Array, ""]
+    offer: Offer, scorer: Scorer, n_arms: int, agents: Integer[Array, " A"], t: Int[Array, ""]
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
     """Returns the first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int, Key
+from jaxtyping import ArrayLike, Float, Int, Integer, Key
 
 from fedbandit_jax.core import ridge
 from fedbandit_jax.envs._rewards import RewardLaw
@@ -36,8 +36,9 @@ class SingleDraws:
         """Returns the mean reward <x, theta*> of vectors with these d features, a list or a leading axis."""
         return ridge.dot(list(x), world.theta)
 
-    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[ArrayLike, ""]) -> tuple[Round, Any]:
         """Offers K fresh feature vectors to each of the M users of a round."""
+        t = jnp.asarray(t)
         arm, agent = lax.iota(jnp.uint32, self.spec.n_arms)[:, None], lax.iota(jnp.uint32, self.spec.n_agents)[None]
         if self.spec.dim > ridge.UNROLL_DIM:
             x = self.features_at(key, world, t, arm.T, agent.T)
@@ -51,7 +52,7 @@ class SingleDraws:
         return Feedback(self.reward_at(key, played, jnp.arange(len(arms))), means.max(0) - played)
 
     def reward_at(
-        self, key: Array, mean: Float[Array, "*shape"], agent: Int[Array, "*shape"]
+        self, key: Array, mean: Float[Array, "*shape"], agent: Integer[Array, "*shape"]
     ) -> Float[Array, "*shape"]:
         """Draws the rewards of agents who played arms of these means."""
         return self.rewards.draw(key, mean, agent)

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Integer, Key
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.interfaces import Feedback
@@ -31,7 +31,7 @@ class RewardLaw:
         """
         return Feedback(self.draw(key, mean, jnp.arange(len(mean))), best - mean)
 
-    def draw(self, key: Array, mean: Float[Array, " A"], agent: Int[Array, " A"]) -> Float[Array, " A"]:
+    def draw(self, key: Array, mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
         """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
         nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
         if self.law == "bernoulli":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int, Key
+from jaxtyping import ArrayLike, Float, Int, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._drawn import SingleDraws
@@ -41,7 +41,7 @@ class Sphere(SingleDraws):
         features = ridge.features_first(drawn.contexts)
         return SphereWorld(theta, features, ridge.inner(drawn.contexts, theta[:, None]))
 
-    def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[Array, ""]) -> tuple[Round, SphereWorld]:
+    def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
         """Offers K feature vectors to each of the M users of a round: fresh ones, or the fixed ones."""
         if world.features is None:
             return super().observe(key, world, t)

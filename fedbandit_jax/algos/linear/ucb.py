@@ -50,8 +50,11 @@ class Own(NamedTuple):
     width: Float[Array, ""] | Float[Array, " M"]  # beta_t
 
 
-def optimism(own: Own, x: Sequence[Array]) -> Array:
-    """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features."""
+def optimism(own: Any, x: Sequence[Array]) -> Array:
+    """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
+
+    `own` is an `Own`, whose arrays may have more axes after that of the agents.
+    """
     width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
     return ridge.dot(x, list(own.posterior.theta)) + own.width * jnp.sqrt(width_sq)
 
