@@ -10,7 +10,7 @@ The functions that draw and score are ordinary elementwise JAX programs. On a CP
 interpreter, so that a test compares it to the same functions on whole arrays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,9 +27,9 @@ TILE = 256  # (arm, agent) pairs that a block works on at a time, two for every 
 FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
 LARGE = 4096  # number of agents from which on a block takes many, and fewer of its last tile lie beyond the last arm
 
-Draw = Callable[[Any, Array, Array], tuple[Array, ...]]
-Worth = Callable[[Any, tuple[Array, ...]], Array]
-Mean = Callable[[Any, tuple[Array, ...]], Array]
+Draw = Callable[[Any, Array, Array], Sequence[Array]]
+Worth = Callable[[Any, Sequence[Array]], Array]
+Mean = Callable[[Any, Sequence[Array]], Array]
 
 
 def choose(
