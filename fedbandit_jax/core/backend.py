@@ -1,7 +1,8 @@
 """The one place where the package asks which device a program is compiled for.
 
 XLA does not compile the same expression equally well on every device. Wherever the package writes one in two ways, it
-chooses by `on_cpu`, once and while tracing; the plain way stands beside the fast one, and a test compares the two.
+chooses by `on_cpu` or `on_gpu`, once and while tracing; the plain way stands beside the fast one, and a test compares
+the two.
 """
 
 from typing import Any
@@ -14,6 +15,11 @@ UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Py
 def on_cpu() -> bool:
     """Returns whether programs are compiled for a CPU; called while tracing, it decides which program is made."""
     return jax.default_backend() == "cpu"
+
+
+def on_gpu() -> bool:
+    """Returns whether programs are compiled for a GPU, for which kernels can be written."""
+    return jax.default_backend() == "gpu"
 
 
 _QUICK = {

@@ -8,11 +8,11 @@ again, once. There are three ways to the same arms:
 - *stored*: the environment makes all contexts and the policy scores them (`RoundProcess` does that without this file).
   It is the oracle, and serves whatever else must see all contexts: masks, tables, policies of one's own, and many
   configurations that share them.
-- *fused*, for XLA:CPU, below. XLA:CPU compiles an elementwise expression of any length into one loop without
-  intermediate arrays, but it would write two such loops for two results (index and mean), and copy the expression into
-  every other one that reads them. So both are the parts of one complex number, made in a `while_loop` of one turn
-  (`control.once`), which XLA does not see through. Whichever of arms and agents is longer is the last axis, where the
-  vector units work.
+- *fused*, below, for XLA:CPU and what else is no GPU. XLA:CPU compiles an elementwise expression of any length into
+  one loop without intermediate arrays, but it would write two such loops for two results (index and mean), and copy
+  the expression into every other one that reads them. So both are the parts of one complex number, made in a
+  `while_loop` of one turn (`control.once`), which XLA does not see through. Whichever of arms and agents is longer is
+  the last axis, where the vector units work.
 - *kernel*, for GPUs, in `choose_gpu`: one Pallas kernel that also finds the largest.
 """
 
@@ -27,6 +27,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Integer
 
 from fedbandit_jax.core import control, ridge
+from fedbandit_jax.core.backend import on_gpu
 
 LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
 
@@ -51,6 +52,9 @@ def choose(
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
     """Returns the first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 
+    On a GPU the functions are given arrays row by row, as tuples of scalars or of what single agents have, see
+    `choose_gpu`: they index the first axis of an array with numbers, or make a list of it.
+
     Args:
         offer: what is offered.
         scorer: what it is worth.
@@ -58,6 +62,10 @@ def choose(
         agents: their numbers, uint32.
         t: any traced integer that is the same for all lanes of a vmap, see `control.once`.
     """
+    if on_gpu():
+        from fedbandit_jax.core import choose_gpu  # only GPUs need Triton
+
+        return choose_gpu.choose(offer.draw, scorer.worth, offer.mean, offer.shared, scorer.own, n_arms, agents)
     arms_last = len(agents) < min(LANES, n_arms)
     arm, agent = lax.iota(jnp.uint32, n_arms)[:, None], agents[None]
     own = scorer.own

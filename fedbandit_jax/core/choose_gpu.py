@@ -10,7 +10,7 @@ The functions that draw and score are ordinary elementwise JAX programs. On a CP
 interpreter, so that a test compares it to the same functions on whole arrays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,20 +20,20 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Float, Int, UInt32
 
+from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.ridge import NOWHERE
 
 TILE = 256  # (arm, agent) pairs that a block works on at a time, two for every thread
 FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
 LARGE = 4096  # number of agents from which on a block takes many, and fewer of its last tile lie beyond the last arm
 
-Draw = Callable[[Any, Array, Array], tuple[Array, ...]]
-Worth = Callable[[Any, Any, tuple[Array, ...]], Array]
-Mean = Callable[[Any, tuple[Array, ...]], Array]
+Draw = Callable[[Any, Array, Array], Sequence[Array]]
+Worth = Callable[[Any, Sequence[Array]], Array]
+Mean = Callable[[Any, Sequence[Array]], Array]
 
 
 def choose(
-    draw: Draw, worth: Worth, mean: Mean, shared: Any, own: Any, n_arms: int, agents: UInt32[Array, " A"],
-    *, interpret: bool = False,
+    draw: Draw, worth: Worth, mean: Mean, shared: Any, own: Any, n_arms: int, agents: UInt32[Array, " A"]
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:  # fmt: skip
     """Returns the first arm of the largest index of every agent, and the largest mean.
 
@@ -44,13 +44,12 @@ def choose(
 
     Args:
         draw: (shared, arm, agent) -> the d features of these arms (uint32) of these agents (uint32).
-        worth: (shared, own, features) -> what the arm is worth to its agent.
+        worth: (own, features) -> what the arm is worth to its agent.
         mean: (shared, features) -> the mean of its reward.
         shared: a pytree of small arrays that all agents share, of shape () or (n,).
         own: a pytree of arrays whose last axis is the agents, or 1 if they share it; of shape (), (A,) or (n, A).
         n_arms: K.
         agents: by which numbers `draw` knows the agents.
-        interpret: whether the kernel is interpreted, as it must be on a CPU.
 
     Returns:
         The arms, int32, `ridge.NOWHERE` for agents any of whose indices is NaN; and the largest means, float32.
@@ -87,7 +86,7 @@ def choose(
             new = step * high + lax.broadcasted_iota(jnp.int32, (high, wide), 0)
             offered = new < n_arms
             x = draw(shared, new.astype(jnp.uint32), agent)
-            index = worth(shared, own, x)
+            index = worth(own, x)
             higher = offered & (index > score)
             best = jnp.where(offered, jnp.maximum(best, mean(shared, x)), best)
             unknown = jnp.where(offered & jnp.isnan(index), 1, unknown)
@@ -110,8 +109,8 @@ def choose(
         grid=(pl.cdiv(n_agents, wide),),
         in_specs=[*map(block, given), block(agents[None])],
         out_specs=[pl.BlockSpec((1, wide), lambda i: (0, i))] * 2,
-        interpret=interpret,
+        interpret=on_cpu(),
         name="choose",
-        compiler_params=None if interpret else triton.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=None if on_cpu() else triton.CompilerParams(num_warps=4, num_stages=1),
     )(*given, agents[None])
     return arms[0], means[0]

@@ -77,12 +77,12 @@ def bits(key: Array, size: int, first: Array | int = 0) -> tuple[Array, Array]:
     return _threefry(key, jnp.zeros_like(counter), counter)
 
 
-def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+def _threefry(key: Array | tuple[Array, Array], high: Array, low: Array) -> tuple[Array, Array]:
     """Returns both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast.
 
-    The key is a typed one, or its two words (2,), which a kernel can be given.
+    The key is a typed one, or a tuple of its two words, which a kernel can be given.
     """
-    k0, k1 = key if key.dtype == jnp.uint32 else jax.random.key_data(key)
+    k0, k1 = key if isinstance(key, tuple) else jax.random.key_data(key)
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = high + k0, low + k1
     for group in range(5):
@@ -152,7 +152,7 @@ def erf_inv(x: Array) -> Array:
 
 
 @jax.jit
-def block_at(key: Array, arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
+def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
     """Returns two independent uint32 words for each (arm, agent), and others for each j.
 
     Args:

@@ -131,10 +131,10 @@ class Algorithm:
 
     @property
     def adds(self) -> bool:
-        """Returns whether what `gather` makes of several groups of agents is added up, and `sync` needs no more.
+        """Returns whether what `gather` makes of groups of agents, or of rounds, is added up; `sync` needs no more.
 
-        Groups of agents are then played one after the other, from one synchronisation to the next, and `sync` is given
-        None for the local state.
+        On a CPU groups of agents are then played one after the other, from one synchronisation to the next, and `sync`
+        is given None for the local state. Elsewhere `gather` is given every round by itself, with B = 1.
         """
         return False
 

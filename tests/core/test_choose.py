@@ -59,6 +59,32 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
     np.testing.assert_allclose(fused, stored, atol=1e-5)
 
 
+@pytest.mark.parametrize("make", [fb.envs.gap, fb.envs.sphere])
+def test_kernel_and_fused_agree(make, key, monkeypatch):
+    """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
+    env = make(5, 6, 4)
+    process = RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
+    world, state = process.init(key)
+    posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
+    state = state._replace(belief=state.belief._replace(posterior=posterior))
+    asked = []
+
+    def gaps(kernel):
+        monkeypatch.setattr("fedbandit_jax.core.choose.on_gpu", lambda: asked.append(kernel) or kernel)
+        step = jax.jit(lambda *carry: process.step(key, *carry))
+        now, found = (world, state), []
+        for k in range(process.n_steps):
+            *now, metrics = step(*now, jnp.int32(k))
+            assert not metrics.report.status
+            found.append(metrics.gap)
+        return np.concatenate(found)
+
+    fused, kernel = gaps(False), gaps(True)
+    assert set(asked) == {False, True}
+    assert fused.sum() > 0
+    np.testing.assert_allclose(kernel, fused, atol=1e-5)
+
+
 def test_groups_of_agents_add_up(key, monkeypatch):
     """Groups of three, of which the last has an agent too many, and one group of sixteen, are the five agents."""
     process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)

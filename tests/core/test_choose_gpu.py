@@ -23,15 +23,15 @@ def words(key, counter):
 
 def draw(shared, arm, agent):
     """Three uniform numbers on (0, 1)."""
-    key, _, _ = shared
+    key, _ = shared
     first = (arm * jnp.uint32(10007) + agent) * jnp.uint32(D)
     return tuple(random.unit(words(key, first + jnp.uint32(i))) for i in range(D))
 
 
-def worth(shared, own, x):
-    inverse, theta = own
+def worth(own, x):
+    inverse, theta, beta = own
     form = sum((1 if i == j else 2) * inverse[n] * x[i] * x[j] for n, (i, j) in enumerate(PACKED))
-    return sum(theta[i] * x[i] for i in range(D)) + shared[2] * jnp.sqrt(jnp.maximum(form, 0))
+    return sum(theta[i] * x[i] for i in range(D)) + beta * jnp.sqrt(jnp.maximum(form, 0))
 
 
 def mean(shared, x):
@@ -39,20 +39,20 @@ def mean(shared, x):
 
 
 def known(n_agents, n_models, seed=0):
-    """What all agents share: key words, theta* and beta; and inverse and theta of one model, or of one for each."""
+    """What all agents share: key words and theta*; and inverse, theta and beta of one model, or of one for each."""
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(D, D, n_models))
     inverse = np.einsum("ika,jka->ija", factor, factor) / D
-    shared = jnp.asarray(rng.integers(0, 2**32, 2), jnp.uint32), jnp.asarray(rng.normal(size=D), jnp.float32), 0.7
+    shared = jnp.asarray(rng.integers(0, 2**32, 2), jnp.uint32), jnp.asarray(rng.normal(size=D), jnp.float32)
     packed = jnp.asarray([inverse[i, j] for i, j in PACKED], jnp.float32)
-    own = packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32)
+    own = packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32), 0.7
     return shared, own, jnp.arange(n_agents, dtype=jnp.uint32)
 
 
 def stored(draw, worth, mean, shared, own, n_arms, agents):
     """The same on arrays of all arms and agents, by NumPy."""
     x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
-    index = np.broadcast_to(worth(shared, own, x), (n_arms, len(agents)))
+    index = np.broadcast_to(worth(own, x), (n_arms, len(agents)))
     arms = np.where(np.isnan(index).any(0), NOWHERE, np.argmax(index, 0))
     return arms, np.broadcast_to(mean(shared, x), index.shape).max(0)
 
@@ -73,7 +73,7 @@ def test_equals_stored_contexts(n_arms, n_agents, n_models):
     """Whether arms and agents fill the last tile or not, and whether the model is every agent's own."""
     case = (draw, worth, mean, *known(n_agents, n_models)[:2], n_arms, known(n_agents, n_models)[2])
     arms, _ = expected = stored(*case)
-    assert_same(choose(*case, interpret=True), expected)
+    assert_same(choose(*case), expected)
     assert len(set(arms)) >= min(n_agents, 4), "the case says little"
 
 
@@ -82,7 +82,7 @@ def test_equals_stored_contexts_for_many_agents():
     shared, own, agents = known(LARGE + 3, 1)
     n_arms = 2 * TILE // MANY + 1
     case = (draw, worth, mean, shared, own, n_arms, agents)
-    assert_same(choose(*case, interpret=True), stored(*case))
+    assert_same(choose(*case), stored(*case))
 
 
 def test_seeds():
@@ -92,7 +92,7 @@ def test_seeds():
     agents = seeds[0][2]
 
     def one(shared, own):
-        return choose(draw, worth, mean, shared, own, 20, agents, interpret=True)
+        return choose(draw, worth, mean, shared, own, 20, agents)
 
     found = jax.vmap(one)(*stacked)
     alike = jax.vmap(one, (None, 0))(seeds[0][0], stacked[1])
@@ -101,17 +101,19 @@ def test_seeds():
         assert_same((alike[0][s], alike[1][s]), stored(draw, worth, mean, seeds[0][0], own, 20, agents))
 
 
-def tabled(values):
-    """Functions that look up the index of arm k in a table of K numbers, which is the only feature."""
+def tabled(values, plus, n_agents):
+    """What chooses among arms whose only feature is their number, and whose index is in a table, plus a number."""
 
-    def worth(shared, own, x):
+    def worth(own, x):
         (arm,) = x
         found = jnp.zeros(arm.shape)
         for k in range(len(values)):
-            found = jnp.where(arm == k, shared[k], found)
+            found = jnp.where(arm == k, own["table"][k], found)
         return found + own["plus"]
 
-    return (lambda shared, arm, agent: (arm + 0 * agent,)), worth, (lambda shared, x: x[0] * jnp.float32(1))
+    own = {"table": jnp.asarray(values, jnp.float32)[:, None], "plus": jnp.float32(plus)}
+    draw, mean = (lambda shared, arm, agent: (arm + 0 * agent,)), (lambda shared, x: x[0] * jnp.float32(1))
+    return choose(draw, worth, mean, (), own, len(values), jnp.arange(n_agents, dtype=jnp.uint32))
 
 
 @pytest.mark.parametrize(
@@ -129,26 +131,22 @@ def tabled(values):
 )
 def test_ties_and_what_is_no_number(values, arm):
     """The first of equal arms; an arm that does not exist if any index is NaN, as `ridge.first_argmax`."""
-    shared, own = jnp.asarray(values, jnp.float32), {"plus": jnp.float32(0)}
-    found = choose(*tabled(values), shared, own, len(values), jnp.arange(2, dtype=jnp.uint32), interpret=True)
+    found = tabled(values, 0, 2)
     assert found[0].tolist() == [arm] * 2
     assert found[1].tolist() == [len(values) - 1] * 2
 
 
 def test_only_agents_whose_index_is_nan_choose_nothing():
     """One number per agent in `own`, or one for all."""
-    values = [1, 2, 0]
-    shared, agents = jnp.asarray(values, jnp.float32), jnp.arange(FEW + 1, dtype=jnp.uint32)
-    plus = jnp.zeros(FEW + 1).at[FEW].set(jnp.nan)
-    arms, _ = choose(*tabled(values), shared, {"plus": plus}, 3, agents, interpret=True)
+    arms, _ = tabled([1, 2, 0], jnp.zeros(FEW + 1).at[FEW].set(jnp.nan), FEW + 1)
     assert arms.tolist() == [1] * FEW + [NOWHERE]
-    arms, _ = choose(*tabled(values), shared, {"plus": jnp.array([jnp.nan])}, 3, agents, interpret=True)
+    arms, _ = tabled([1, 2, 0], jnp.array([jnp.nan]), FEW + 1)
     assert arms.tolist() == [NOWHERE] * (FEW + 1)
 
 
 def test_agents_have_their_own_numbers():
     """The agents of a chunk draw as they do among all."""
     shared, own, agents = known(30, 1)
-    whole = choose(draw, worth, mean, shared, own, 20, agents, interpret=True)
-    part = choose(draw, worth, mean, shared, own, 20, agents[13:], interpret=True)
+    whole = choose(draw, worth, mean, shared, own, 20, agents)
+    part = choose(draw, worth, mean, shared, own, 20, agents[13:])
     assert_same(part, (whole[0][13:], whole[1][13:]))

@@ -73,7 +73,7 @@ def test_draws_of_arms_and_agents(key):
     drawn = [random.uniform_at(key, arms, agents, j) for j in (0, 1, 256)]
     assert len(np.unique(drawn)) > 0.99 * 3 * 50 * 40
     np.testing.assert_array_equal(drawn[1][7, 9], random.uniform_at(key, np.uint32(7), np.uint32(9), 1))
-    np.testing.assert_array_equal(drawn[0], random.uniform_at(jax.random.key_data(key), arms, agents))
+    np.testing.assert_array_equal(drawn[0], random.uniform_at(tuple(jax.random.key_data(key)), arms, agents))
     normal = np.asarray(
         random.normal_at(key, np.arange(200, dtype=np.uint32)[:, None], np.arange(200, dtype=np.uint32))
     )

@@ -158,7 +158,7 @@ class RoundProcess:
 
         def play(local, now):
             t, (users, answers, _) = now
-            offer = Offer(_features, _mean, (env, world, jax.random.key_data(users), t))
+            offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(users)), t))
             chosen, best = choose(offer, algo.scorer(t, local), spec.n_arms, agents, t)
             arms = jnp.minimum(chosen, spec.n_arms - 1)
             x = control.stored(lambda: jnp.stack(env.features_at(users, world, t, arms.astype(jnp.uint32), agents)), t)
