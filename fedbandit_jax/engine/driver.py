@@ -20,6 +20,7 @@ from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
+CHUNK_WORK = 100_000  # agent-rounds of a run that are never cut, and
 CHUNK_SECONDS = 0.2  # chunks that take less time grow, since to begin and to end one takes time, too
 CHECKPOINT_SECONDS = 10.0  # the least time between two checkpoints, unless the run stops
 
@@ -98,7 +99,8 @@ def _chunk(clock: Process) -> tuple[int, int]:
     if first is None:  # how many rounds a step covers depends on the run
         return 1, 1
     most = max(1, CHUNK_ROUNDS // len(first))
-    longest = min(max(1, -(-clock.n_steps // CHUNKS)), most)
+    work = len(first) * clock.env.spec.n_agents  # of a step
+    longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():
         return longest, most
     for length in range(longest, longest // 2, -1):

@@ -69,6 +69,7 @@ def test_a_seed_does_not_depend_on_the_others(whole):
 @pytest.mark.slow
 def test_interrupted_runs_continue(tmp_path, monkeypatch, private):
     monkeypatch.setattr(driver, "CHUNKS", 4)
+    monkeypatch.setattr(driver, "CHUNK_WORK", 0)
     add, calls = RoundRecord.add, []
 
     def interrupted(self, *arguments):

@@ -61,6 +61,7 @@ def test_stride_and_chunks_change_nothing(monkeypatch):
     np.testing.assert_array_equal(sent, fine.communication["floats"][:, 11::12])
     for chunks in (1, 3):
         monkeypatch.setattr(driver, "CHUNKS", chunks)
+        monkeypatch.setattr(driver, "CHUNK_WORK", 0)
         np.testing.assert_array_equal(simulate(horizon=60).regret, fine.regret)
 
 
@@ -216,6 +217,7 @@ def test_bits_beyond_32():
 def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
     """Seven steps are chunks of three, three and one."""
     monkeypatch.setattr(driver, "CHUNKS", 3)
+    monkeypatch.setattr(driver, "CHUNK_WORK", 0)
     path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
     whole = play(algo=PRIVATE)
     add, calls = RoundRecord.add, []
@@ -243,8 +245,8 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
 
 def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     """It is told once, however often a checkpoint fails, and what was written before stays to be continued."""
-    for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS"):
-        monkeypatch.setattr(driver, name, 0.0)
+    for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):
+        monkeypatch.setattr(driver, name, 0)
     write, add, calls = archive.write_atomic, RoundRecord.add, []
 
     def filling(path, content):
@@ -278,7 +280,8 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     assert len(calls) == 6
     calls.clear()
     monkeypatch.undo()
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.0)
+    for name in ("CHUNK_SECONDS", "CHUNK_WORK"):
+        monkeypatch.setattr(driver, name, 0)
     monkeypatch.setattr(RoundRecord, "add", lambda self, *arguments: (calls.append(1), add(self, *arguments))[1])
     np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
     assert len(calls) == whole.rounds.size // 5 - space  # steps of 5 rounds, without the two that were written

@@ -8,7 +8,7 @@ import jax
 from jax import Array
 
 from fedbandit_jax.core import random
-from fedbandit_jax.interfaces import Algorithm, Metrics
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics
 
 
 class Process(Protocol):
@@ -17,6 +17,11 @@ class Process(Protocol):
     @property
     def salt(self) -> tuple[Any, ...]:
         """Returns the words that set the privacy noise of this process apart from others', see `salted`."""
+        ...
+
+    @property
+    def env(self) -> Environment:
+        """Returns the environment, i.e. the world and its users."""
         ...
 
     @property
