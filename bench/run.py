@@ -65,7 +65,7 @@ class Plan:
 
 FULL = Plan(
     linear=linear.REFERENCE,
-    agents={10: (1000, 24), 100: (200, 24), 10_000: (50, 1), 100_000: (25, 1)},
+    agents={10: (1000, 24), 100: (200, 24), 10_000: (50, 2), 100_000: (25, 2)},
     dims={16: 100, 20: 100, 57: 50},
     devices=tuple(workloads.FAMILIES),
     arms=arms.REFERENCE._replace(horizons={"hard": 10**7}, turns=3),

@@ -26,6 +26,9 @@ from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
 
+WAITING = 1.15  # most time over that of pieces that keep all workers busy
+
+
 class Piece(NamedTuple):
     """Some seeds under some configurations, on one device."""
 
@@ -70,9 +73,8 @@ class Pieces:
         self.n_configs, self.n_seeds = len(processes), len(keys)
         clock, devices = processes[0], jax.local_devices()
         alone = clock.alone and on_cpu()
-        most = clock.seeds_together if on_cpu() else -(-len(keys) // len(devices))
-        share = -(-len(keys) // max(len(devices), _cores()))  # of a core
-        size = 1 if alone else min(most, 2 ** (share.bit_length() - 1))
+        workers = max(_cores(), len(devices))
+        size = -(-len(keys) // len(devices)) if not on_cpu() else _together(len(keys), clock.seeds_together, workers)
         groups = [[process] for process in processes] if alone else [processes]
         self.pieces = []
         for c, group in enumerate(groups):
@@ -123,6 +125,19 @@ class Pieces:
             return metric
 
         return [after for after, _ in done], jax.tree.map(whole, *(metrics for _, metrics in done))
+
+
+def _together(n_seeds: int, most: int, workers: int) -> int:
+    """Returns how many seeds a piece has: a power of two, so that few programs serve all numbers of seeds.
+
+    It is the largest one up to `most` by which workers, who take a piece at a time, wait little for each other.
+    """
+
+    def turns(size: int) -> int:
+        return size * -(-(-(-n_seeds // size)) // workers)
+
+    sizes = [2**i for i in reversed(range(most.bit_length()))]
+    return next(size for size in sizes if turns(size) <= WAITING * min(map(turns, sizes)))
 
 
 def _cores() -> int:

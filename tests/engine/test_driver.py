@@ -24,7 +24,7 @@ def test_runs_are_cut_into_pieces(monkeypatch):
 
     assert pieces(few, 1) == [(1, slice(0, 1))]
     assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
-    assert [size for size, _ in pieces(few, 200)] == [64] * 4
+    assert [size for size, _ in pieces(few, 200)] == [16] * 13
     assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
 
 
