@@ -121,7 +121,7 @@ REFERENCE = Plan(
         ("jax_straightforward", 1): 10,
         ("jax_straightforward", MANY): 2,
         ("fedbandit_jax", 1): 200,
-        ("fedbandit_jax", MANY): 80,
+        ("fedbandit_jax", MANY): 200,
         ("c_reference", MANY): 20,
     },
 )
