@@ -451,6 +451,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]
     monkeypatch.setattr(cli.LinearSimulation, "comparison", two)
     monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
+    monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     assert main(command) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert [name.split(".")[-2:] for name in files(tmp_path)] == [["checkpoint", "0"]]
