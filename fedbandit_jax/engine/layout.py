@@ -12,6 +12,7 @@ drawn once per seed, not once per configuration.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
-
 
 WAITING = 1.15  # most time over that of pieces that keep all workers busy
 
@@ -135,7 +135,7 @@ def _together(n_seeds: int, most: int, workers: int) -> int:
     """
 
     def turns(size: int) -> int:
-        return size * -(-(-(-n_seeds // size)) // workers)
+        return size * math.ceil(math.ceil(n_seeds / size) / workers)
 
     sizes = [2**i for i in reversed(range(most.bit_length()))]
     return next(size for size in sizes if turns(size) <= WAITING * min(map(turns, sizes)))
