@@ -47,7 +47,7 @@ def both(process, key):
     return play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["arms last", "agents last"])
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["arms last", "agents last"])
 @pytest.mark.parametrize(
     "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
 )
@@ -59,7 +59,7 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
     np.testing.assert_allclose(fused, stored, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [fb.envs.gap, fb.envs.sphere])
+@pytest.mark.parametrize("make", [pytest.param(fb.envs.gap, marks=pytest.mark.slow), fb.envs.sphere])
 def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
@@ -97,6 +97,7 @@ def test_groups_of_agents_add_up(key, monkeypatch):
         np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_gpu_adds_up_round_by_round(key, monkeypatch):
     """It keeps no records of a batch; the plain program of another device is compiled here for a CPU."""
     process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)

@@ -85,6 +85,7 @@ def test_equals_stored_contexts_for_many_agents():
     assert_same(choose(*case), stored(*case))
 
 
+@pytest.mark.slow
 def test_seeds():
     """Under vmap, with key, theta* and models of its own, every seed chooses as it does alone."""
     seeds = [known(11, 11, seed) for seed in range(3)]

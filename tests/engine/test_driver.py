@@ -7,13 +7,14 @@ from helpers import ENV, PLAIN, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import layout
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.process import RoundProcess, rounds
 from fedbandit_jax.engine.salt import digest, salt
 
 
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
     monkeypatch.setattr(layout, "_cores", lambda: 2)
+    monkeypatch.setattr(rounds, "SHORT", 0)
     few, many = (
         RoundProcess(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
     )

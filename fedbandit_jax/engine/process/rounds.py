@@ -16,6 +16,7 @@ from fedbandit_jax.engine.process._checks import check_environment, is_array, ne
 from fedbandit_jax.engine.process.process import salted
 from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Metrics, Report, Round, Status
 
+SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
 DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
 VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
@@ -84,7 +85,12 @@ class RoundProcess:
 
     @property
     def seeds_together(self) -> int:
-        """Returns how many seeds have some `GROUP` agents together, a power of two."""
+        """Returns how many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
+
+        Short runs of all numbers of seeds then share a program.
+        """
+        if self.horizon * self.env.spec.n_agents < SHORT:
+            return 1
         return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:

@@ -281,7 +281,7 @@ def made(pair, *, messages):
 FEW_AND_MANY = deep([0, 1, 2], keep={1})
 
 
-SLOW = {p for p in MECHANISMS if p[1] != "secagg" or p[0] == "skellam"}
+SLOW = {p for p in MECHANISMS if p[1] != "secagg" or p[0] in ("skellam", "discrete_laplace")}
 SOME = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW), id=" ".join(p)) for p in MECHANISMS]
 
 
