@@ -128,6 +128,14 @@ def test_who_redefines_observe_is_asked():
     bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
     assert not RoundProcess(env=own, algo=bound, horizon=8).draws
 
+    class Half:
+        """Features without their means."""
+
+        spec = GAP.spec
+        features_at, observe, pull = type(GAP).features_at, type(GAP).observe, type(GAP).pull
+
+    assert not RoundProcess(env=Half(), algo=bound, horizon=8).draws
+
     @fb.pytree
     class Mine(type(bound)):
         pass

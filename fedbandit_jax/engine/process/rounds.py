@@ -203,11 +203,14 @@ class RoundProcess:
 
 def has_draws(env: Environment) -> bool:
     """Returns whether an environment has single draws, and nobody has redefined `observe` or `pull` without them."""
-    if not callable(getattr(env, "features_at", None)):
+
+    def owner(name: str) -> int | None:  # how far up the class that defines a method is
+        return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), None)
+
+    drawn, *others = (owner(name) for name in ("features_at", "observe", "pull"))
+    if drawn is None or owner("mean_at") is None or owner("reward_at") is None:
         return False
-    owners = [next(i for i, cls in enumerate(type(env).__mro__) if name in vars(cls))
-              for name in ("features_at", "mean_at", "reward_at", "observe", "pull")]  # fmt: skip
-    return owners[0] <= min(owners[3:])
+    return all(other is not None and drawn <= other for other in others)
 
 
 def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
