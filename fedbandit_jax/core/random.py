@@ -164,18 +164,18 @@ def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int 
     return _threefry(key, arm + ((j & 255) << 24), agent + (j >> 8 << 24))
 
 
-def uniform_at(key: Array, arm: Array, agent: Array, j: int = 0) -> Array:
+def uniform_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
     """Returns a draw that is uniform on (0, 1) for each (arm, agent), see `block_at`."""
     return unit(block_at(key, arm, agent, j)[0])
 
 
-def normal_at(key: Array, arm: Array, agent: Array, j: int = 0) -> Array:
+def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
     """Returns a standard normal draw for each (arm, agent), see `block_at`."""
     return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent, j)[0]))
 
 
 @functools.partial(jax.jit, static_argnames="n")
-def direction(key: Array, arm: Array, agent: Array, n: int) -> list[Array]:
+def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int) -> list[Array]:
     """Returns the n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
 
     A uniform point of R^2p consists of p points of the plane with uniform angles, whose squared lengths are the gaps
@@ -198,7 +198,7 @@ def direction(key: Array, arm: Array, agent: Array, n: int) -> list[Array]:
     return [length * x for length, point in zip(lengths, points) for x in point][:n]
 
 
-def long_direction(key: Array, arm: Array, agent: Array, n: int, t: Array) -> Array:
+def long_direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> Array:
     """Returns points (M, K, n) with the law of `direction` for each (arm, agent), for a large n.
 
     The squared lengths of the points of the plane are exponential draws, and all is scaled to length 1 (Box & Muller).

@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.extend.core import jaxpr_as_fun
 
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
@@ -199,7 +198,7 @@ def _advance():
     """
 
     def advance(leaves, keys, world, state, count, ks, *, layout):
-        step = layout.over_runs("step")
+        step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
 
         def body(carry, k):
             world, state, metrics = step(leaves, keys, *carry, k)
@@ -209,16 +208,13 @@ def _advance():
             (world, state), metrics = lax.scan(body, (world, state), ks)
             return world, state, metrics
 
-        trace = jax.make_jaxpr(step, return_shape=True)  # traced once, for the shapes of metrics and for the loop
-        program, results = trace(leaves, keys, world, state, ks[0])
-
         def turn(i, carry):
             run, metrics = carry
-            made = jaxpr_as_fun(program)(*jax.tree.leaves((leaves, keys, *run, ks[i])))
-            *run, new = jax.tree.unflatten(jax.tree.structure(results), made)
-            return tuple(run), jax.tree.map(lambda old, x: old.at[i].set(x), metrics, new)
+            run, new = body(run, ks[i])
+            return run, jax.tree.map(lambda old, x: old.at[i].set(x), metrics, new)
 
-        empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), results[-1])
+        shapes = jax.eval_shape(body, (world, state), ks[0])[1]
+        empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)
         (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
         return world, state, metrics
 

@@ -24,7 +24,9 @@ class SingleDraws:
     rewards: RewardLaw
     spec: Spec
 
-    def features_at(self, key: Array, world: Any, t: Array, arm: Array, agent: Array) -> list[Array] | Array:
+    def features_at(
+        self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
+    ) -> list[Array] | Array:
         """Returns the d features of arms, uint32 numbers that broadcast: a list of arrays of their shape.
 
         Above `UNROLL_DIM` features it may be an array, with the features on the last axis. The key is that of round t,

@@ -36,7 +36,9 @@ class Gap(SingleDraws):
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
-    def features_at(self, key: Array, world: GapWorld, t: Array, arm: Array, agent: Array) -> list[Array]:
+    def features_at(
+        self, key: Array | tuple[Array, Array], world: GapWorld, t: Array, arm: Array, agent: Array
+    ) -> list[Array]:
         """Returns K feature vectors for the user of an agent, the best at a random position."""
         d = self.spec.dim
         norm = jnp.sqrt(ridge.dot(list(world.theta), list(world.theta)))

@@ -48,7 +48,7 @@ class Sphere(SingleDraws):
         return Round(ridge.from_features_first(world.features)), world
 
     def features_at(
-        self, key: Array, world: SphereWorld | None, t: Array, arm: Array, agent: Array
+        self, key: Array | tuple[Array, Array], world: SphereWorld | None, t: Array, arm: Array, agent: Array
     ) -> list[Array] | Array:
         """Returns fresh feature vectors (u, 1) / sqrt 2, with u uniform on the unit sphere of R^(d-1)."""
         del world

@@ -89,7 +89,9 @@ class Drawn(Environment, Protocol):
     world row by row: one of shape (n,) is a tuple of n scalars, and there are no larger ones; see `core.choose`.
     """
 
-    def features_at(self, key: Array, world: Any, t: Array, arm: Array, agent: Array) -> Sequence[Array] | Array:
+    def features_at(
+        self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
+    ) -> Sequence[Array] | Array:
         """Returns the d features of the arms of agents in round t."""
         ...
 
