@@ -66,7 +66,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize(
     ("n_arms", "n_agents", "n_models"),
-    [(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8)],
+    [(100, 37, 37), (100, 37, 1), (1, 1, 1), pytest.param(32, 8, 8, marks=pytest.mark.slow)],
     ids=["own", "shared", "one", "whole tiles"],
 )
 def test_equals_stored_contexts(n_arms, n_agents, n_models):

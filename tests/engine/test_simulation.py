@@ -389,6 +389,7 @@ def test_bad_algorithms(options, error, words):
         PRIVATE.replace(**options)
 
 
+@pytest.mark.slow
 def test_a_grid_may_be_an_iterator():
     result = sweep([PRIVATE], grid={"epsilon": iter([1.0, 2.0])})
     assert result.labels == ("Private-FedLinUCB(epsilon=1.0)", "Private-FedLinUCB(epsilon=2.0)")

@@ -52,9 +52,7 @@ def test_world_is_uniform(key):
         assert stats.kstest((theta[:, axis] / norm + 1) / 2, "uniform").pvalue > ALPHA
 
 
-@pytest.mark.parametrize(
-    ("seed", "dim"), deep(itertools.product([0, 1], [2, 3, 10]), keep={1, 5})
-)  # theta* down, and up
+@pytest.mark.parametrize(("seed", "dim"), deep(itertools.product([0, 1], [2, 3, 10]), keep={1}))  # theta* down, and up
 def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
     contexts, theta, means = offered(fb.envs.gap(10_000, 4, dim), jax.random.key(seed))
     norm = np.linalg.norm(theta)

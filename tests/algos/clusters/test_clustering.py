@@ -302,6 +302,7 @@ def _arms_and_state(bound, key, given, spec):
 # --- Limits ---
 
 
+@pytest.mark.slow
 def test_one_user_is_lin_ucb(key):
     """FCLUB, always up to date, with one user on one server."""
     spec, given = population(1, 1), draws(0, 1)
