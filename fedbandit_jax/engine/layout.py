@@ -5,6 +5,9 @@ some steps. On a CPU pieces are small, so that what they work on stays in the ca
 of them at a time as there are cores; branches on data go one by one, so that a branch not taken costs nothing. Several
 devices, whatever they are, share the pieces. On an accelerator there is one piece for each device.
 
+Two programs that solve several matrices at once do not run beside each other: XLA:CPU does that in threads of its own,
+and where all of these wait for each other, they wait for ever (jaxlib 0.10.2, two cores).
+
 Leaves that all configurations of a piece share (those of the environment) are also shared on the device: users are
 drawn once per seed, not once per configuration.
 """
@@ -73,7 +76,8 @@ class Pieces:
         self.n_configs, self.n_seeds = len(processes), len(keys)
         clock, devices = processes[0], jax.local_devices()
         alone = clock.alone and on_cpu()
-        workers = max(_cores(), len(devices))
+        threads = clock.threads and (alone or len(processes) == 1)
+        workers = max(_cores(), len(devices)) if threads else len(devices)
         size = -(-len(keys) // len(devices)) if not on_cpu() else _together(len(keys), clock.seeds_together, workers)
         groups = [[process] for process in processes] if alone else [processes]
         self.pieces = []
@@ -86,7 +90,9 @@ class Pieces:
                 given, some = jax.device_put((leaves, some if size > 1 else some[0]), device)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
                 self.pieces.append(Piece(configs, seeds, given, some, layout))
-        self.workers = _cores() if on_cpu() else len(devices)
+        one_by_one = all(piece.layout.n_seeds == piece.layout.n_configs == 1 for piece in self.pieces)
+        beside = threads and one_by_one or not on_cpu()
+        self.workers = workers if beside else 1  # see the first lines of this file
 
     def init(self) -> list[Any]:
         """Returns (worlds, states) of every piece before the first step."""

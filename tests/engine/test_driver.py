@@ -23,6 +23,9 @@ def test_runs_are_cut_into_pieces(monkeypatch):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
         return [(piece.layout.n_seeds, piece.seeds) for piece in layout.Pieces([process], keys).pieces]
 
+    assert layout.Pieces([many], jax.random.split(jax.random.key(0), 3)).workers == 2
+    assert layout.Pieces([few], jax.random.split(jax.random.key(0), 7)).workers == 1  # several matrices are solved
+    assert layout.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 1
     assert pieces(few, 1) == [(1, slice(0, 1))]
     assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
     assert [size for size, _ in pieces(few, 200)] == [16] * 13
