@@ -91,7 +91,7 @@ class Pieces:
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
                 self.pieces.append(Piece(configs, seeds, given, some, layout))
         one_by_one = all(piece.layout.n_seeds == piece.layout.n_configs == 1 for piece in self.pieces)
-        beside = threads and one_by_one or not on_cpu()
+        beside = (threads and one_by_one) or not on_cpu()
         self.workers = workers if beside else 1  # see the first lines of this file
 
     def init(self) -> list[Any]:
