@@ -64,6 +64,10 @@ class Messages(BoundMechanism):
     ) -> tuple[Array, ChannelState]:
         """Releases like `Exact.step`: every silo randomises its message, the third party acts, the server analyses."""
         del total  # silos send messages of their own, not one sum over all of them
+        if not len(x) and self.batch:
+            raise NotImplementedError(
+                "Messages.step: messages are made of the users of every silo, of whom none is given"
+            )
         trust, release, m = self.trust, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release

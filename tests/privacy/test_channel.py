@@ -57,6 +57,13 @@ def formed(kind, mechanism, **changes):
     return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)} | changes)
 
 
+def test_messages_need_users(key):
+    """Without them the noise alone would be released, in place of the batch."""
+    mechanism = bound("secagg", "tree", messages=True)
+    with pytest.raises(NotImplementedError, match="made of the users of every silo"):
+        released(mechanism, key, jnp.int32(1), mechanism.init(D), jnp.zeros((0, D, M)), jnp.zeros((0, M)))
+
+
 def play(mechanism, key, x, y):
     """(S, d, d + 1) private statistics of one run, and what was shown at the end."""
 
