@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jaxtyping import ArrayLike, Float, Key, Real
 
-from fedbandit_jax.core import random, ridge, validate
+from fedbandit_jax.core import lapack, random, ridge, validate
 
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -20,7 +20,7 @@ def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
         [[1.0, 0.0], [0.0, 0.0]]
     """
     _check("gram", gram, _rows(gram), _rows(gram))
-    values, vectors = jnp.linalg.eigh(gram)
+    values, vectors = lapack.eigh(gram)
     return ridge.with_spectrum(jnp.maximum(values, 0), vectors)
 
 
@@ -40,9 +40,8 @@ class GaussianBelief(NamedTuple):
         """
         _check("precision", precision, _rows(precision), _rows(precision))
         _check("bias", bias, len(precision))
-        factor = jnp.linalg.cholesky(precision)
-        half = lax.linalg.triangular_solve(factor, bias[:, None], left_side=True, lower=True)
-        mean = lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
+        factor = lapack.cholesky(precision)
+        mean = lapack.solve_upper(factor, lapack.solve_lower(factor, bias[:, None]))
         return cls(mean[:, 0], factor)
 
     def sample(self, key: Key[Array, ""], scale: Real[ArrayLike, ""] = 1.0) -> Float[Array, " d"]:
@@ -53,13 +52,13 @@ class GaussianBelief(NamedTuple):
         else:
             scale = validate.single("scale", validate.non_negative("scale", scale))
         z = jax.random.normal(key, self.mean.shape)
-        step = lax.linalg.triangular_solve(self.factor, z[:, None], left_side=True, lower=True, transpose_a=True)
+        step = lapack.solve_upper(self.factor, z[:, None])
         return self.mean + scale * step[:, 0]
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
         """Returns the standard deviation sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
         _check("contexts", contexts, _rows(contexts), len(self.mean))
-        half = lax.linalg.triangular_solve(self.factor, contexts.T, left_side=True, lower=True)
+        half = lapack.solve_lower(self.factor, contexts.T)
         return jnp.sqrt((half * half).sum(0))
 
 

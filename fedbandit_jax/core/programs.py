@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jax.extend import core
 from jax.extend.core import primitives
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import lapack, struct
 
 BETWEEN = ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragged_all_to_all", "axis_index")
 
@@ -28,7 +28,7 @@ def pure_primitives() -> frozenset[core.Primitive]:
     listed = {value for value in vars(primitives).values() if isinstance(value, core.Primitive)}
     keys = jax.make_jaxpr(lambda seed: jax.random.wrap_key_data(jax.random.key_data(jax.random.key(seed))))(0)
     stacks = jax.make_jaxpr(lambda x: jax.numpy.stack([x, x]))(0.0)
-    found = listed | {*_primitives(keys.jaxpr), *_primitives(stacks.jaxpr)}  # the list leaves these out
+    found = listed | {one.primitive for left_out in (keys, stacks) for one in equations(left_out.jaxpr)}
     return frozenset(one for one in found if one.name not in BETWEEN)
 
 
@@ -71,7 +71,8 @@ def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
     shapes = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves]
     trace = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True)
     program, results = trace(*shapes)
-    found = {primitive.name for primitive in _primitives(program.jaxpr) if primitive not in pure_primitives()}
+    used = [one.primitive for one in equations(program.jaxpr) if not lapack.is_mapped(one)]
+    found = {primitive.name for primitive in used if primitive not in pure_primitives()}
     found |= {"a value from outside" for const in program.consts if isinstance(const, Tracer)}
     if found or program.effects:
         raise TypeError(
@@ -81,11 +82,11 @@ def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
     return jax.tree.unflatten(jax.tree.structure(results), core.jaxpr_as_fun(program)(*map(jnp.asarray, leaves)))
 
 
-def _primitives(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
     """Yields the operations in a program, those of inner programs included."""
     for equation in jaxpr.eqns:
-        yield equation.primitive
+        yield equation
         for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             inner = getattr(part, "jaxpr", part)
             if hasattr(inner, "eqns"):
-                yield from _primitives(inner)
+                yield from equations(inner)

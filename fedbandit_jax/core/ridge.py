@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from fedbandit_jax.core import lapack
 from fedbandit_jax.core.backend import UNROLL_DIM as UNROLL_DIM
 from fedbandit_jax.core.backend import on_cpu
 
@@ -48,9 +49,7 @@ def solve_det(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
     """Computes the three results (posterior, log det V, whether they exist); see `solve` for V and b."""
-    factor = jnp.linalg.cholesky(gram)
-    eye = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
-    half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+    factor, half = jax.vmap(lapack.factor)(gram)
     inverse = jnp.einsum("aki,akj->aij", half, half, precision="highest")
     theta = jnp.einsum("aij,aj->ia", inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)

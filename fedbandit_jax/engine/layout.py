@@ -5,8 +5,8 @@ some steps. On a CPU pieces are small, so that what they work on stays in the ca
 of them at a time as there are cores; branches on data go one by one, so that a branch not taken costs nothing. Several
 devices, whatever they are, share the pieces. On an accelerator there is one piece for each device.
 
-Two programs that solve several matrices at once do not run beside each other: XLA:CPU does that in threads of its own,
-and where all of these wait for each other, they wait for ever (jaxlib 0.10.2, two cores).
+Programs that factorise several matrices at once do not run beside each other, see `core.lapack`. Those of this package
+do not, on a CPU, but what users write may.
 
 Leaves that all configurations of a piece share (those of the environment) are also shared on the device: users are
 drawn once per seed, not once per configuration.
@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
@@ -76,9 +77,11 @@ class Pieces:
         self.n_configs, self.n_seeds = len(processes), len(keys)
         clock, devices = processes[0], jax.local_devices()
         alone = clock.alone and on_cpu()
-        threads = clock.threads and (alone or len(processes) == 1)
-        workers = max(_cores(), len(devices)) if threads else len(devices)
-        size = -(-len(keys) // len(devices)) if not on_cpu() else _together(len(keys), clock.seeds_together, workers)
+        self.workers = len(devices)
+        size = -(-len(keys) // len(devices))
+        if on_cpu():
+            self.workers = max(_cores(), len(devices))
+            size = _together(len(keys), clock.seeds_together, self.workers)
         groups = [[process] for process in processes] if alone else [processes]
         self.pieces = []
         for c, group in enumerate(groups):
@@ -90,9 +93,6 @@ class Pieces:
                 given, some = jax.device_put((leaves, some if size > 1 else some[0]), device)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
                 self.pieces.append(Piece(configs, seeds, given, some, layout))
-        one_by_one = all(piece.layout.n_seeds == piece.layout.n_configs == 1 for piece in self.pieces)
-        beside = (threads and one_by_one) or not on_cpu()
-        self.workers = workers if beside else 1  # see the first lines of this file
 
     def init(self) -> list[Any]:
         """Returns (worlds, states) of every piece before the first step."""
@@ -100,9 +100,14 @@ class Pieces:
 
     def compile(self, states: list[Any], capacity: int) -> None:
         """Compiles, on a CPU, what `advance` needs, by taking no step; elsewhere programs take all their steps."""
-        if on_cpu():
-            first = self.pieces[0]
-            _advance()(first.leaves, first.keys, *states[0], *_steps(range(0), capacity), layout=first.layout)
+        if not on_cpu():
+            return
+        piece = self.pieces[0]
+        arguments = piece.leaves, piece.keys, *states[0], *_steps(range(0), capacity)
+        program = _advance().trace(*arguments, layout=piece.layout).jaxpr
+        if any(lapack.factorises_several(operation) for operation in programs.equations(program)):
+            self.workers = 1  # see the first lines of this file
+        _advance()(*arguments, layout=piece.layout)
 
     def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
         """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
@@ -118,11 +123,8 @@ class Pieces:
             return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
         which = range(len(self.pieces))
-        if min(self.workers, len(which)) == 1:
-            done = list(map(run, which))
-        else:
-            with ThreadPoolExecutor(self.workers) as pool:
-                done = list(pool.map(run, which))
+        with ThreadPoolExecutor(self.workers) as pool:
+            done = list(pool.map(run, which))
 
         def whole(*parts: np.ndarray) -> np.ndarray:
             metric = np.empty((len(ks), self.n_seeds, self.n_configs, *parts[0].shape[3:]), parts[0].dtype)

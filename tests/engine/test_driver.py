@@ -10,6 +10,8 @@ from fedbandit_jax.engine import layout
 from fedbandit_jax.engine.process import RoundProcess, rounds
 from fedbandit_jax.engine.salt import digest, salt
 
+GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", ENV.spec.n_agents), gamma=1)
+
 
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
@@ -23,21 +25,27 @@ def test_runs_are_cut_into_pieces(monkeypatch):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
         return [(piece.layout.n_seeds, piece.seeds) for piece in layout.Pieces([process], keys).pieces]
 
-    assert layout.Pieces([many], jax.random.split(jax.random.key(0), 3)).workers == 2
-    assert layout.Pieces([few], jax.random.split(jax.random.key(0), 7)).workers == 1  # several matrices are solved
-    assert layout.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 1
+    assert layout.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
     assert pieces(few, 1) == [(1, slice(0, 1))]
     assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
     assert [size for size, _ in pieces(few, 200)] == [16] * 13
     assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
 
 
-def test_horizons_share_a_program(key):
+@pytest.mark.parametrize(
+    "algo",
+    [
+        PLAIN,
+        pytest.param(fb.algos.fed_ucb(), marks=pytest.mark.slow),
+        pytest.param(GOSSIP, marks=pytest.mark.slow),
+    ],
+)
+def test_horizons_share_a_program(algo):
     """One program takes any number of steps up to its capacity."""
-    simulate(algo=PLAIN, horizon=40, n_seeds=2)
+    simulate(algo=algo, horizon=40, n_seeds=2)
     known = layout._advance()._cache_size()
     for horizon in (5, 33, 200):
-        simulate(algo=PLAIN, horizon=horizon, n_seeds=2)
+        simulate(algo=algo, horizon=horizon, n_seeds=2)
     assert layout._advance()._cache_size() == known
 
 

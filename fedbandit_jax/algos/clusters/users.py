@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.core import control, graph, rows, struct, validate
+from fedbandit_jax.core import control, graph, lapack, rows, struct, validate
 from fedbandit_jax.interfaces import Recipe, Spec
 
 REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
@@ -157,8 +157,7 @@ def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, A
 def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
     """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `ridge` times I added."""
     gram, bias = sums[:, :-1] + ridge * jnp.eye(len(sums)), sums[:, -1]
-    factor = jnp.linalg.cholesky(gram)
-    half = lax.linalg.triangular_solve(factor, jnp.eye(len(sums)), left_side=True, lower=True)
+    factor, half = lapack.factor(gram)
     inverse = jnp.matmul(half.T, half, precision="highest")
     theta = jnp.matmul(inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all() & jnp.isfinite(theta).all()

@@ -76,8 +76,8 @@ class BoundGossip(Algorithm):
     shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
     clique: Any  # (M,) int32: each agent's clique
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
+    horizon: struct.Number  # T
     spec: Spec = struct.static()
-    horizon: int = struct.static()
     batch: int = struct.static()  # gamma
     n_cliques: int = struct.static()  # C
     shifts: bool = struct.static()  # whether any c > 0

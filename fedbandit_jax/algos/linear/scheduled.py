@@ -196,11 +196,11 @@ class ScheduledLoop(Algorithm):
 
     policy: Policy
     mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) if all are alike
     schedule: BoundSchedule
     shift: struct.Number  # c
+    n_syncs: struct.Number  # S
     spec: Spec = struct.static()
-    n_syncs: int = struct.static()  # S
     learns_in_batch: bool = struct.static()
     shifts: bool = struct.static()  # whether c > 0
 
@@ -332,7 +332,7 @@ class ScheduledLoop(Algorithm):
             jnp.zeros((0, d, m)),
             jnp.zeros((0, m)),
         )
-        std = jnp.asarray(self.stds)[state.synced] if self.n_syncs else jnp.float32(0)
+        std = jnp.asarray(self.stds)[state.synced] if len(self.stds) else jnp.float32(0)
         released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
         belief, ok = adopt(believe(self.policy, state.synced, released), state.belief)
         return self._epoch(

@@ -13,7 +13,7 @@ from jaxtyping import Complex, Float, Int, Key
 
 from fedbandit_jax.algos.linear import confidence
 from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
-from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Law, Policy, Released, Round
@@ -86,10 +86,9 @@ class BoundUCB(Policy):
         """Returns the ridge estimate from released sums and its width, by one Cholesky solve for all agents."""
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
-            values, vectors = jnp.linalg.eigh(gram)
-            # The matrix is rebuilt even if nothing is projected, so that the Cholesky solve depends on `eigh`: with two
-            # independent LAPACK calls on two cores jaxlib 0.10.2 may deadlock.
-            gram = ridge.with_spectrum(jnp.maximum(values, 0) if self.project else values, vectors)
+            values, vectors = lapack.eigh(gram)
+            if self.project:
+                gram = ridge.with_spectrum(jnp.maximum(values, 0), vectors)
             if self.known_noise is not None:
                 regularization, width = self.known_noise(k, values)
         return self._solved(gram, released.bias, regularization, width)

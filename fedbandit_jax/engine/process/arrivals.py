@@ -64,11 +64,6 @@ class ArrivalProcess:
         return True
 
     @property
-    def threads(self) -> bool:
-        """Returns True: a step solves for one user at a time."""
-        return True
-
-    @property
     def seeds_together(self) -> int:
         """Returns 1, see `alone`."""
         return 1

@@ -40,11 +40,6 @@ class Process(Protocol):
         ...
 
     @property
-    def threads(self) -> bool:
-        """Returns whether seeds can run in threads beside each other on a CPU, see `layout.Pieces`."""
-        ...
-
-    @property
     def seeds_together(self) -> int:
         """Returns how many seeds side by side fill the vector units of a CPU, and still fit into its cache."""
         ...

@@ -84,11 +84,6 @@ class RoundProcess:
         return False
 
     @property
-    def threads(self) -> bool:
-        """Returns whether a step is known to solve for all agents together, and not for several matrices at once."""
-        return struct.is_sealed(self.algo) and self.algo.scores_alone and self.algo.adds
-
-    @property
     def seeds_together(self) -> int:
         """Returns how many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
 

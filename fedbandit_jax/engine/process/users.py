@@ -51,11 +51,6 @@ class UserProcess:
         return False
 
     @property
-    def threads(self) -> bool:
-        """Returns True: nothing is solved."""
-        return True
-
-    @property
     def seeds_together(self) -> int:
         """Returns 1: side by side, all seeds would draw for every arm that is active for any of them."""
         return 1

@@ -1,0 +1,123 @@
+"""Matrices are factorised one by one on a CPU, to the same numbers, and no program of the package does otherwise."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import lapack, programs
+from fedbandit_jax.engine import layout
+from fedbandit_jax.engine.process import rounds
+from fedbandit_jax.engine.simulation import _process, digest
+
+Z = np.random.default_rng(0).normal(size=(2, 3, 4, 9)).astype(np.float32)
+GRAM = Z @ Z.swapaxes(-1, -2)  # (2, 3) matrices
+RIGHT = Z[..., :2]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_lanes_are_those_of_numpy(jit):
+    def all_of_them(gram, right):
+        lower, inverse = lapack.factor(gram)
+        values, vectors = lapack.eigh(gram)
+        return lapack.cholesky(gram), lower, inverse, lapack.solve_lower(lower, right), values, vectors
+
+    run = jax.vmap(jax.vmap(all_of_them))
+    again, lower, inverse, solved, values, vectors = (jax.jit(run) if jit else run)(GRAM, RIGHT)
+    exact = np.linalg.cholesky(GRAM.astype(float))
+    np.testing.assert_array_equal(again, lower)
+    np.testing.assert_allclose(lower, exact, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(inverse, np.linalg.inv(exact), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(solved, np.linalg.solve(exact, RIGHT), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(GRAM), rtol=1e-4)
+    np.testing.assert_allclose(vectors * values[..., None, :] @ vectors.swapaxes(-1, -2), GRAM, rtol=1e-4, atol=1e-4)
+    upper = jax.vmap(lapack.solve_upper, (0, None))(lower[0], RIGHT[0, 0])  # one operand has no lanes
+    np.testing.assert_allclose(upper, np.linalg.solve(exact[0].swapaxes(-1, -2), RIGHT[0, 0]), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_positive_definite_is_not_finite():
+    lower, inverse = jax.vmap(lapack.factor)(jnp.stack([jnp.eye(3), -jnp.eye(3)]))
+    np.testing.assert_array_equal(np.isfinite(lower).all((1, 2)), [True, False])
+    np.testing.assert_array_equal(np.isfinite(inverse).all((1, 2)), [True, False])
+
+
+def several(function, *arguments):
+    """Whether the program of a function factorises several matrices at once."""
+    operations = programs.equations(jax.make_jaxpr(function)(*arguments).jaxpr)
+    return any(lapack.factorises_several(operation) for operation in operations)
+
+
+@pytest.mark.parametrize(
+    "function", [jnp.linalg.cholesky, jnp.linalg.inv, jnp.linalg.qr, jnp.linalg.svd, jnp.linalg.eigh]
+)
+def test_several_are_noticed(function):
+    assert several(jax.vmap(function), GRAM[0])
+    assert not several(function, GRAM[0, 0])
+
+
+@fb.pytree
+class Ridge(fb.Policy):
+    """A policy of one's own that inverts a matrix by itself."""
+
+    def update(self, k, released):
+        return jnp.linalg.inv(released.gram + jnp.eye(released.dim)) @ released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+SPHERE = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
+PROJECT = fb.algos.UCB(regularizer="project")
+FAMILIES = {
+    "fed_lin_ucb": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2)),
+    "project": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2, exploration=PROJECT)),
+    "fed_ucb": (SPHERE, fb.algos.fed_ucb(BUDGET)),
+    "gossip": (SPHERE, fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)),
+    "alone": (SPHERE, fb.algos.LinUCB()),
+    "thompson": (SPHERE, fb.algos.Federated(policy=fb.algos.Thompson())),
+    "clusters": (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.SCLUB()),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_package_factorises_one_by_one(family):
+    """For two seeds, or configurations, side by side, as in the pieces of `engine.layout`."""
+    process = _process(FAMILIES[family][0], digest(FAMILIES[family][0]), family, FAMILIES[family][1], 10)
+    keys = jax.random.split(jax.random.key(0), 2)
+    worlds, states = jax.eval_shape(jax.vmap(process.init), keys)
+    assert not several(jax.vmap(process.step, (0, 0, 0, None)), keys, worlds, states, jnp.int32(0))
+
+
+def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
+    monkeypatch.setattr(rounds, "SHORT", 0)  # short runs would not be side by side
+    process = _process(SPHERE, digest(SPHERE), "own", fb.algos.Federated(policy=Ridge()), 4)
+    play = layout.Pieces([process], jax.random.split(jax.random.key(0), 4))
+    assert play.workers == layout._cores()
+    play.compile(play.init(), 4)
+    assert play.workers == 1
+
+
+RACE = """
+import sys, jax, jax.numpy as jnp
+from concurrent.futures import ThreadPoolExecutor
+from jax import lax
+from fedbandit_jax.core import lapack
+
+function = lapack.cholesky if sys.argv[1] == "one by one" else jnp.linalg.cholesky
+start = jnp.eye(10) + jnp.zeros((1000, 10, 10))
+step = lambda i, grams: jax.vmap(function)(grams) + jnp.eye(10)
+run = jax.jit(lambda grams: lax.fori_loop(0, 200, step, grams))
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(lambda _: run(start).block_until_ready(), range(4)))
+"""
+
+
+@pytest.mark.slow
+def test_programs_beside_each_other_end():
+    """They do not with `jnp.linalg.cholesky`, jaxlib 0.10.2 on two cores; in another version that may have changed."""
+    subprocess.run([sys.executable, "-c", RACE, "one by one"], timeout=120, check=True)
