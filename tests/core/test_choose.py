@@ -59,7 +59,8 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
     np.testing.assert_allclose(fused, stored, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [pytest.param(fb.envs.gap, marks=pytest.mark.slow), fb.envs.sphere])
+@pytest.mark.slow  # by default `test_choose_gpu` compares the kernel with stored contexts
+@pytest.mark.parametrize("make", [fb.envs.gap, fb.envs.sphere])
 def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
@@ -85,16 +86,16 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     np.testing.assert_allclose(kernel, fused, atol=1e-5)
 
 
-def test_groups_of_agents_add_up(key, monkeypatch):
-    """Groups of three, of which the last has an agent too many, and one group of sixteen, are the five agents."""
+@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_groups_of_agents_add_up(key, size, monkeypatch):
+    """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
     process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
     assert process.algo.adds
     whole, last = play(process, key)
-    for size in (2, 8):  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
-        monkeypatch.setattr(rounds, "GROUP", size)
-        parts, state = play(process, key)
-        np.testing.assert_allclose(parts, whole, atol=1e-5)
-        np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+    monkeypatch.setattr(rounds, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
+    parts, state = play(process, key)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+    np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
 
 @pytest.mark.slow

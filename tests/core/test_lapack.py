@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import lapack, programs
@@ -84,7 +85,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", deep(list(FAMILIES), keep={0, 1, 2}))
 def test_the_package_factorises_one_by_one(family):
     """For two seeds, or configurations, side by side, as in the pieces of `engine.layout`."""
     process = _process(FAMILIES[family][0], digest(FAMILIES[family][0]), family, FAMILIES[family][1], 10)

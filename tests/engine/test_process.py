@@ -9,7 +9,6 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static
-from fedbandit_jax.engine import layout
 from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.interfaces import Partition
 
@@ -53,9 +52,6 @@ def test_classes_with_equal_fields_are_different_programs():
     assert jax.tree.structure(First()) == jax.tree.structure(First())
     both = sweep({"first": First(), "last": Last()})
     assert (both["first"].regret[:, -1] != both["last"].regret[:, -1]).all()
-    layout._init.cache_clear()
-    layout._advance.cache_clear()  # what was compiled
-    np.testing.assert_allclose(simulate(algo=Last()).regret, both["last"].regret, atol=1e-4)
 
 
 @fb.pytree

@@ -118,6 +118,7 @@ def test_what_sees_a_batch_does_not_see_it():
     assert not any("Batch" in name for name in seen)
 
 
+@pytest.mark.slow
 def test_policies_that_differ_in_what_equality_leaves_out():
     """Each runs its own program, although their static fields are equal."""
 

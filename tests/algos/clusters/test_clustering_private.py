@@ -110,6 +110,7 @@ def test_many_private_runs(key):
     assert np.mean(np.array(safe) == T) > 0.9
 
 
+@pytest.mark.slow
 def test_an_upload_that_fails(key):
     """Noise that a twentieth of rho cannot bear: nothing more of this tree is uploaded, and it is told."""
     key = jax.random.key(31)
@@ -200,6 +201,7 @@ def chi_square(z):
     return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("download", [1, 3])
 def test_noise_of_recommendations(key, download):
     """One arm, so that data are the same for all keys: sums minus data have the nodes of one prefix of each server."""

@@ -83,7 +83,7 @@ def sums_of_all_rounds(process, ks, key):
     return jax.lax.scan(body, process.init(key), ks)[1]
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
     """Learning in it changes no arm: what a user did is dropped before the next one comes. In two rounds it does."""
     greedy = fb.algos.UCB(exploration_scale=0.0)
