@@ -1,0 +1,260 @@
+"""What dishonest algorithms and environments do when they are run: nothing goes out that is not paid for."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import released
+from honest import BATCH, SPEC, Prefixes, changed, federated, honest, of
+
+import fedbandit_jax as fb
+from fedbandit_jax.interfaces import Status, certify
+from fedbandit_jax.privacy.channel import Aggregated, Exact, Rounded
+from fedbandit_jax.privacy.messages import Messages
+
+
+@pytest.mark.parametrize("form", [Aggregated, Rounded, Messages])
+def test_nothing_is_released_beyond_what_is_paid_for(form, key):
+    """A mechanism for two releases, asked for a third: no number comes out, and no silo's message."""
+    options = {Aggregated: {}, Rounded: {"trust": "secagg"}, Messages: {"messages": True, "trust": "secagg"}}[form]
+    mechanism = federated(**options).bind(SPEC, 2 * BATCH).mechanism
+    assert type(mechanism) is form
+    x, y = np.full((BATCH, 2, 4), 0.5, np.float32), np.ones((BATCH, 4), np.float32)
+    step = jax.jit(lambda k, state, x: released(mechanism, jax.random.fold_in(key, k), k, state, x, y))
+    state = mechanism.init(2)
+    for k in (1, 2):
+        statistics, state = step(k, state, x)
+        assert np.isfinite(statistics).all()
+    third, later = step(3, state, x)
+    other, _ = step(3, state, 0 * x)
+    assert np.isnan(third).all()
+    assert np.isnan(other).all()
+    shown = np.asarray(later.view)
+    np.testing.assert_array_equal(shown, shown if form is not Messages else np.asarray(state.view))
+    assert form is Messages or np.isnan(shown).all()
+
+
+class Longer(fb.algos.Federated):
+    """Binds for half of the horizon that it is run for, and has its loop believe otherwise."""
+
+    def bind(self, spec, horizon):
+        return changed(super().bind(spec, horizon // 2), "", n_syncs=horizon // self.schedule.batch)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+
+
+def run(env, algo, horizon=8, **options):
+    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), n_seeds=2, progress=False, **options)
+
+
+@pytest.mark.slow
+def test_horizon_longer_than_bound_for(world):
+    """Agents keep their last estimate: they act as if nothing had been sent."""
+    algo = federated(schedule=2)
+    honest = run(world, algo.bind(world.spec, 4))
+    assert honest.communication["rounds"][:, -1].tolist() == [2, 2]
+    assert honest.certificate.releases == 2
+    forged = run(world, of(Longer, algo), throw=False)
+    assert forged.certificate.claim == "certified"  # of two releases, and no more are made
+    assert (forged.status & Status.NO_ESTIMATE).all()
+    np.testing.assert_array_equal(forged.regret, honest.regret)
+
+
+def test_the_result_says_what_ran(world):
+    """Whatever a recipe's own `certificate` says, and whatever it wraps."""
+
+    class Boasts(fb.algos.Federated):
+        def certificate(self, spec, horizon):
+            return certify(honest("tree"))
+
+        def bind(self, spec, horizon):
+            return changed(super().bind(spec, horizon), "", mechanism=Exact(n_agents=spec.n_agents))
+
+    @fb.pytree
+    class Wraps(fb.Algorithm):
+        inner: fb.Algorithm
+
+        def bind(self, spec, horizon):
+            return Wraps(inner=self.inner.bind(spec, horizon))
+
+        def init(self, key, spec):
+            return self.inner.init(key, spec)
+
+        def download(self, state, offered):
+            return self.inner.download(state, offered)
+
+        def act(self, key, t, local, offered):
+            return self.inner.act(key, t, local, offered)
+
+        def learn(self, t, local, offered, arms, rewards):
+            return self.inner.learn(t, local, offered, arms, rewards)
+
+        def sync(self, key, k, state, local, records):
+            return self.inner.sync(key, k, state, local, self.inner.gather(records))
+
+        def guarantee(self):
+            return self.inner.guarantee()
+
+    algo = federated(schedule=1)
+    assert of(Boasts, algo).certificate(world.spec, 8).claim == "certified"
+    assert run(world, of(Boasts, algo)).certificate.claim == "none"
+    assert run(world, Wraps(inner=algo)).certificate.claim == "none"
+
+
+def test_environment_swapped_after_binding(world):
+    class Other:
+        """The same world, with features twice as long."""
+
+        spec = dataclasses.replace(world.spec, max_norm=2.0)
+
+        def __getattr__(self, name):
+            return getattr(world, name)
+
+    with pytest.raises(ValueError, match="was bound to another environment"):
+        run(Other(), federated().bind(world.spec, 8))
+    with pytest.raises(ValueError, match="norm <= 1"):
+        run(Other(), federated())
+
+
+@fb.pytree
+class Lies:
+    """Says what `claims` says, and does what it likes."""
+
+    world: fb.Environment
+    claims: fb.Spec = fb.static()
+    longer: float = 1.0
+    more: float = 1.0
+
+    @property
+    def spec(self):
+        return self.claims
+
+    def init(self, key):
+        return self.world.init(key)
+
+    def observe(self, key, world, t):
+        offered, world = self.world.observe(key, world, t)
+        return offered._replace(contexts=self.longer * offered.contexts), world
+
+    def pull(self, key, world, offered, arms):
+        feedback = self.world.pull(key, world, offered, arms)
+        return feedback._replace(reward=self.more * feedback.reward)
+
+
+@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": 30.0}, {"more": -1.0}, {"more": math.nan}])
+def test_environments_that_lie(world, lie):
+    """What they promise is enforced where it enters, and the seed says so."""
+    result = run(Lies(world=world, claims=world.spec, **lie), federated(schedule=2), horizon=6, throw=False)
+    assert result.certificate.claim == "certified"
+    assert (result.status & Status.OUTSIDE_SPEC).all()
+
+
+def test_environment_that_denies_what_is_public(world):
+    """Whose contexts are said to be fixed has their rewards protected and no more, and the certificate says it."""
+    env = Lies(world=world, claims=dataclasses.replace(world.spec, fixed_contexts=True))
+    found = certify(federated(schedule=2).bind(env.spec, 2))
+    assert "one user's rewards changed; contexts are fixed for each silo and public" in found.adjacency
+    assert "contexts, which are fixed and public" in found.not_covered
+
+
+def test_environment_that_denies_its_users():
+    """Who says that nobody returns may not tell users apart."""
+    world = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=3)
+    env = Lies(world=world, claims=dataclasses.replace(world.spec, n_users=0))
+    with pytest.raises(TypeError, match="no user: env.spec.n_users is 0"):
+        run(env, federated(schedule=2), horizon=2)
+
+
+def test_keys_whose_draws_are_somebody_elses(world):
+    with pytest.raises(ValueError, match="threefry2x32"):
+        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), n_seeds=1)
+
+
+def test_what_enters_a_statistic_is_bounded():
+    admit = jax.jit(honest("tree").mechanism.admit)
+    x = np.array([[30.0, np.nan, np.inf, 0.6], [40.0, 0.0, 0.0, 0.8]], np.float32)
+    y = np.array([7.0, np.nan, -np.inf, 0.5], np.float32)
+    features, rewards, broken = admit(x, y)
+    np.testing.assert_allclose(features, [[0.6, 0, 0, 0.6], [0.8, 0, 0, 0.8]], rtol=1e-6)
+    assert rewards.tolist() == [1, 0, 0, 0.5]
+    assert broken.tolist() == [True, True, True, False]
+
+
+def test_what_reaches_a_policy(key):
+    """Rewards of the batch that goes on do not; what is released does, and what the user who came is offered."""
+    seen = []
+
+    class Records(fb.algos.Thompson):
+        pure = False
+
+        def update(self, k, released):
+            jax.debug.callback(lambda *given: seen.append(("update", given)), *released)
+            return super().update(k, released)
+
+        def index(self, key, t, belief, contexts):
+            jax.debug.callback(lambda *given: seen.append(("index", given)), *belief, contexts)
+            return super().index(key, t, belief, contexts)
+
+    bound = federated(policy=fb.pytree(Records)(), schedule=1).bind(SPEC, 2)
+    assert certify(bound).claim == "none"  # it tells the host
+    offered = fb.Round(jax.random.normal(key, (4, 3, 2)) / 3)
+
+    @jax.jit
+    def play(reward):
+        state = bound.init(key, SPEC)
+        local = bound.download(state, offered)
+        arms = bound.act(key, jnp.int32(0), local, offered)
+        return state, *bound.learn(jnp.int32(0), local, offered, arms, reward)
+
+    @jax.jit
+    def end(state, local, record):
+        records = jax.tree.map(lambda leaf: leaf[None], record)
+        return bound.sync(key, jnp.int32(0), state, local, bound.gather(records))
+
+    def batch(reward):
+        seen.clear()
+        played = play(jnp.full(4, reward))
+        jax.effects_barrier()
+        before = sorted(seen, key=repr)
+        end(*played)
+        jax.effects_barrier()
+        return before, seen[-1], played[-1]
+
+    calm, (name, (gram, bias, *_)), record = batch(0.0)
+    loud, (_, (same, moved, *_)), _ = batch(1.0)
+    assert ([name for name, _ in calm], name) == (4 * ["index"] + ["update"], "update")
+    shapes = {name: [np.shape(part) for part in given] for name, given in calm}
+    assert shapes == {"update": [(2, 2), (2,), (), ()], "index": [(2,), (2, 2), (3, 2)]}
+    for (_, one), (_, other) in zip(calm, loud):
+        for a, b in zip(one, other):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(gram, same)
+    np.testing.assert_allclose(moved - bias, record.x.sum(-1), rtol=1e-3)  # through the mechanism, under its noise
+    assert abs(bias).max() > 0.1
+
+
+@pytest.mark.slow
+def test_checkpoint_under_changed_code(world, tmp_path):
+    """Of a policy, and with a release of one's own."""
+
+    def policy(scale):
+        def index(self, key, t, belief, contexts):
+            return scale * contexts @ belief.sample(key)
+
+        return fb.pytree(type("Mine", (fb.algos.Thompson,), {"index": index, "__module__": "mine"}))()
+
+    path = tmp_path / "run"
+    run(world, federated(policy=policy(1), schedule=2), horizon=2, checkpoint=path)
+    run(world, federated(policy=policy(1), schedule=2), horizon=2, checkpoint=path)
+    for other in (
+        federated(policy=policy(2), schedule=2),  # a class of the same name
+        federated(policy=policy(1), schedule=2, release=Prefixes),
+    ):
+        with pytest.raises(ValueError, match="belongs to another run"):
+            run(world, other, horizon=2, checkpoint=path)
