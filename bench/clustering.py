@@ -15,7 +15,6 @@ Letters: n users, L servers, m clusters, K arms, d features, T rounds.
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +36,6 @@ AUTHORS = {  # n -> algorithm -> steps per second of the authors' code on 2 core
 # targets: speed over the authors'; steps per second of many seeds, by n; bytes per user, third n over second
 OVER_AUTHORS, STEPS, MEMORY = 25.0, {1000: 100e3, 10_000: 10e3}, 1.1
 BITS = 1.1  # target: bits of the graph over the pairs of users of a server, third n
-MAX_Z = 5.0  # most standard errors between our regret and NumPy's
 
 Run = tuple[int, str, int]  # users, algorithm, number of seeds, which is 0 for NumPy
 
@@ -203,12 +201,6 @@ def judge(bench: Bench, plan: Plan, rows: list[Row], *, judged: bool) -> dict[st
     return found
 
 
-def check_laws(rows: list[Row]) -> None:
-    """Ends the program unless ours and NumPy play the same game."""
-    if any(row["z"] is not None and abs(row["z"]) > MAX_Z for row in rows):
-        sys.exit("the implementations do not play the same game: see regret and z")
-
-
 def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
     """Compare algorithms, numbers of users and implementations, and print a table.
 
@@ -224,7 +216,7 @@ def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
         f"n = {size.n_users:,}: T = {size.horizon:,}, {size.turns} turns" for size in plan.sizes
     )
     measure.output(title, rows, judge(bench, plan, rows, judged=not smoke), json=json)
-    check_laws(rows)
+    measure.check_laws(rows)
 
 
 if __name__ == "__main__":

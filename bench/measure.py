@@ -14,6 +14,7 @@ import datetime
 import json as json_format
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.metadata import version
@@ -29,6 +30,7 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]  # an option without a valu
 Name = TypeVar("Name", bound=Hashable)
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+MAX_Z = 4.5  # most standard errors between the regret of two implementations
 TINY = 1e-3  # numbers below it are printed with an exponent
 
 
@@ -126,6 +128,12 @@ def verdict(value: float | None, *, least: float | None = None, most: float | No
     else:
         met = (least is None or value >= least) and (most is None or value <= most)
     return {"value": value, "least": least, "most": most, "met": met}
+
+
+def check_laws(rows: Sequence[Row]) -> None:
+    """Ends the program unless all implementations play the same game, i.e. no `z` of a row is above `MAX_Z`."""
+    if any(abs(row.get("z") or 0.0) > MAX_Z for row in rows):
+        sys.exit("the implementations do not play the same game: see regret and z")
 
 
 def machine() -> Row:
