@@ -49,13 +49,7 @@ SYNCHRONISES = "a synchronisation is computed in every round and selected, so th
 LINKS = "graphs of users are searched by loops of unknown length, and cut in branches"
 KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at most, why)
     "linear fresh 10000": {"temporaries": (109, "what every agent knows, 65 numbers, is 65 MB")},
-    "linear fixed 10000": {
-        "kernels": (30, "with 100 agents they are 18; why XLA makes more of them was not looked into"),
-        "temporaries": (
-            551,
-            "estimates of every arm of every agent are kept between rounds: 200 MB, in more than one copy",
-        ),
-    },
+    "linear fixed 10000": {"temporaries": (164, "estimates of every arm of every agent are kept between rounds")},
     "linear logdet": {"kernels": (37, SYNCHRONISES), "waits": REFRESH},
     "linear private logdet": {"kernels": (43, SYNCHRONISES), "waits": REFRESH},
     "linear feducb": {"kernels": (37, SYNCHRONISES), "waits": REFRESH},

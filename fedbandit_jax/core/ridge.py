@@ -88,8 +88,11 @@ def from_features_first(features: Float[Array, "d K M"]) -> Float[Array, "M K d"
 
 
 def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
-    """Sums a * b over the leading axis, unrolled: XLA:CPU does not vectorise float additions inside a reduction."""
-    if len(a) > UNROLL_DIM and isinstance(a, Array) and isinstance(b, Array):
+    """Sums a * b over the leading axis, on a CPU unrolled: XLA:CPU does not vectorise additions inside a reduction.
+
+    XLA:GPU would make a kernel of every slice of a large array. Lists of arrays are unrolled everywhere.
+    """
+    if isinstance(a, Array) and isinstance(b, Array) and not (on_cpu() and len(a) <= UNROLL_DIM):
         return (a * b).sum(0)
     total = a[0] * b[0]
     for i in range(1, len(a)):

@@ -99,14 +99,30 @@ def test_groups_of_agents_add_up(key, size, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_gpu_adds_up_round_by_round(key, monkeypatch):
+@pytest.mark.parametrize("contexts", ["fresh", "fixed"])
+def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
     """It keeps no records of a batch; the plain program of another device is compiled here for a CPU."""
-    process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
+    env = fb.envs.sphere(5, 6, 4, contexts=contexts)
+    process = RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
+    assert process.draws == (contexts == "fresh")
     whole, last = play(process, key)
+    gathered = []
     monkeypatch.setattr(rounds, "on_cpu", lambda: False)
+    monkeypatch.setattr(type(process.algo), "gather", watched(type(process.algo).gather, gathered))
     parts, state = play(process, key)
+    assert {len(records.y) for records in gathered} == {1}
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+
+
+def watched(gather, seen):
+    """Returns the method `gather` that also notes its argument."""
+
+    def watching(self, records):
+        seen.append(records)
+        return gather(self, records)
+
+    return watching
 
 
 def test_long_directions_are_stored(key):

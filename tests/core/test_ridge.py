@@ -81,6 +81,15 @@ def test_solve_says_which_matrix_is_not_definite():
     np.testing.assert_array_equal(ok, [True, False])
 
 
+@pytest.mark.parametrize("d", [3, ridge.UNROLL_DIM + 1])
+@pytest.mark.parametrize("cpu", [True, False], ids=["unrolled", "reduced"])
+def test_dot(cpu, d, monkeypatch):
+    monkeypatch.setattr(ridge, "on_cpu", lambda: cpu)
+    a, b = np.random.default_rng(0).normal(size=(2, d, 4)).astype(np.float32)
+    for left, right in ((jnp.asarray(a), jnp.asarray(b)), (list(a), list(b))):
+        np.testing.assert_allclose(ridge.dot(left, right), np.einsum("da,da->a", a.astype(float), b), rtol=1e-5)
+
+
 @pytest.mark.parametrize("cpu", [True, False], ids=["reductions", "argmax"])
 def test_first_argmax(cpu, monkeypatch):
     """On every machine: the first of equals, infinities included; nothing where a score is not a number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -137,8 +138,29 @@ class RoundProcess:
             return (world, local), (record, feedback.gap.sum(), wrong.any())
 
         local = algo.download(state, offer(streams.users[0], world, rounds[0])[0])
-        (world, local), (records, gap, wrong) = lax.scan(play, (world, local), (rounds, streams))
-        return Played(world, local, algo.gather(records), gap, wrong)
+        (world, local), played = self._rounds(play, (world, local), (rounds, streams))
+        return Played(world, local, *played)
+
+    def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
+        """Plays the rounds of a batch, and returns what is carried, and the last fields of `Played`.
+
+        `play` maps (carry, now) of a round to (carry, (record, gap, wrong)).
+        """
+        algo = self.algo
+        if on_cpu() or not algo.adds:
+            carry, (records, gap, wrong) = lax.scan(play, carry, now)
+            return carry, (algo.gather(records), gap, wrong)
+
+        def add(carry, now):  # a GPU has many agents at once: the records of a batch would take much of its memory
+            carry, total = carry
+            carry, (record, gap, wrong) = play(carry, now)
+            new = algo.gather(jax.tree.map(lambda y: y[None], record))
+            return (carry, jax.tree.map(jnp.add, total, new)), (gap, wrong)
+
+        record = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1][0])
+        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
+        (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
+        return carry, (total, gap, wrong)
 
     def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
         """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
@@ -181,20 +203,8 @@ class RoundProcess:
             return local, (jax.tree.map(lambda y: jnp.where(exists, y, 0), record), gap, (wrong & exists).any())
 
         local = algo.download(state, Round(jnp.zeros((len(agents), 1, spec.dim))))
-        if on_cpu() or not algo.adds:
-            local, (records, gap, wrong) = lax.scan(play, local, (rounds, streams))
-            return Played(world, local, algo.gather(records), gap, wrong)
-
-        def add(carry, now):  # a GPU has many agents at once: the records of a batch would take much of its memory
-            local, total = carry
-            local, (record, gap, wrong) = play(local, now)
-            new = algo.gather(jax.tree.map(lambda y: y[None], record))
-            return (local, jax.tree.map(jnp.add, total, new)), (gap, wrong)
-
-        record = jax.eval_shape(lambda: play(local, jax.tree.map(lambda x: x[0], (rounds, streams)))[1][0])
-        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
-        (local, total), (gap, wrong) = lax.scan(add, (local, empty), (rounds, streams))
-        return Played(world, local, total, gap, wrong)
+        local, played = self._rounds(play, local, (rounds, streams))
+        return Played(world, local, *played)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Process.check` says."""
