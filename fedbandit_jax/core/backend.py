@@ -5,6 +5,9 @@ chooses by `on_cpu` or `on_gpu`, once and while tracing; the plain way stands be
 the two.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,8 +21,21 @@ def on_cpu() -> bool:
 
 
 def on_gpu() -> bool:
-    """Returns whether programs are compiled for a GPU, for which kernels can be written."""
-    return jax.default_backend() == "gpu"
+    """Returns whether programs are compiled for a GPU, and may have kernels of our own, see `without_kernels`."""
+    return jax.default_backend() == "gpu" and not _without_kernels.get()
+
+
+_without_kernels = contextvars.ContextVar("without_kernels", default=False)
+
+
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Keeps kernels of our own out of what is traced inside, because they read and write memory as they like."""
+    token = _without_kernels.set(True)
+    try:
+        yield
+    finally:
+        _without_kernels.reset(token)
 
 
 _QUICK = {

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import lapack
 from fedbandit_jax.core.backend import UNROLL_DIM as UNROLL_DIM
-from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.backend import on_cpu, on_gpu
 
 NOWHERE = 2**30  # an arm index that no environment has
 
@@ -49,13 +49,23 @@ def solve_det(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
     """Computes the three results (posterior, log det V, whether they exist); see `solve` for V and b."""
+    if on_gpu() and gram.shape[-1] <= UNROLL_DIM:
+        from fedbandit_jax.core import solve_gpu  # only GPUs need Triton
+
+        inverse, theta, log_det = jax.vmap(solve_gpu.solve)(gram, bias)
+        return _posterior(inverse, theta.T), log_det, jnp.isfinite(log_det)
     factor, half = jax.vmap(lapack.factor)(gram)
     inverse = jnp.einsum("aki,akj->aij", half, half, precision="highest")
     theta = jnp.einsum("aij,aj->ia", inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
     log_det = 2 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+    return _posterior(inverse, theta), log_det, ok
+
+
+def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Posterior:
+    """Returns the posterior of these inverses, laid out as there."""
     rows, columns = np.tril_indices(len(theta))
-    return Posterior(inverse if _wide(theta) else inverse[:, rows, columns].T, theta), log_det, ok
+    return Posterior(inverse if _wide(theta) else inverse[:, rows, columns].T, theta)
 
 
 def matrices(posterior: Posterior) -> Float[Array, "A d d"]:

@@ -81,6 +81,22 @@ def test_solve_says_which_matrix_is_not_definite():
     np.testing.assert_array_equal(ok, [True, False])
 
 
+def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
+    """Of three matrices the last is not positive definite."""
+    rows = np.random.default_rng(0).normal(size=(3, 8, 4))
+    gram = jnp.asarray(np.einsum("nki,nkj->nij", rows, rows), jnp.float32).at[2].multiply(-1)
+    bias = jnp.asarray(rows[:, 0], jnp.float32)
+    plain = ridge.solve_det(gram, bias)
+    asked = []
+    monkeypatch.setattr(ridge, "on_gpu", lambda: asked.append(True) or True)
+    (inverse, theta), log_det, ok = ridge.solve_det(gram, bias)
+    assert asked
+    np.testing.assert_array_equal(ok, [True, True, False])
+    np.testing.assert_array_equal(ok, plain[2])
+    for found, expected in zip((inverse, theta, log_det), (*plain[0], plain[1])):
+        np.testing.assert_allclose(found[..., :2], expected[..., :2], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("d", [3, ridge.UNROLL_DIM + 1])
 @pytest.mark.parametrize("cpu", [True, False], ids=["unrolled", "reduced"])
 def test_dot(cpu, d, monkeypatch):

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.core import control, graph, lapack, rows, struct, validate
+from fedbandit_jax.core.backend import UNROLL_DIM, on_gpu
 from fedbandit_jax.interfaces import Recipe, Spec
 
 REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
@@ -137,11 +138,8 @@ def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float
     """
     sums, count, inverse, theta = rows.take(users, seat)
     sums, count = sums + row(x, y), count + 1
-    inverse, theta = lax.cond(
-        control.in_any_lane(count % REFRESH == 0),
-        lambda _: estimate(sums, ridge)[:2],
-        lambda updated: updated,
-        rank_one(inverse, theta, x, y),
+    inverse, theta = control.cond_any(
+        count % REFRESH == 0, lambda _: estimate(sums, ridge)[:2], rank_one(inverse, theta, x, y)
     )
     return rows.put(users, seat, UserSums(sums, count, inverse, theta))
 
@@ -157,6 +155,11 @@ def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, A
 def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
     """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `ridge` times I added."""
     gram, bias = sums[:, :-1] + ridge * jnp.eye(len(sums)), sums[:, -1]
+    if on_gpu() and len(sums) <= UNROLL_DIM:
+        from fedbandit_jax.core import solve_gpu  # only GPUs need Triton
+
+        inverse, theta, log_det = solve_gpu.solve(gram, bias)
+        return UserEstimate(inverse, theta, log_det, jnp.isfinite(log_det))
     factor, half = lapack.factor(gram)
     inverse = jnp.matmul(half.T, half, precision="highest")
     theta = jnp.matmul(inverse, bias, precision="highest")
