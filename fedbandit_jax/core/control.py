@@ -69,7 +69,7 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bo
 
     if not (costly or on_cpu()):
         return chosen(state)
-    return lax.cond(in_any_lane(predicate), chosen, lambda state: state, state)
+    return _branch(in_any_lane(predicate), chosen, state)
 
 
 def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
@@ -79,7 +79,18 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     hold. It suits large states that are written in few places, which a `where` over the whole state would copy. It is a
     branch on every device.
     """
-    return lax.cond(in_any_lane(predicate), update, lambda state: state, state)
+    return _branch(in_any_lane(predicate), update, state)
+
+
+def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
+    """Returns `update(state)` if the branch is taken, and `state` otherwise.
+
+    XLA:GPU copies what a branch returns that is not taken, but not what a loop of no turns returns.
+    """
+    if on_cpu():
+        return lax.cond(taken, update, lambda state: state, state)
+    once = lambda carry: (jnp.bool_(False), update(carry[1]))  # noqa: E731
+    return lax.while_loop(lambda carry: carry[0], once, (taken, state))[1]
 
 
 def stored(make: Callable[[], Array], k: Array) -> Array:

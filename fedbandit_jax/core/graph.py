@@ -53,16 +53,19 @@ def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: 
     """Returns graphs (G, n, W) after the links between a node of graph `which` and the nodes `gone` (W,) are cut.
 
     Nothing changes unless it is `due`. Unlike a branch, a loop of one turn or none writes the graphs in place on a CPU,
-    if whatever has been read of them before decides whether it is due.
+    if whatever has been read of them before decides whether it is due. Elsewhere that would be to wait for the host.
     """
     word, bit = node // BITS, jnp.uint32(1) << jnp.uint32(node % BITS)
 
-    def off(_: Array, graphs: Array) -> Array:
+    def off(_: Array | int, graphs: Array) -> Array:
         column = graphs[which, :, word]
         return graphs.at[which, :, word].set(jnp.where(unpack(gone, len(column)), column & ~bit, column), mode="drop")
 
     gone = jnp.where(due, gone, 0)
-    graphs = lax.fori_loop(0, control.in_any_lane(jnp.asarray(due)).astype(jnp.int32), off, graphs)
+    if on_cpu():
+        graphs = lax.fori_loop(0, control.in_any_lane(jnp.asarray(due)).astype(jnp.int32), off, graphs)
+    else:
+        graphs = off(0, graphs)
     return graphs.at[which, node].set(graphs[which, node] & ~gone, mode="drop")
 
 

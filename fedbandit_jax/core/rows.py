@@ -18,6 +18,8 @@ from fedbandit_jax.core.backend import on_cpu
 
 T = TypeVar("T")
 
+SMALL, FEW = 2**15, 8  # numbers in a table, or rows, up to which other devices than a CPU write all to change one row
+
 
 def take(table: T, at: Array) -> T:
     """Returns the rows `at` (a row number, or an array of them) of every array of the table."""
@@ -30,7 +32,25 @@ def put(table: T, at: Array, row: T) -> T:
     >>> put(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist(), put(jnp.arange(3), jnp.array(3), jnp.array(7)).tolist()
     ([0, 7, 2], [0, 1, 2])
     """
-    return jax.tree.map(lambda x, one: x.at[at].set(one, mode="drop"), table, row)
+
+    def written(x: Array, one: Array) -> Array:
+        if on_cpu() or (x.size > SMALL and len(x) > FEW):
+            return x.at[at].set(one, mode="drop")
+        own = jnp.arange(len(x)).reshape(-1, *(1,) * (x.ndim - 1)) == at  # a selection is no kernel by itself
+        return jnp.where(own, one, x)
+
+    return jax.tree.map(written, table, row)
+
+
+def add(table: T, at: Array, row: T) -> T:
+    """Returns the table with a row added to row `at`, as `put` writes it.
+
+    >>> add(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist()
+    [0, 8, 2]
+    """
+    if on_cpu():
+        return jax.tree.map(lambda x, one: x.at[at].add(one, mode="drop"), table, row)
+    return put(table, at, jax.tree.map(jnp.add, take(table, at), row))
 
 
 def numbers(which: Array) -> tuple[Array, Array]:

@@ -1,5 +1,7 @@
 """Loops stay loops under vmap, and what does not depend on the lane is computed once."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,32 +131,41 @@ def solve_if(predicate, x, costly=False):
 
 
 @pytest.mark.parametrize("cpu", [True, False], ids=["branch", "select"])
+@pytest.mark.parametrize("costly", [False, True])
 @pytest.mark.parametrize("wanted", [[False, False], [True, False], [True, True]])
-def test_cond_any_chooses_by_lane(wanted, cpu, monkeypatch):
-    """On a CPU, where it branches, and elsewhere, where it selects; a row that is not wanted may have no inverse."""
+def test_cond_any_chooses_by_lane(wanted, costly, cpu, monkeypatch):
+    """On a CPU, where it branches, and elsewhere, where it may select; a row not wanted may have no inverse."""
     monkeypatch.setattr(control, "on_cpu", lambda: cpu)
+    solve = functools.partial(solve_if, costly=costly)
     x = jnp.stack([2 * jnp.eye(3), 4 * jnp.eye(3) if wanted[1] else jnp.zeros((3, 3))])
     expected = [np.linalg.inv(one) if want else one for one, want in zip(x, wanted)]
-    np.testing.assert_allclose(jax.vmap(solve_if)(jnp.array(wanted), x), expected)
-    nested = jax.vmap(jax.vmap(solve_if, (0, None)), (None, 0))(jnp.array(wanted), x[:1])
+    np.testing.assert_allclose(jax.vmap(solve)(jnp.array(wanted), x), expected)
+    nested = jax.vmap(jax.vmap(solve, (0, None)), (None, 0))(jnp.array(wanted), x[:1])
     np.testing.assert_allclose(nested[0], [np.linalg.inv(x[0]) if want else x[0] for want in wanted])
 
 
 def branches(function):
-    """The conditionals of a function of (predicate, matrix) under two vmaps, and what is computed outside of them."""
+    """The branches of a function of (predicate, matrix) under two vmaps, and what is computed outside of them.
+
+    A branch is a conditional or a loop, of one turn or none.
+    """
     x = jnp.broadcast_to(jnp.eye(3), (4, 3, 3))
     jaxpr = jax.make_jaxpr(jax.vmap(jax.vmap(function, (0, None)), (None, 0)))(jnp.zeros(2, bool), x)
-    conds = [e for e in jaxpr.eqns if e.primitive.name == "cond"]
-    return conds, [e for e in jaxpr.eqns if e.primitive.name != "cond"]
+    found = [e for e in jaxpr.eqns if e.primitive.name in ("cond", "while")]
+    return found, [e for e in jaxpr.eqns if e not in found]
 
 
 @pytest.mark.parametrize(("cpu", "costly"), [(True, False), (True, True), (False, True)])
 def test_cond_any_stays_a_conditional(cpu, costly, monkeypatch):
     """Under two vmaps: one scalar predicate, the matrices are inverted in one of its branches and nowhere else."""
     monkeypatch.setattr(control, "on_cpu", lambda: cpu)
-    (cond,), others = branches(lambda predicate, x: solve_if(predicate, x, costly))
-    assert cond.invars[0].aval.shape == ()
-    assert "lu" in str(cond.params["branches"])
+    (branch,), others = branches(lambda predicate, x: solve_if(predicate, x, costly))
+    assert branch.primitive.name == ("cond" if cpu else "while")
+    if cpu:
+        assert branch.invars[0].aval.shape == ()
+    else:
+        assert [x.primitive.name for x in branch.params["cond_jaxpr"].eqns] == []  # it reads one scalar
+    assert "lu" in str(branch.params["branches" if cpu else "body_jaxpr"])
     assert "lu" not in str(others)
 
 

@@ -117,8 +117,10 @@ def test_bits(n):
     np.testing.assert_array_equal(graph.unpack(words, n), nodes)
 
 
-def test_cuts():
+@pytest.mark.parametrize("cpu", [True, False])
+def test_cuts(cpu, monkeypatch):
     """Both ends lose a link, or nothing happens; and what is left is known beforehand."""
+    monkeypatch.setattr(graph, "on_cpu", lambda: cpu)
     rng = np.random.default_rng(0)
     linked = rng.random((2, N, N)) < 0.5
     linked |= linked.transpose(0, 2, 1)

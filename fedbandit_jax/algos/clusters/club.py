@@ -14,7 +14,7 @@ from jax import Array
 
 from fedbandit_jax.algos.clusters import users
 from fedbandit_jax.algos.clusters.users import ClusteringRecipe, Seats, UserSums, UserWidth
-from fedbandit_jax.core import graph, struct
+from fedbandit_jax.core import graph, rows, struct
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
 
 
@@ -72,7 +72,7 @@ class BoundCLUB(ClusteringAlgorithm):
         label = jnp.where(lost, found, label)
         due = cut & (label[0] >= 0)  # all labels are: so the graphs are written after they have been searched
         linked = graph.cut(state.linked, server, place, far, due)
-        return CLUBState(known, linked, state.label.at[server].set(label, mode="drop")), Report()
+        return CLUBState(known, linked, rows.put(state.label, server, label)), Report()
 
     def partition(self, state: CLUBState) -> Partition:
         """Returns the components as clusters, the same on servers and globally, as servers do not communicate."""

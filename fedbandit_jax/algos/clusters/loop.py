@@ -98,13 +98,13 @@ class BoundFCLUB(Phases):
         due = (slot < n) & (place.uploads < self._room(state.tree, t)) & self._perhaps(own, pending)
         place = control.when_any(due, lambda place: self._upload(key, state.tree, slot, place, due), place)
         state = state._replace(
-            sums=state.sums.at[seat].add(row),
-            count=state.count.at[seat].add(1),
-            moved=state.moved.at[seat].set(True),
+            sums=rows.add(state.sums, seat, row),
+            count=rows.add(state.count, seat, jnp.float32(1)),
+            moved=rows.put(state.moved, seat, jnp.bool_(True)),
             local=rows.put(state.local, slot, place.own),
             shared=rows.put(state.shared, group, place.common),
             buffer=rows.put(state.buffer, slot, place.pending),
-            uploads=state.uploads.at[slot].set(place.uploads),
+            uploads=rows.put(state.uploads, slot, place.uploads),
             status=state.status | jnp.where(place.failed, Status.NO_ESTIMATE, 0),
         )
         state, down = self._download(state, group, place.common, place.sent)
@@ -199,10 +199,10 @@ class BoundFCLUB(Phases):
             local, trace, behind = carry
             slot = jnp.where(behind, own, n).min()  # n if nobody is behind
             pending = state.buffer.sums.at[slot].get(mode="fill", fill_value=0)
-            trace = trace.at[slot].set(self._trace(common.inverse, pending), mode="drop")
-            return rows.put(local, slot, common), trace, behind.at[slot].set(False, mode="drop")
+            trace = rows.put(trace, slot, self._trace(common.inverse, pending))
+            return rows.put(local, slot, common), trace, rows.put(behind, slot, jnp.bool_(False))
 
-        behind = control.when_any(sent, find, jnp.zeros(n, bool))
+        behind = control.cond_any(sent, find, jnp.zeros(n, bool))
         down = behind.sum().astype(jnp.int32)
         start = state.local, state.buffer.trace, behind
         local, trace, _ = lax.while_loop(lambda carry: control.in_any_lane(carry[2].any()), one, start)

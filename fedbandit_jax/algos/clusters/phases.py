@@ -110,13 +110,13 @@ class Phases(ClusteringAlgorithm):
         s, due = users.phase(t), users.begins_phase(t)
         if self.noise is not None:
             due &= s <= self.noise.n_phases
-        found = lax.cond(
-            due,
-            lambda state: self._detect(key, s, state),
-            lambda state: (_found(state), jnp.int32(0), jnp.int32(0)),
-            state,
-        )
-        state, up, down = found[0]._replace(sums=state.sums, count=state.count), *found[1:]
+        sums, count = state.sums, state.count
+
+        def detect(found: tuple[FCLUBState, Array, Array]) -> tuple[FCLUBState, Array, Array]:
+            return self._detect(key, s, found[0]._replace(sums=sums, count=count))
+
+        found, up, down = control.when_any(due, detect, (_found(state), jnp.int32(0), jnp.int32(0)))
+        state = found._replace(sums=sums, count=count)
         return state, self._report(up, down, state)
 
     def partition(self, state: FCLUBState) -> Partition:

@@ -106,12 +106,12 @@ class BoundSCLUB(ClusteringAlgorithm):
         slot, come = sets.label[place], sets.checked[place]
         sets = sets._replace(
             served=sets.served + 1,
-            checked=sets.checked.at[place].set(True),
-            missing=sets.missing.at[slot].add(jnp.where(come, 0, -1)),
-            count=sets.count.at[slot].add(1),
+            checked=rows.put(sets.checked, place, jnp.bool_(True)),
+            missing=rows.add(sets.missing, slot, jnp.where(come, 0, -1)),
+            count=rows.add(sets.count, slot, jnp.float32(1)),
         )
         own, theta = users.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
-        sets = sets._replace(theta=sets.theta.at[slot].set(theta))
+        sets = sets._replace(theta=rows.put(sets.theta, slot, theta))
         change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
         change = control.cond_any(
             sets.count[slot] % REFRESH == 0, lambda change: self._settle(of, change, slot), change
@@ -134,7 +134,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         other member.
         """
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
-        others = (sets.label == sets.label[place]).at[place].set(False)
+        others = rows.put(sets.label == sets.label[place], place, jnp.bool_(False))
         spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
         far = users.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
         often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * users.spread(t)
@@ -144,19 +144,19 @@ class BoundSCLUB(ClusteringAlgorithm):
         """Makes the user at a place a cluster by herself; the others remain one, with what was noted of it."""
         sets = change.sets
         slot = sets.label[place]
-        others = (sets.label == slot).at[place].set(False)
+        others = rows.put(sets.label == slot, place, jnp.bool_(False))
         rest = jnp.argmax(others).astype(jnp.int32)
         count = known.counts[place].astype(jnp.float32)
         sets = sets._replace(
-            label=jnp.where(others, rest, sets.label).at[place].set(place),
-            size=sets.size.at[rest].set(sets.size[slot] - 1).at[place].set(1),
-            missing=sets.missing.at[rest].set(sets.missing[slot]).at[place].set(0),
-            noted_theta=sets.noted_theta.at[place].set(known.theta[place]),
-            noted_count=sets.noted_count.at[place].set(count),
+            label=rows.put(jnp.where(others, rest, sets.label), place, place),
+            size=rows.put(rows.put(sets.size, rest, sets.size[slot] - 1), place, jnp.int32(1)),
+            missing=rows.put(rows.put(sets.missing, rest, sets.missing[slot]), place, jnp.int32(0)),
+            noted_theta=rows.put(sets.noted_theta, place, known.theta[place]),
+            noted_count=rows.put(sets.noted_count, place, count),
         )
         left = self._settle(known, change._replace(sets=sets), rest)
         sets = left.sets._replace(
-            theta=left.sets.theta.at[place].set(known.theta[place]), count=left.sets.count.at[place].set(count)
+            theta=rows.put(left.sets.theta, place, known.theta[place]), count=rows.put(left.sets.count, place, count)
         )
         return Change(sets, known.inverse[place], rest, left.own)
 
@@ -164,7 +164,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         """Computes the estimate of a cluster anew, from the sums of its members; its inverse is `own`."""
         sets = change.sets
         found, count = users.together(known, sets.label == slot, self.regularization)
-        sets = sets._replace(theta=sets.theta.at[slot].set(found.theta), count=sets.count.at[slot].set(count))
+        sets = sets._replace(theta=rows.put(sets.theta, slot, found.theta), count=rows.put(sets.count, slot, count))
         return change._replace(sets=sets, own=found.inverse)
 
     def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
@@ -180,8 +180,8 @@ class BoundSCLUB(ClusteringAlgorithm):
             size = sets.size[one] + sets.size[other]
             sets = sets._replace(
                 label=jnp.where(both, slot, sets.label),
-                size=sets.size.at[jnp.maximum(one, other)].set(0).at[slot].set(size),
-                missing=sets.missing.at[slot].set(0),
+                size=rows.put(rows.put(sets.size, jnp.maximum(one, other), jnp.int32(0)), slot, size),
+                missing=rows.put(sets.missing, slot, jnp.int32(0)),
             )
             change = self._settle(known, change._replace(sets=sets), slot)
             union = change.sets
@@ -207,7 +207,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         f, rate = users.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
         near = users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
         near &= jnp.abs(rate - rate[slot]) < self.alpha_p * users.spread(t)
-        return (near & ready & ready[slot]).at[slot].set(False)
+        return rows.put(near & ready & ready[slot], slot, jnp.bool_(False))
 
 
 def _note(sets: Sets) -> Sets:

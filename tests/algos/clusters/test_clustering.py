@@ -173,6 +173,26 @@ def test_fclub(key, algo, size, seed, splits, sharing):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "seed"),
+    [(A.CLUB(alpha_edge=0.5), 0), (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), 0), (FCLUB[1][0], FCLUB[1][2])],
+)
+def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
+    """The program for a GPU, compiled here for a CPU, with its kernel in Pallas' interpreter."""
+    spec, given = population(*SMALL), draws(seed, SMALL[0])
+    bound = algo.bind(spec, T)
+    trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
+    for module in ("control", "graph", "rows"):
+        monkeypatch.setattr(f"fedbandit_jax.core.{module}.on_cpu", lambda: False)
+    monkeypatch.setattr("fedbandit_jax.algos.clusters.users.on_gpu", lambda: True)
+    scan.clear_cache()
+    played = play(bound, key, given, spec)
+    scan.clear_cache()
+    same(played, trace)
+    assert played.status.max() == 0
+
+
+@pytest.mark.slow
 def test_many_runs(key):
     """Random parameters, draws and sizes, up to where a comparison was too close to call."""
     rng, safe = np.random.default_rng(0), []
