@@ -11,8 +11,8 @@ matrix products may be chosen there. The columns:
 
     compile      seconds of processor time that XLA takes, tracing apart
     kernels      operations that a GPU starts in one turn of the loop that is named beside. Those of a loop inside it
-                 count once. A call of a library, such as a Cholesky factor, counts as one
-    rare         the same in branches, which are not taken in every turn
+                 count once, if its length is known. A call of a library, such as a Cholesky factor, counts as one
+    rare         the same in loops of unknown length, which most turns skip, and in branches but the shortest
     waits        conditionals, and loops of unknown length, inside that turn: the host reads a number before it goes on
     temporaries  MB beside arguments and results
     tf32         matrix products whose factors would be rounded to 10 bits: lines of PTX, and calls of cuBLAS
@@ -44,21 +44,26 @@ BATCH = 25  # rounds between two synchronisations
 STEPS = 7  # steps in a compiled loop: by this number it is found among others
 
 LIMITS = {"compile": 60.0, "kernels": 20.0, "waits": 0.0, "temporaries": 100.0, "tf32": 0.0, "host": 0.0}
-REFRESH = (1, "every 1000 rounds inverses are computed anew, in a branch whose condition is on the device")
-SYNCHRONISES = "a synchronisation is computed in every round and selected, so that nothing waits for the host"
-LINKS = "graphs of users are searched by loops of unknown length, and cut in branches"
+SYNCHRONISES = (
+    "a synchronisation is computed in every round and selected, so that nothing waits for the host; every metric is "
+    "written, and every array that a round reads after it has changed it is copied, by a kernel of its own"
+)
+CHAIN = "what one user changes is a chain of steps with few numbers, too different in shape for XLA to fuse them"
+CUTS = "components are searched, after links were cut, by a loop of unknown length"
+MERGES = "clusters merge in a branch, one after the other, until none is like another"
+PHASES = "phases begin, clusters upload and others download in branches and in loops of unknown length"
 KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at most, why)
     "linear fresh 10000": {"temporaries": (109, "what every agent knows, 65 numbers, is 65 MB")},
     "linear fixed 10000": {"temporaries": (164, "estimates of every arm of every agent are kept between rounds")},
-    "linear logdet": {"kernels": (37, SYNCHRONISES), "waits": REFRESH},
-    "linear private logdet": {"kernels": (43, SYNCHRONISES), "waits": REFRESH},
-    "linear feducb": {"kernels": (37, SYNCHRONISES), "waits": REFRESH},
-    "linear private feducb": {"kernels": (44, SYNCHRONISES), "waits": REFRESH},
-    "linear gossip": {"kernels": (94, SYNCHRONISES), "waits": REFRESH},
-    "clusters club": {"kernels": (47, LINKS), "waits": (3, LINKS)},
-    "clusters sclub": {"kernels": (87, LINKS), "waits": (3, LINKS)},
-    "clusters fclub": {"kernels": (79, LINKS), "waits": (8, LINKS)},
-    "clusters cdp-fclub": {"kernels": (80, LINKS), "waits": (9, LINKS)},
+    "linear logdet": {"kernels": (35, SYNCHRONISES)},
+    "linear private logdet": {"kernels": (40, SYNCHRONISES)},
+    "linear feducb": {"kernels": (35, SYNCHRONISES)},
+    "linear private feducb": {"kernels": (45, SYNCHRONISES)},
+    "linear gossip": {"kernels": (68, SYNCHRONISES)},
+    "clusters club": {"kernels": (37, CHAIN), "waits": (1, CUTS)},
+    "clusters sclub": {"kernels": (42, CHAIN), "waits": (2, MERGES)},
+    "clusters fclub": {"kernels": (38, CHAIN), "waits": (7, PHASES)},
+    "clusters cdp-fclub": {"kernels": (40, CHAIN), "waits": (8, PHASES)},
 }
 
 
@@ -257,7 +262,7 @@ class Turn(NamedTuple):
     """What a GPU does in one turn of a loop."""
 
     kernels: int  # that are started in every turn
-    rare: int  # in branches
+    rare: int  # in branches and loops of unknown length
     waits: int  # for the host to read a number
 
 
@@ -274,12 +279,13 @@ def count(text: str, trip: int | None) -> Turn:
             if operation.kind in FREE or operation.kind.endswith("-done"):
                 continue
             inner = [within(one) for one in operation.inside]
-            below = sum(one.kernels for one in inner)
-            conditional = operation.kind == "conditional"
-            kernels += 0 if conditional else below if inner else 1
-            rare += sum(one.rare for one in inner) + (below if conditional else 0)
-            waits += sum(one.waits for one in inner)
-            waits += conditional or (operation.kind == "while" and operation.trip is None)
+            below, unsure = [one.kernels for one in inner], operation.kind == "conditional"
+            least = min(below) if unsure else sum(below) if inner else 1
+            if operation.kind == "while" and operation.trip is None:
+                least, unsure = 0, True
+            kernels += least
+            rare += sum(one.rare for one in inner) + sum(below) - least if unsure else sum(one.rare for one in inner)
+            waits += unsure + sum(one.waits for one in inner)
         return Turn(kernels, rare, waits)
 
     fitting = [(depth, loop.inside[0]) for depth, loop in loops(found, entry) if loop.trip == trip]

@@ -17,7 +17,6 @@ from jax import Array
 
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.linear.scheduled import (
-    REFRESH,
     ScheduledLoop,
     adopt,
     believe,
@@ -27,6 +26,7 @@ from fedbandit_jax.algos.linear.scheduled import (
     policy_doors,
     proven,
 )
+from fedbandit_jax.algos.linear.tracked import REFRESH
 from fedbandit_jax.algos.linear.ucb import UCB
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import ridge, struct, validate

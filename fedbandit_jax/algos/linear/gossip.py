@@ -25,13 +25,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
+from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.confidence import LogDetWidth
-from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, REFRESH, Tracked, again, best_arms, follow
+from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, best_arms
+from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.algos.linear.ucb import Own, optimism, score
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core import control, random, ridge, rows, struct
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 from fedbandit_jax.privacy.channel import BoundMechanism, Exact
@@ -162,15 +164,14 @@ class BoundGossip(Algorithm):
         g = t % self.batch
         one = _of(local, g)
         x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
-        rows = jnp.concatenate([x, y[None]])
-        used = one._replace(
-            pending=one.pending + x[:, None] * rows[None],
+        used = dict(
+            pending=one.pending + x[:, None] * jnp.concatenate([x, y[None]]),
             own=follow(one.own, x, y),
             shifted=follow(one.shifted, x, y),
             uses=one.uses + 1,
             status=one.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
         )
-        return jax.tree.map(lambda old, new: old.at[g].set(new), local, used), ()
+        return local._replace(**rows.put({name: getattr(local, name) for name in used}, g, used)), ()
 
     def sync(self, key: Array, k: Array, state: Estimator, local: Estimator, records: Any):
         """Carries out requests and synchronisations after use k of every estimator (lines 6-22).
@@ -194,7 +195,7 @@ class BoundGossip(Algorithm):
         new = control.cond_any(due.any(), send, local)
         asked = (asking[..., None] & (self.clique[:, None] == jnp.arange(self.n_cliques))).any(1)
         new = new._replace(asked=jnp.where(used[:, None], asked, local.asked))
-        new = lax.cond((k + 1) % REFRESH == 0, lambda state: jax.vmap(self._refresh)(state), lambda state: state, new)
+        new = tracked.in_turn(k, self.spec.n_agents, jax.vmap(self._refresh, (0, None)), new)
         sending = due[:, self.clique]
         hops = jnp.asarray(self.hops)
         numbers = (sending * hops).sum() * jnp.float32(packed_size(self.spec.dim))
@@ -270,18 +271,19 @@ class BoundGossip(Algorithm):
             shifted = Tracked(ridge.agents(solved, c + jnp.asarray(self.clique)), more)
         return Shared(gram, bias, log_dets[:c]), own, shifted
 
-    def _refresh(self, one: Estimator) -> Estimator:
-        """Settles pending rows and computes inverses anew every `REFRESH` uses, to keep float32 errors small."""
-        settled, shared = one.settled + one.pending, one.shared
-        rows = jnp.moveaxis(settled, 2, 0)
-        own, shifted = again(
-            shared.gram[self.clique] + rows[..., :-1],
-            shared.bias[self.clique] + rows[..., -1],
-            jnp.asarray(self.shift)[self.clique],
+    def _refresh(self, one: Estimator, turn: Turn) -> Estimator:
+        """Settles pending rows, and computes inverses anew."""
+        sums, pending, settled = tracked.settle(one.pending, one.settled, turn)
+        shared, clique = one.shared, jnp.asarray(self.clique)[turn.who]
+        own, shifted = tracked.again(
+            shared.gram[clique] + sums[..., :-1],
+            shared.bias[clique] + sums[..., -1],
+            jnp.asarray(self.shift)[clique],
             one.own,
             one.shifted,
+            turn,
         )
-        return one._replace(settled=settled, pending=jnp.zeros_like(settled), own=own, shifted=shifted)
+        return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)
 
 
 def _of(state: Estimator, g: Array) -> Estimator:

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
+from fedbandit_jax.algos.linear import tracked
+from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact, Timing
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
-REFRESH = 1000  # most rank-one updates between two Cholesky solves that float32 bears
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
     why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
@@ -132,40 +132,6 @@ def first(policy: Policy, dim: int) -> tuple[Any, Array]:
 def believe(policy: Policy, k: Array, released: Released) -> Any:
     """Returns what a policy makes of a release, and of nothing else."""
     return call(policy, "update", k, released)
-
-
-class Tracked(NamedTuple):
-    """A regularised Gram matrix of every agent, followed since the last synchronisation."""
-
-    posterior: Posterior  # theta_i and the inverse, A = M
-    gained: Array  # (M,) its log det, less log det V
-
-
-def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
-    """Adds one row per agent, features x (d, M) and rewards y (M,); None stays None."""
-    if tracked is None:
-        return None
-    gain = ridge.gain(tracked.posterior, x, y)
-    return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
-
-
-def again(v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None) -> tuple[Tracked, Tracked | None]:
-    """Computes the posteriors of V_i (M, d, d) and V_i + c_i I anew by Cholesky, with biases (M, d) and shifts c (M,).
-
-    Both are found in one solve, because two independent LAPACK calls may deadlock. Log-determinants stay as they were
-    tracked: their errors are smaller than those of a difference of two.
-    """
-    m, d = bias.shape
-    if shifted is not None:
-        v = jnp.concatenate([v, v + shift[:, None, None] * jnp.eye(d)])
-        bias = jnp.concatenate([bias, bias])
-    solved, ok = ridge.solve(v, bias)
-
-    def fresh(old: Tracked, first: int) -> Tracked:
-        mine = slice(first, first + m)
-        return old._replace(posterior=ridge.where(ok[mine], ridge.agents(solved, mine), old.posterior))
-
-    return fresh(own, 0), None if shifted is None else fresh(shifted, m)
 
 
 class RoundState(NamedTuple):
@@ -309,7 +275,7 @@ class ScheduledLoop(Algorithm):
         up, bits = self.mechanism.uplink(local.synced + 1, d)
         floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))])
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
-        new = lax.cond((k + 1) % REFRESH == 0, self._refresh, lambda state: state, new)
+        new = tracked.in_turn(k, m if self.tracks else 1, self._refresh, new)
         return new, Report(
             rounds=jnp.where(due, 1, 0),
             floats=jnp.where(due, floats, 0),
@@ -370,21 +336,21 @@ class ScheduledLoop(Algorithm):
             since=jnp.int32(0),
         )
 
-    def _refresh(self, state: RoundState) -> RoundState:
-        """Settles pending rows and computes inverses anew every `REFRESH` rounds, to keep float32 errors small."""
-        settled = state.settled + state.pending
-        state = state._replace(settled=settled, pending=jnp.zeros_like(settled))
+    def _refresh(self, state: RoundState, turn: Turn) -> RoundState:
+        """Settles pending rows, and computes inverses anew."""
+        rows, pending, settled = tracked.settle(state.pending, state.settled, turn)
+        state = state._replace(pending=pending, settled=settled)
         if state.own is None:
             return state
-        m, shared = self.spec.n_agents, state.belief
-        rows = jnp.moveaxis(settled, 2, 0)  # (M, d, d + 1)
+        shared = state.belief
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
-        own, shifted = again(
+        own, shifted = tracked.again(
             shared.gram + rows[..., :-1],
             bias + rows[..., -1],
-            jnp.broadcast_to(self.shift, (m,)),
+            jnp.broadcast_to(self.shift, rows.shape[:1]),
             state.own,
             state.shifted,
+            turn,
         )
         return state._replace(own=own, shifted=shifted)
 

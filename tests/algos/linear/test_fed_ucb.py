@@ -154,19 +154,22 @@ def test_algorithm_1(script, key, name):
 
 
 @pytest.mark.slow
-def test_refreshing_changes_nothing(script, key, monkeypatch):
+@pytest.mark.parametrize("cpu", [True, False], ids=["all at once", "in turn"])
+@pytest.mark.parametrize("name", ["FedUCB", "Private-FedUCB, dp20"])
+def test_refreshing_changes_nothing(script, key, monkeypatch, name, cpu):
     """Every 7 rounds, in the middle of epochs, with and without c > 0."""
-    for name in ("FedUCB", "Private-FedUCB, dp20"):
-        _, regret, rounds, state = run(script, ALGOS[name], 60, key)
-        monkeypatch.setattr("fedbandit_jax.algos.linear.scheduled.REFRESH", 7)
-        play.clear_cache()
-        _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
-        monkeypatch.undo()
-        play.clear_cache()
-        assert rounds == rounds_again
-        np.testing.assert_allclose(regret, again, atol=2e-5)
-        for one, other in zip(jax.tree.leaves(state.own), jax.tree.leaves(state_again.own)):
-            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    _, regret, rounds, state = run(script, ALGOS[name], 60, key)
+    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.REFRESH", 7)
+    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.on_cpu", lambda: cpu)
+    play.clear_cache()
+    _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
+    monkeypatch.undo()
+    play.clear_cache()
+    assert rounds == rounds_again
+    assert np.abs(state_again.settled).max() > 0
+    np.testing.assert_allclose(regret, again, atol=2e-5)
+    for one, other in zip(jax.tree.leaves(state.own), jax.tree.leaves(state_again.own)):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,17 +156,21 @@ def test_isolated_agents_are_independent(key):
 
 
 @pytest.mark.slow
-def test_refreshing_changes_nothing(script, key, monkeypatch):
-    for trigger in ("zc24", "dp20"):
-        algo = gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(12.0, trigger))
-        _, regret, _, synced, _ = run(script, algo, key)
-        monkeypatch.setattr("fedbandit_jax.algos.linear.gossip.REFRESH", 3)
-        play.clear_cache()
-        _, again, _, synced_again, _ = run(script, algo, key)
-        monkeypatch.undo()
-        play.clear_cache()
-        np.testing.assert_array_equal(synced, synced_again)
-        np.testing.assert_allclose(regret, again, atol=2e-5)
+@pytest.mark.parametrize("cpu", [True, False], ids=["on a CPU", "elsewhere"])
+@pytest.mark.parametrize("trigger", ["zc24", "dp20"])
+def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
+    """Nor does what is written otherwise where programs are not compiled for a CPU."""
+    algo = gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(12.0, trigger))
+    _, regret, _, synced, _ = run(script, algo, key)
+    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.REFRESH", 3)
+    for module in ("algos.linear.tracked", "core.rows", "core.control"):
+        monkeypatch.setattr(f"fedbandit_jax.{module}.on_cpu", lambda: cpu)
+    play.clear_cache()
+    _, again, _, synced_again, _ = run(script, algo, key)
+    monkeypatch.undo()
+    play.clear_cache()
+    np.testing.assert_array_equal(synced, synced_again)
+    np.testing.assert_allclose(regret, again, atol=2e-5)
 
 
 @pytest.mark.slow
