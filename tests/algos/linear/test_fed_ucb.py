@@ -230,7 +230,7 @@ def test_a_threshold_out_of_reach_is_independent_agents(key):
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_equal_each_alone(key):
+def test_seeds_side_by_side_equal_each_alone(key, same_noise):
     """Seeds that synchronise in different rounds do not disturb each other."""
     env = fb.envs.gap(3, 5, 4)
     algos = [ALGOS["FedUCB"], ALGOS["Private-FedUCB, private"]]

@@ -174,7 +174,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_equal_each_alone(key):
+def test_seeds_side_by_side_equal_each_alone(key, same_noise):
     env = fb.envs.gap(4, 5, 3)
     algo = gossip(nx.path_graph(4), 2, LITTLE, schedule=S.LogDet(10.0, "dp20"))
     many = fb.simulate(env, algo, horizon=41, key=key, n_seeds=3)
