@@ -146,9 +146,9 @@ def programs(plan: Plan) -> Rows:
         env, algo = mode.make(size)
         horizon = 2 * plan.rounds(mode, size, n_seeds)
         bound = process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2)))
-        function, arguments, static = hot_loop([bound], n_seeds, 7)
+        function, arguments = hot_loop([bound], n_seeds, 7)
         started = time.perf_counter()
-        lowered = function.lower(*arguments, **static)
+        lowered = function.lower(*arguments)
         traced = time.perf_counter()
         made = lowered.compile()
         compiled = time.perf_counter() - traced

@@ -139,7 +139,7 @@ def programs() -> dict[str, Program]:
     }
 
 
-def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
     """Returns the driver's jitted loop for processes that run side by side, and its abstract arguments."""
     import jax
     import jax.numpy as jnp
@@ -150,9 +150,9 @@ def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any,
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
     placed = layout.Layout(treedef, axes, len(processes), n_seeds)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
-    worlds, states = layout._init().eval_shape(leaves, keys, layout=placed)
+    worlds, states = layout._init(placed).eval_shape(leaves, keys)
     steps = layout._steps(range(n_steps), n_steps)
-    return layout._advance(), (leaves, keys, worlds, states, *steps), {"layout": placed}
+    return layout._advance(placed), (leaves, keys, worlds, states, *steps)
 
 
 def compiled(name: str, folder: str) -> dict[str, Any]:
@@ -171,10 +171,10 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
     there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())
     jax.clear_caches()  # of what was traced for a CPU
     jax.default_backend = lambda: "gpu"  # what the package asks, see `core.backend`
-    function, arguments, static = hot_loop([bound], SEEDS, STEPS)
+    function, arguments = hot_loop([bound], SEEDS, STEPS)
     on_device = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), arguments)
     started = processor_time()
-    lowered = function.trace(*on_device, **static).lower(lowering_platforms=("cuda",))
+    lowered = function.trace(*on_device).lower(lowering_platforms=("cuda",))
     traced = processor_time()
     executable = lowered.compile(compiler_options={"xla_dump_to": folder})
     ended = processor_time()

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.core import control, validate
@@ -54,6 +55,22 @@ def check_key(name: str, key: Any) -> Array:
             f"got {jax.random.key_impl(key)}"
         )
     return key
+
+
+SEEDS = 64  # keys that are made at a time, so that no number of seeds needs a program of its own
+
+
+def of_seeds(key: Array, n_seeds: int) -> Array:
+    """Returns the keys `fold_in(key, i)` of seeds i = 0, 1, ..., (n_seeds,)."""
+    words = [np.asarray(_of_seeds(key, np.uint32(first))) for first in range(0, n_seeds, SEEDS)]
+    return jax.random.wrap_key_data(jax.device_put(np.concatenate(words)[:n_seeds]), impl=jax.random.key_impl(key))
+
+
+@jax.jit
+def _of_seeds(key: Array, first: Array) -> Array:
+    """Returns the words of the keys of seeds first, first + 1, ..., (SEEDS, 2)."""
+    seeds = first + jnp.arange(SEEDS, dtype=jnp.uint32)
+    return jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, seeds))
 
 
 def stream(key: Array, name: str) -> Array:

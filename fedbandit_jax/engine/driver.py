@@ -97,7 +97,7 @@ def _chunk(clock: Process) -> tuple[int, int]:
     """
     first = clock.rounds_at(0)
     if first is None:  # how many rounds a step covers depends on the run
-        return 1, 1
+        return 1, clock.n_steps if on_cpu() else 1
     most = max(1, CHUNK_ROUNDS // len(first))
     work = len(first) * clock.env.spec.n_agents  # of a step
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)

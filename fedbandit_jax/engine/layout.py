@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
 
+_several = weakref.WeakKeyDictionary()  # program -> whether it factorises several matrices at once
+PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
 WAITING = 1.15  # most time over that of pieces that keep all workers busy
 
 
@@ -83,20 +86,23 @@ class Pieces:
             self.workers = max(_cores(), len(devices))
             size = _together(len(keys), clock.seeds_together, self.workers)
         groups = [[process] for process in processes] if alone else [processes]
+        words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
         self.pieces = []
         for c, group in enumerate(groups):
             leaves, treedef, axes = _stack(group)
             layout = Layout(treedef, axes, len(group), size)
+            there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
-                device = devices[len(self.pieces) % len(devices)]
-                some = keys[np.minimum(np.arange(first, first + size), len(keys) - 1)]
-                given, some = jax.device_put((leaves, some if size > 1 else some[0]), device)
+                which = len(self.pieces) % len(devices)
+                some = words[np.minimum(np.arange(first, first + size), len(keys) - 1)]  # the host compiles nothing
+                some = jax.device_put(some if size > 1 else some[0], devices[which])
+                some = jax.random.wrap_key_data(some, impl=impl)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
-                self.pieces.append(Piece(configs, seeds, given, some, layout))
+                self.pieces.append(Piece(configs, seeds, there[which], some, layout))
 
     def init(self) -> list[Any]:
         """Returns (worlds, states) of every piece before the first step."""
-        return [_init()(piece.leaves, piece.keys, layout=piece.layout) for piece in self.pieces]
+        return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
 
     def compile(self, states: list[Any], capacity: int) -> None:
         """Compiles, on a CPU, what `advance` needs, by taking no step; elsewhere programs take all their steps."""
@@ -104,10 +110,13 @@ class Pieces:
             return
         piece = self.pieces[0]
         arguments = piece.leaves, piece.keys, *states[0], *_steps(range(0), capacity)
-        program = _advance().trace(*arguments, layout=piece.layout).jaxpr
-        if any(lapack.factorises_several(operation) for operation in programs.equations(program)):
+        program = _advance(piece.layout)
+        if program not in _several:
+            operations = programs.equations(program.trace(*arguments).jaxpr)
+            _several[program] = any(map(lapack.factorises_several, operations))
+        if _several[program]:
             self.workers = 1  # see the first lines of this file
-        _advance()(*arguments, layout=piece.layout)
+        program(*arguments)
 
     def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
         """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
@@ -117,9 +126,7 @@ class Pieces:
 
         def run(which: int) -> Any:
             piece, (world, state) = self.pieces[which], states[which]
-            *after, metrics = _advance()(
-                piece.leaves, piece.keys, world, state, *_steps(ks, capacity), layout=piece.layout
-            )
+            *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
             return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
         which = range(len(self.pieces))
@@ -187,25 +194,21 @@ def options() -> dict[str, Any] | None:
     return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
 
 
-@functools.cache
-def _init():
+@functools.lru_cache(PROGRAMS)
+def _init(layout: Layout):
     """Returns the compiled function that makes the worlds and states of a piece."""
-
-    def init(leaves, keys, *, layout):
-        return layout.over_runs("init")(leaves, keys)
-
-    return jax.jit(init, static_argnames="layout", compiler_options=options())
+    return jax.jit(layout.over_runs("init"), compiler_options=options())
 
 
-@functools.cache
-def _advance():
+@functools.lru_cache(PROGRAMS)
+def _advance(layout: Layout):
     """Returns the compiled function that takes a piece through the first `count` of the steps `ks`.
 
     On a CPU steps that are not asked for are not taken, so that runs of any length share a program. A GPU does not wait
     for the host before every step if their number is known: there all steps are taken, and as many are asked for.
     """
 
-    def advance(leaves, keys, world, state, count, ks, *, layout):
+    def advance(leaves, keys, world, state, count, ks):
         step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
 
         def body(carry, k):
@@ -226,4 +229,4 @@ def _advance():
         (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
         return world, state, metrics
 
-    return jax.jit(advance, static_argnames="layout", compiler_options=options())
+    return jax.jit(advance, compiler_options=options())

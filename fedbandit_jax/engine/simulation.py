@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from tqdm import tqdm
@@ -194,7 +193,7 @@ def _run(
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
     certificates = {label: certify(process.algo).among(spec.users(horizon)) for label, process in processes.items()}
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_seeds))
+    keys = random.of_seeds(key, n_seeds)
 
     groups: dict[Any, list[str]] = {}
     for label, process in processes.items():

@@ -13,6 +13,14 @@ N = 400_000
 ALPHA = 1e-4  # chance that a correct generator fails a law test, over seeds; the seed is fixed
 
 
+def test_keys_of_seeds(key):
+    """However many there are: those of several blocks are folded in like those of one."""
+    keys = random.of_seeds(key, 70)
+    assert keys.shape == (70,)
+    words = [jax.random.key_data(jax.random.fold_in(key, i)) for i in (0, 1, 63, 64, 69)]
+    np.testing.assert_array_equal(jax.random.key_data(keys)[np.array([0, 1, 63, 64, 69])], words)
+
+
 def test_bits_are_jax_threefry(key):
     """JAX draws 32 bits as the exclusive-or of the two Threefry words at the same counter."""
     for size in (1, 7, 1000):

@@ -1,5 +1,9 @@
 """Seeds that advance side by side are the seeds that would have advanced alone."""
 
+import functools
+import gc
+import weakref
+
 import jax
 import numpy as np
 import pytest
@@ -40,13 +44,25 @@ def test_runs_are_cut_into_pieces(monkeypatch):
         pytest.param(GOSSIP, marks=pytest.mark.slow),
     ],
 )
-def test_horizons_share_a_program(algo):
-    """One program takes any number of steps up to its capacity."""
+def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
+    """One program takes any number of steps up to its capacity, and a piece of seeds is one for all their numbers."""
     simulate(algo=algo, horizon=40, n_seeds=2)
-    known = layout._advance()._cache_size()
-    for horizon in (5, 33, 200):
-        simulate(algo=algo, horizon=horizon, n_seeds=2)
-    assert layout._advance()._cache_size() == known
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        for horizon, n_seeds in ((5, 2), (33, 3), (200, 7)):
+            simulate(algo=algo, horizon=horizon, n_seeds=n_seeds)
+    assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
+
+
+def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
+    """Those of the layouts that were used last; others can be collected."""
+    monkeypatch.setattr(layout, "_advance", functools.lru_cache(2)(layout._advance.__wrapped__))
+    held = []
+    for i in range(3):
+        process = RoundProcess(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
+        play = layout.Pieces([process], jax.random.split(jax.random.key(0), 1))
+        held.append(weakref.ref(layout._advance(play.pieces[0].layout)))
+    gc.collect()
+    assert [one() is None for one in held] == [True, False, False]
 
 
 @pytest.mark.slow
