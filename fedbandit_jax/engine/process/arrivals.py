@@ -33,16 +33,15 @@ class ArrivalProcess:
 
     env: Users
     algo: ClusteringAlgorithm  # bound
-    horizon: int = struct.static()  # T, which is also the number of arrivals
+    horizon: Any  # T, a number, which is also the number of arrivals: runs of most lengths share a program
     salt: tuple[Any, ...] = ()
+    block: int = struct.static(default=0)  # rounds in a step; 0: a power of two, some 64 to 128 of which make a run
 
-    @property
-    def block(self) -> int:
-        """Returns how many rounds a step has.
-
-        Draws do not depend on it, but gauges are recorded after steps only.
-        """
-        return min(max(BLOCK[0], self.horizon // 64), BLOCK[1])
+    def __post_init__(self):
+        """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
+        if self.block == 0:
+            fitting = 2 ** max(0, (self.horizon // 64).bit_length() - 1)
+            object.__setattr__(self, "block", min(max(BLOCK[0], fitting), BLOCK[1]))
 
     @property
     def n_steps(self) -> int:
