@@ -33,7 +33,7 @@ was released, so that all of it is post-processing.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +41,8 @@ from jax import Array
 from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.releases import Tree
+from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
 
 CONFIDENCE = ("theory", "known_noise", "released")
 REGULARIZERS = ("shift", "project")
@@ -271,8 +273,8 @@ def released(
     *,
     n_agents: int,
     dim: int,
-    levels: float,
-    message_std: float,
+    levels: int,
+    noise: float,
     alpha: float,
     subgaussian: float,
     exploration_scale: float,
@@ -284,15 +286,15 @@ def released(
     Args:
         n_agents: M; lambda is sqrt M without noise.
         dim: d.
-        levels: squared sensitivity of the release; of a tree, its number L of levels.
-        message_std: standard deviation of the noise on the sum over silos of one message; 0 without noise.
+        levels: number L of levels of the tree, on which `noise` (L) and lambda depend.
+        noise: the scale that the code gives the noise on a released sum, 0 without noise, see `released_noise`.
         alpha: probability that a bound fails.
         subgaussian: R.
         exploration_scale: factor on the width.
     """
     lam = math.sqrt(n_agents)
-    if message_std > 0:
-        lam = math.sqrt(levels) * message_std * (math.sqrt(levels + math.log(1 / alpha)) + math.sqrt(dim))
+    if noise > 0:
+        lam = noise * (math.sqrt(levels + math.log(1 / alpha)) + math.sqrt(dim))
     return lam, _width(
         offset=math.sqrt(lam * dim),
         slope=subgaussian,
@@ -301,6 +303,33 @@ def released(
         growth=n_agents / (dim * lam),
         scale=exploration_scale,
     )
+
+
+def released_noise(mechanism: Any, dim: int) -> tuple[int, float]:
+    """Returns (L, noise) for `released`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
+
+    With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
+    L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is.
+
+    Args:
+        mechanism: the bound mechanism.
+        dim: d.
+
+    Raises:
+        ValueError: the code has no constants for this release and trust model.
+    """
+    release, trust = type(mechanism.release).__name__, mechanism.trust
+    if type(mechanism.release) is not Tree or type(trust) not in (SiloLocal, Shuffled, VectorSum):
+        raise ValueError(
+            "confidence must not be 'released' where the authors' code has no constants, which is for release='tree' "
+            "with trust='silo_local', 'shuffle_amplified' or 'shuffle_vector_sum' only, got "
+            f"{release} and {type(trust).__name__}"
+        )
+    levels = mechanism.release.n_levels
+    if type(trust) is not VectorSum:
+        return levels, math.sqrt(levels) * trust.sum_std()
+    epsilon, delta = float(np.min(mechanism.epsilon)), float(mechanism.delta)
+    return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon
 
 
 def _width(*, offset, slope, log_term, dim, growth, scale) -> Width:

@@ -232,7 +232,8 @@ class UCB(Exploration):
         )
         rule = None
         if self.confidence == "released":
-            lam, width = confidence.released(**common, **_message(law))
+            levels, noise = confidence.released_noise(law.mechanism, law.dim) if law.stds.any() else (0, 0.0)
+            lam, width = confidence.released(**common, levels=levels, noise=noise)
         else:
             common |= dict(
                 server_stds=law.stds,
@@ -252,11 +253,3 @@ class UCB(Exploration):
             project=self.regularizer == "project",
             rho=(lam / law.n_agents, lam / law.n_agents),
         )
-
-
-def _message(law: Law) -> dict[str, Any]:
-    """Returns the squared sensitivity of the release (of a tree L) and the std of a message's noise over all silos."""
-    bound = law.mechanism
-    if not law.stds.any():
-        return dict(levels=0.0, message_std=0.0)
-    return dict(levels=bound.release.sensitivity_sq(), message_std=bound.trust.sum_std())

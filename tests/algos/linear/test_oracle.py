@@ -205,6 +205,34 @@ def test_released_constants():
     np.testing.assert_allclose(plain.policy.regularization, 10.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("epsilon", "lam"), [(0.2, 4259.0), (1.0, 851.8)])
+def test_released_constants_of_the_vector_sum(epsilon, lam):
+    """The authors' code, whose lambda knows nothing of the noise in the bits: 4,259 in Fig. 2(b)."""
+    spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0, rewards_in_unit=True)
+    mechanism = fb.privacy.Mechanism(
+        fb.privacy.Budget(epsilon, 0.1), trust="shuffle_vector_sum", calibration="released"
+    )
+    ucb = fb.algos.UCB(confidence="released")
+    bound = fb.algos.private_fed_lin_ucb(mechanism, exploration=ucb).bind(spec, 10_000)
+    assert bound.policy.regularization == pytest.approx(lam, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(release="blt"), "got Blt and SiloLocal"),
+        (dict(release="prefix_tree"), "got PrefixTree and SiloLocal"),
+        (dict(trust="secagg"), "got Tree and SecAgg"),
+        (dict(trust="central"), "got Tree and Central"),
+    ],
+)
+def test_nothing_was_released_for_other_mechanisms(options, words):
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options)
+    algo = fb.algos.private_fed_lin_ucb(mechanism, exploration=fb.algos.UCB(confidence="released"))
+    with pytest.raises(ValueError, match=f"confidence must not be 'released' where .* {words}"):
+        algo.bind(fb.Spec(n_agents=4, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True), 100)
+
+
 def test_what_a_policy_is_told(key):
     """How many users are in the sums, M B (k + 1), and the noise of this release: sqrt 2 silos, one node or two."""
 
