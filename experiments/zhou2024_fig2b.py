@@ -2,8 +2,8 @@
 
 python experiments/zhou2024_fig2b.py [--as released] [--smoke | --full]
 
-The figure shows regret over rounds at epsilon = 0.2, delta = 0.1 on the paper's synthetic instance. In the authors' code the
-regulariser of the vector sum does not follow from its noise: it is 4,259 here, and that of silo-level LDP 4,877.
+The figure shows regret over rounds at epsilon = 0.2, delta = 0.1 on the paper's synthetic instance. The authors' code
+has a regulariser for the vector sum that does not follow from its noise, 4,259; that of silo-level LDP is 4,877.
 """
 
 import tyro
