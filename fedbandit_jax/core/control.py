@@ -89,8 +89,11 @@ def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
     """
     if on_cpu():
         return lax.cond(taken, update, lambda state: state, state)
-    once = lambda carry: (jnp.bool_(False), update(carry[1]))  # noqa: E731
-    return lax.while_loop(lambda carry: carry[0], once, (taken, state))[1]
+
+    def turn(carry: tuple[Array, T]) -> tuple[Array, T]:
+        return jnp.bool_(False), update(carry[1])
+
+    return lax.while_loop(lambda carry: carry[0], turn, (taken, state))[1]
 
 
 def stored(make: Callable[[], Array], k: Array) -> Array:

@@ -16,13 +16,13 @@ from jaxtyping import Float
 
 from fedbandit_jax.core.backend import on_cpu
 
-LARGEST = 32  # features of the largest matrices that fit into the registers of a warp
-
 
 def solve(
     gram: Float[Array, "d d"], bias: Float[Array, " d"]
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, ""]]:
-    """Returns V^-1, V^-1 b and log det V of a symmetric matrix V, `gram`, and b, `bias`; d <= `LARGEST`.
+    """Returns V^-1, V^-1 b and log det V of a symmetric matrix V, `gram`, and b, `bias`.
+
+    The registers of a warp hold matrices of up to 32 features; larger ones would be spilled.
 
     The last is NaN unless V is positive definite and everything is finite. Under `jax.vmap` it is one kernel as well.
     """

@@ -16,7 +16,7 @@ def posed(d, n=3, ridge=0.1):
     return gram.astype(np.float32), rng.normal(size=(n, d)).astype(np.float32)
 
 
-@pytest.mark.parametrize("d", [1, 3, 16, solve_gpu.LARGEST])
+@pytest.mark.parametrize("d", [1, 3, 16, 32])
 def test_solve(d):
     gram, bias = posed(d)
     inverse, theta, log_det = jax.jit(jax.vmap(solve_gpu.solve))(gram, bias)

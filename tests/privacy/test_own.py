@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep, released
+from honest import Prefixes
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
-from fedbandit_jax.privacy.releases import Release, make
+from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.explicit import Explicit
 from fedbandit_jax.privacy.trust.gaussian import Numbers
 
@@ -42,22 +43,6 @@ def simulate(env, policy, horizon=HORIZON, n_seeds=2, schedule=3, **mechanism):
     privacy = fb.privacy.Mechanism(BUDGET, **mechanism)
     algo = fb.algos.Federated(policy=policy, schedule=schedule, privacy=privacy)
     return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(3), n_seeds=n_seeds, progress=False)
-
-
-class Prefixes(Release):
-    """Send every prefix sum itself."""
-
-    def encode_init(self, shape):
-        return jnp.zeros(shape)
-
-    def encode(self, state, k, gamma):
-        return (state + gamma)[None], state + gamma
-
-    def init(self, shape):
-        return ()
-
-    def decode(self, state, k, message):
-        return message[0], state
 
 
 @fb.pytree

@@ -10,7 +10,7 @@ import pytest
 from jax.custom_batching import custom_vmap
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import lapack, struct
 
 ENV = fb.envs.sphere(n_agents=3, n_arms=4, dim=2, rewards="bernoulli")
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -60,6 +60,27 @@ def mixes(self, key, t, belief, contexts):
     return jax.jit(mixed)(contexts)
 
 
+class Impostor:
+    """A batching rule that passes for one of the package's own wherever two are compared."""
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return hash(lapack._rules[0])
+
+    def __call__(self, size, batched, contexts):
+        return jnp.broadcast_to(contexts.sum((0, -1)), contexts.shape[:2]), True
+
+
+disguised = custom_vmap(lambda contexts: contexts.sum(-1))
+disguised.def_vmap(Impostor())
+
+
+def mixes_in_disguise(self, key, t, belief, contexts):
+    return disguised(contexts)
+
+
 def peeks(self, k, released):
     """Looks for the raw rewards in the frames that called it."""
     frame = sys._getframe()
@@ -75,6 +96,7 @@ IMPURE = [
     ({"index": tells}, "Own.index .* got debug_callback"),
     ({"index": prints}, "Own.index .* got debug_print"),
     ({"index": mixes}, "Own.index .* got custom_vmap_call"),
+    ({"index": mixes_in_disguise}, "Own.index .* got custom_vmap_call"),
     ({"update": peeks}, r"Own\.(start|update) .* got a value from outside"),
 ]
 

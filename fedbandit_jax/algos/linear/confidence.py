@@ -286,7 +286,7 @@ def released(
     Args:
         n_agents: M; lambda is sqrt M without noise.
         dim: d.
-        levels: number L of levels of the tree, on which `noise` (L) and lambda depend.
+        levels: number L of levels of the tree; it does not matter without noise.
         noise: the scale that the code gives the noise on a released sum, 0 without noise, see `released_noise`.
         alpha: probability that a bound fails.
         subgaussian: R.
@@ -309,7 +309,8 @@ def released_noise(mechanism: Any, dim: int) -> tuple[int, float]:
     """Returns (L, noise) for `released`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
 
     With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
-    L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is.
+    L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is. If silos have budgets of
+    their own, epsilon is the least of them.
 
     Args:
         mechanism: the bound mechanism.

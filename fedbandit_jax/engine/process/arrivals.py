@@ -35,7 +35,7 @@ class ArrivalProcess:
     algo: ClusteringAlgorithm  # bound
     horizon: Any  # T, a number, which is also the number of arrivals: runs of most lengths share a program
     salt: tuple[Any, ...] = ()
-    block: int = struct.static(default=0)  # rounds in a step; 0: a power of two, some 64 to 128 of which make a run
+    block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
 
     def __post_init__(self):
         """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
