@@ -14,6 +14,8 @@ again, once. There are three ways to the same arms:
   `while_loop` of one turn (`control.once`), which XLA does not see through. Whichever of arms and agents is longer is
   the last axis, where the vector units work.
 - *kernel*, for GPUs, in `choose_gpu`: one Pallas kernel that also finds the largest.
+
+Contexts that are rows of a table, of which each agent is offered another number, are chosen among in `choose_rows`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Scorer(NamedTuple):
 
     worth: Callable[[Any, Sequence[Array]], Array]  # (own, the d features) -> index, elementwise in the shape of these
     own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
+    one: Callable[[Any, Array], Any]  # (own, agent) -> what this agent knows, as if it were all agents
 
 
 class Offer(NamedTuple):

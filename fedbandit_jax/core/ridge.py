@@ -131,7 +131,13 @@ def width_sq(
 
 @jax.jit
 def form(x: Sequence[Array], inverse: Float[Array, "P A"] | Array) -> Array:
-    """Computes x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse."""
+    """Computes x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse.
+
+    Above `UNROLL_DIM` features x is one array (d, n), and the inverse that of one agent, (1, d, d).
+    """
+    if len(x) > UNROLL_DIM:
+        x = jnp.asarray(x)
+        return (jnp.matmul(inverse[0], x, precision="highest") * x).sum(0)
     total = jnp.zeros((), x[0].dtype)
     for i, x_i in enumerate(x):
         first = i * (i + 1) // 2
@@ -215,6 +221,11 @@ def agents(posterior: Posterior, which: slice | Int[Array | np.ndarray, " M"]) -
     """Returns the posterior of some of the agents only."""
     inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
     return Posterior(inverse, posterior.theta[:, which])
+
+
+def one(posterior: Posterior, agent: Int[Array, ""]) -> Posterior:
+    """Returns the posterior of one agent, which is that of all if they share one."""
+    return posterior if posterior.theta.shape[1] == 1 else agents(posterior, agent[None])
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:

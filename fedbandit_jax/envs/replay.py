@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.choose_rows import saves
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
@@ -25,12 +27,13 @@ class ReplayWorld(NamedTuple):
 class Replay:
     """A linear bandit over a table of feature vectors; made by `replay`."""
 
-    features: Float[Array | np.ndarray, "rows d"]  # N rows and K of zeros, so that a slice of K rows always fits
+    features: Float[Array | np.ndarray, "d rows"]  # N rows and K of zeros, so that a slice of K rows always fits
     starts: Int[Array | np.ndarray, " Q"]  # first row of each query
     counts: Int[Array | np.ndarray, " Q"]  # number of rows of each query
     theta: Float[Array | np.ndarray, " d"]  # the mean reward of a row x is <x, theta>
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
+    ragged: bool = struct.static()  # whether K rows for every query would be more than half padding
 
     def init(self, key: Key[Array, ""]) -> ReplayWorld:
         """Returns the given parameter, the same for every seed."""
@@ -39,16 +42,33 @@ class Replay:
 
     def observe(self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]) -> tuple[Round, ReplayWorld]:
         """Offers every agent the rows of one of its own queries, drawn uniformly; arms beyond these rows are masked."""
-        del t
-        m, k, d = self.spec.n_agents, self.spec.n_arms, self.spec.dim
-        n_queries = len(self.starts)
+        first, count = self.listed(key, world, t)
+        k = self.spec.n_arms
+        rows = jax.vmap(lambda row: self.rows_at(row, k))(first)
+        return Round(rows.transpose(0, 2, 1), jnp.arange(k) < count[:, None]), world
+
+    def listed(
+        self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]
+    ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
+        """Returns the first row of the query that each agent receives, and the number of its rows."""
+        del world, t
+        m, n_queries = self.spec.n_agents, len(self.starts)
         first = jnp.arange(m) * n_queries // m  # contiguous blocks of queries, as in the paper
         last = (jnp.arange(m) + 1) * n_queries // m
         query = jax.random.randint(key, (m,), first, last)
-        table, starts = jnp.asarray(self.features), jnp.asarray(self.starts)
-        rows = jax.vmap(lambda start: lax.dynamic_slice(table, (start, 0), (k, d)))(starts[query])
-        mask = jnp.arange(k) < jnp.asarray(self.counts)[query][:, None]
-        return Round(rows, mask), world
+        return jnp.asarray(self.starts)[query], jnp.asarray(self.counts)[query]
+
+    def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
+        """Returns the features of `size` <= K rows of the table from the first one on."""
+        return lax.dynamic_slice(jnp.asarray(self.features), (0, first), (self.spec.dim, size))
+
+    def mean_at(self, world: ReplayWorld, x: Sequence[Array] | Array) -> Array:
+        """Returns the mean reward <x, theta> of vectors with these d features, on the leading axis."""
+        return ridge.dot(jnp.asarray(x), world.theta[:, None])
+
+    def reward_at(self, key: Array, mean: Float[Array, " A"], agent: Int[Array, " A"]) -> Float[Array, " A"]:
+        """Draws the rewards of agents who played rows of these means."""
+        return self.rewards.draw(key, mean, agent)
 
     def pull(self, key: Key[Array, ""], world: ReplayWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the rows chosen, and returns them with their gaps."""
@@ -123,10 +143,11 @@ def replay(
         rewards_in_unit=law.in_unit,
     )
     return Replay(
-        features=np.concatenate([features, np.zeros((n_arms, features.shape[1]), np.float32)]),
+        features=np.concatenate([features.T, np.zeros((features.shape[1], n_arms), np.float32)], axis=1),
         starts=(np.cumsum(sizes) - sizes).astype(np.int32),
         counts=sizes.astype(np.int32),
         theta=theta,
         rewards=law,
         spec=spec,
+        ragged=saves(sizes),
     )

@@ -104,6 +104,34 @@ class Drawn(Environment, Protocol):
         ...
 
 
+class Listed(Environment, Protocol):
+    """An environment that offers each agent consecutive rows of a table, of which it has another number every round.
+
+    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.choose_rows`.
+    """
+
+    @property
+    def ragged(self) -> bool:
+        """Returns whether padded contexts would be more work than a loop over the rows that are offered."""
+        ...
+
+    def listed(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
+        """Returns the first row that each agent is offered in a round, and how many rows it is offered."""
+        ...
+
+    def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
+        """Returns the features of `size` <= K rows from the first one on; of rows past the last one they may be any."""
+        ...
+
+    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
+        """Returns the mean reward of vectors with these d features, on the leading axis."""
+        ...
+
+    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
+        """Draws the rewards of agents who played rows of these means."""
+        ...
+
+
 class Arms(Environment, Protocol):
     """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
 

@@ -31,7 +31,7 @@ from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.confidence import LogDetWidth
 from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, best_arms
 from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
-from fedbandit_jax.algos.linear.ucb import Own, optimism, score
+from fedbandit_jax.algos.linear.ucb import Own, bounds, one, optimism, score
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, rows, struct
 from fedbandit_jax.core.choose import Scorer
@@ -141,8 +141,7 @@ class BoundGossip(Algorithm):
         """Returns the arms (M,) that maximise the upper confidence bounds of estimator t mod gamma (lines 4-5)."""
         del key
         own = self._own(t, local)
-        scores = score(own.posterior, offered.contexts)
-        return best_arms(scores.mean + own.width * jnp.sqrt(jnp.maximum(scores.width_sq, 0)), offered)
+        return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
 
     @property
     def scores_alone(self) -> bool:
@@ -151,7 +150,7 @@ class BoundGossip(Algorithm):
 
     def scorer(self, t: Array, local: Estimator) -> Scorer:
         """Returns how an arm is scored by its features alone, as in `act`."""
-        return Scorer(optimism, self._own(t, local))
+        return Scorer(optimism, self._own(t, local), one)
 
     def _own(self, t: Array, local: Estimator) -> Own:
         """Returns what agents know in round t."""

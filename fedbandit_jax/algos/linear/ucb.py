@@ -14,6 +14,7 @@ from jaxtyping import Complex, Float, Int, Key
 from fedbandit_jax.algos.linear import confidence
 from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
+from fedbandit_jax.core.backend import UNROLL_DIM
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Law, Policy, Released, Round
@@ -56,7 +57,19 @@ def optimism(own: Any, x: Sequence[Array]) -> Array:
     `own` is an `Own`, whose arrays may have more axes after that of the agents.
     """
     width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
-    return ridge.dot(x, list(own.posterior.theta)) + own.width * jnp.sqrt(width_sq)
+    theta = own.posterior.theta
+    mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
+    return mean + own.width * jnp.sqrt(width_sq)
+
+
+def one(own: Own, agent: Int[Array, ""]) -> Own:
+    """Returns what one agent knows."""
+    return Own(ridge.one(own.posterior, agent), own.width[agent] if jnp.ndim(own.width) else own.width)
+
+
+def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " M"]) -> Float[Array, "K M"]:
+    """Returns the upper confidence bounds for a width beta_t."""
+    return scores.mean + width * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
 
 
 def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
@@ -111,11 +124,11 @@ class BoundUCB(Policy):
             scores = score(prepared.posterior, offered.contexts)
         else:
             scores = Scores(prepared.table.real, prepared.table.imag)
-        return scores.mean + prepared.width(t) * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
+        return bounds(scores, prepared.width(t))
 
     def scorer(self, t: Int[Array, ""], prepared: Prepared) -> Scorer:
         """Returns how an arm is scored by its own features, as in `indices`."""
-        return Scorer(optimism, Own(prepared.posterior, prepared.width(t)))
+        return Scorer(optimism, Own(prepared.posterior, prepared.width(t)), one)
 
     def learn(self, prepared: Prepared, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Prepared:
         """Updates every agent by one Sherman-Morrison step; a table of scores follows in O(K d) per agent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -10,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax.core import control, random, struct
+from fedbandit_jax.core import choose_rows, control, random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
-from fedbandit_jax.core.choose import Offer, choose
+from fedbandit_jax.core.choose import Offer, Scorer, choose
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
-from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Metrics, Report, Round, Status
+from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
 
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
@@ -39,6 +40,14 @@ class Played(NamedTuple):
     records: Any  # what `Algorithm.gather` made of their records
     gap: Array  # (B,) summed over agents
     wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
+
+
+class Chosen(NamedTuple):
+    """What agents chose in a round, without having been offered all contexts at once."""
+
+    x: Array  # (d, A) features of the arms
+    best: Array  # (A,) the largest mean reward that was offered
+    nowhere: Array  # (A,) bool: who found no largest index
 
 
 @struct.pytree
@@ -90,7 +99,7 @@ class RoundProcess:
 
         Short runs of all numbers of seeds then share a program.
         """
-        if self.horizon * self.env.spec.n_agents < SHORT:
+        if self.lists or self.horizon * self.env.spec.n_agents < SHORT:
             return 1
         return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
 
@@ -100,7 +109,8 @@ class RoundProcess:
         of_round = jax.vmap(jax.random.fold_in, (None, 0))
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
-        played = (self._drawn if self.draws else self._offered)(streams, world, state, rounds)
+        play = self._drawn if self.draws else self._listed if self.lists else self._offered
+        played = play(streams, world, state, rounds)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         whole = rounds[-1] < self.horizon
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
@@ -117,7 +127,14 @@ class RoundProcess:
         """
         if self.shared or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
             return False
-        return has_draws(self.env) and struct.is_sealed(self.algo) and self.algo.scores_alone
+        return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
+
+    @property
+    def lists(self) -> bool:
+        """Returns whether arms are chosen among rows of a table, see `core.choose_rows`, under the same conditions."""
+        if not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged):
+            return False
+        return struct.is_sealed(self.algo) and self.algo.scores_alone
 
     def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
         """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
@@ -167,10 +184,11 @@ class RoundProcess:
         m = self.env.spec.n_agents
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
-            return self._group(streams, world, state, rounds, jnp.arange(size, dtype=jnp.uint32))
+            return self._group(streams, world, state, rounds, jnp.arange(size, dtype=jnp.uint32), self._draw)
 
         def group(total: Played | None, first: Array) -> tuple[Played, None]:
-            part = self._group(streams, world, state, rounds, first + jnp.arange(GROUP, dtype=jnp.uint32))
+            agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
+            part = self._group(streams, world, state, rounds, agents, self._draw)
             return _together(total, part._replace(world=None, local=None)), None
 
         firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
@@ -178,25 +196,54 @@ class RoundProcess:
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
         return lax.scan(group, nothing, firsts)[0]._replace(world=world)
 
-    def _group(self, streams: Streams, world: Any, state: Any, rounds: Array, agents: Array) -> Played:
-        """Plays a batch with the agents of these numbers; those from M on do not count."""
-        env, algo = cast(Drawn, self.env), self.algo
+    def _draw(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+        """Returns what agents choose in round t among features that are drawn for it."""
+        env, last = cast(Drawn, self.env), self.env.spec.n_arms - 1
+        offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
+        chosen, best = choose(offer, scorer, self.env.spec.n_arms, agents, t)
+        arms = jnp.minimum(chosen, last)
+        x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
+        return Chosen(x, best, arms != chosen)
+
+    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+        """Plays a batch without padding what agents are offered."""
+        agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
+        return self._group(streams, world, state, rounds, agents, self._look_up)
+
+    def _look_up(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+        """Returns what agents, all of them, choose in round t among rows of a table."""
+        del agents
+        env = cast(Listed, self.env)
+        first, count = env.listed(key, world, t)
+        chosen, best = choose_rows.choose(env.rows_at, scorer, lambda x: env.mean_at(world, x), first, count)
+        arms = jnp.minimum(chosen, count - 1)
+        x = jax.vmap(lambda row: env.rows_at(row, 1)[:, 0], out_axes=1)(first + arms)
+        return Chosen(x, best, arms != chosen)
+
+    def _group(
+        self,
+        streams: Streams,
+        world: Any,
+        state: Any,
+        rounds: Array,
+        agents: Array,
+        choose: Callable[[Array, Any, Array, Scorer, Array], Chosen],
+    ) -> Played:
+        """Plays a batch with the agents of these numbers, who choose so; those from M on do not count."""
+        env, algo = cast(Any, self.env), self.algo
         spec, exists = env.spec, agents < env.spec.n_agents
         nobody = jnp.zeros(len(agents), jnp.int32)
 
         def play(local, now):
             t, (users, answers, _) = now
-            offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(users)), t))
-            chosen, best = choose(offer, algo.scorer(t, local), spec.n_arms, agents, t)
-            arms = jnp.minimum(chosen, spec.n_arms - 1)
-            x = control.stored(lambda: jnp.stack(env.features_at(users, world, t, arms.astype(jnp.uint32), agents)), t)
+            x, best, nowhere = choose(users, world, t, algo.scorer(t, local), agents)
 
             def answer():
                 mean = env.mean_at(world, x)
                 return mean, env.reward_at(answers, mean, agents)
 
             mean, reward = control.once(answer, t)
-            reward, wrong = _allowed(reward, arms != chosen, spec.rewards_in_unit)
+            reward, wrong = _allowed(reward, nowhere, spec.rewards_in_unit)
             offered = Round(x.T[:, None])
             local, record = algo.learn(t, local, offered, nobody, reward)
             gap = jnp.where(exists, best - mean, 0).sum()
@@ -211,16 +258,18 @@ class RoundProcess:
         check(self, label)
 
 
-def has_draws(env: Environment) -> bool:
-    """Returns whether an environment has single draws, and nobody has redefined `observe` or `pull` without them."""
+def has_hooks(env: Environment, *offers: str) -> bool:
+    """Returns whether an environment has these methods and those that answer, as `Drawn` and `Listed` have.
 
-    def owner(name: str) -> int | None:  # how far up the class that defines a method is
-        return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), None)
+    If somebody redefined `observe` or `pull` without them, it has them no more.
+    """
 
-    drawn, *others = (owner(name) for name in ("features_at", "observe", "pull"))
-    if drawn is None or owner("mean_at") is None or owner("reward_at") is None:
+    def owner(name: str) -> float:  # how far up the class that defines a name is
+        return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
+
+    if max(owner(name) for name in (*offers, "mean_at", "reward_at")) == math.inf:
         return False
-    return all(other is not None and drawn <= other for other in others)
+    return max(owner(name) for name in offers) <= min(owner("observe"), owner("pull"))
 
 
 def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:

@@ -1,0 +1,112 @@
+"""Tiles of the rows that agents are offered: the same arms, rewards and regret as with padded contexts."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.linear import ucb
+from fedbandit_jax.core import choose_rows
+from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.ridge import NOWHERE, Posterior
+from fedbandit_jax.engine.process import RoundProcess
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+FAMILIES = {
+    "FedLinUCB": fb.algos.fed_lin_ucb(schedule=4),
+    "LinUCB": fb.algos.LinUCB(),
+    "FedUCB": fb.algos.fed_ucb(),
+    "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3)),
+    "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
+}
+SIZES = np.array([1, 2, 16, 1, 3, 5, 4, 2, 1])
+
+
+def table(dim):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(SIZES.sum(), dim)).astype(np.float32)
+    theta = rng.normal(size=dim).astype(np.float32)
+    x, theta = x / np.linalg.norm(x, axis=1, keepdims=True), theta / np.linalg.norm(theta)
+    return fb.envs.replay(x, SIZES, theta, n_agents=3)
+
+
+def gaps(process, key):
+    @jax.jit
+    def run(process, key):
+        def body(carry, k):
+            world, state, metrics = process.step(key, *carry, k)
+            return (world, state), (metrics.gap, metrics.report.status)
+
+        return jax.lax.scan(body, process.init(key), jnp.arange(steps))[1]
+
+    steps = process.n_steps
+    found, status = run(process, key)
+    assert not status.any()
+    return np.asarray(found).ravel()[: process.horizon]
+
+
+@pytest.mark.parametrize("dim", [4, pytest.param(23, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
+)
+def test_listed_and_padded_agree(family, dim, key, monkeypatch):
+    monkeypatch.setattr(choose_rows, "TILE", 2)
+    env = table(dim)
+    process = RoundProcess(env=env, algo=FAMILIES[family].bind(env.spec, 40), horizon=40)
+    padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
+    assert (process.lists, padded.lists) == (True, False)
+    listed = gaps(process, key)
+    assert listed.sum() > 0
+    np.testing.assert_allclose(listed, gaps(padded, key), atol=1e-5)
+
+
+def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
+    """Above `UNROLL_DIM` features a tile is a matrix product. Lanes have queues of unequal lengths, an agent a NaN."""
+    monkeypatch.setattr(choose_rows, "TILE", 4)
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(23, 50)).astype(np.float32)
+    theta = rng.normal(size=(2, 23, 3)).astype(np.float32)
+    theta[1, 0, 2] = np.nan
+    half = rng.normal(size=(2, 3, 23, 23)).astype(np.float32)
+    inverse = half @ half.transpose(0, 1, 3, 2)
+    first, count = np.array([[0, 5, 20], [3, 0, 9]]), np.array([[5, 15, 1], [4, 2, 16]])
+
+    def lane(inverse, theta, first, count):
+        scorer = Scorer(ucb.optimism, ucb.Own(Posterior(inverse, theta), jnp.arange(3.0)), ucb.one)
+        return choose_rows.choose(rows, scorer, lambda x: -x[0], first, count)
+
+    def rows(first, size):
+        return jax.lax.dynamic_slice(jnp.asarray(x), (0, first), (23, size))
+
+    arms, best = jax.jit(jax.vmap(lane))(inverse, theta, first, count)
+    for s in range(2):
+        for agent in range(3):
+            offered = x[:, first[s, agent] :][:, : count[s, agent]]
+            width_sq = np.einsum("dk,de,ek->k", offered, inverse[s, agent], offered)
+            worth = theta[s, :, agent] @ offered + agent * np.sqrt(width_sq)
+            assert arms[s, agent] == (NOWHERE if np.isnan(worth).any() else worth.argmax())
+            assert best[s, agent] == -offered[0].min()
+
+
+def test_tiles_are_used_where_padding_would_be_most_of_the_work():
+    assert choose_rows.saves(np.array([64, 64, 64, 400]))
+    assert not choose_rows.saves(np.array([64, 64, 64, 100]))  # five tiles of 64 rows, or four queries of 100
+    assert not choose_rows.saves(np.array([10, 10, 10, 20]))
+
+
+def test_own_offers_are_offered(key):
+    """An environment that redefines what it offers, and not the rows that it lists, is run by what it redefined."""
+
+    class Fewer(type(table(4))):
+        def observe(self, key, world, t):
+            offered, world = super().observe(key, world, t)
+            return offered._replace(mask=offered.mask & (jnp.arange(self.spec.n_arms) < 1)), world
+
+    env = dataclasses.replace(table(4), ragged=True)
+    fewer = Fewer(**{field.name: getattr(env, field.name) for field in dataclasses.fields(env)})
+    algo = FAMILIES["FedLinUCB"].bind(env.spec, 8)
+    assert RoundProcess(env=env, algo=algo, horizon=8).lists
+    assert not RoundProcess(env=fewer, algo=algo, horizon=8).lists
