@@ -37,7 +37,7 @@ LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are
 class Scorer(NamedTuple):
     """How an arm is scored by its features alone."""
 
-    worth: Callable[[Any, Sequence[Array]], Array]  # (own, the d features) -> index, elementwise in the shape of these
+    worth: Callable[[Any, Sequence[Array] | Array], Array]  # (own, d features) -> index, elementwise in their shape
     own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
     one: Callable[[Any, Array], Any]  # (own, agent) -> what this agent knows, as if it were all agents
 

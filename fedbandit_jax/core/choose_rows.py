@@ -72,4 +72,5 @@ def choose(
     nothing = jnp.full(n, -jnp.inf)
     start = jnp.int32(0), jnp.full(n, NOWHERE, jnp.int32), nothing, nothing
     end = control.largest(ends[-1])
-    return lax.while_loop(lambda carry: carry[0] < end, score, start)[1:4:2]
+    _, arm, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
+    return arm, best

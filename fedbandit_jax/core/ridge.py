@@ -130,14 +130,14 @@ def width_sq(
 
 
 @jax.jit
-def form(x: Sequence[Array], inverse: Float[Array, "P A"] | Array) -> Array:
+def form(x: Sequence[Array] | Array, inverse: Float[Array, "P A"] | Array) -> Array:
     """Computes x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse.
 
     Above `UNROLL_DIM` features x is one array (d, n), and the inverse that of one agent, (1, d, d).
     """
     if len(x) > UNROLL_DIM:
-        x = jnp.asarray(x)
-        return (jnp.matmul(inverse[0], x, precision="highest") * x).sum(0)
+        features = jnp.asarray(x)
+        return (jnp.matmul(inverse[0], features, precision="highest") * features).sum(0)
     total = jnp.zeros((), x[0].dtype)
     for i, x_i in enumerate(x):
         first = i * (i + 1) // 2

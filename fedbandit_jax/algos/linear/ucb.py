@@ -51,7 +51,7 @@ class Own(NamedTuple):
     width: Float[Array, ""] | Float[Array, " M"]  # beta_t
 
 
-def optimism(own: Any, x: Sequence[Array]) -> Array:
+def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
     """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
 
     `own` is an `Own`, whose arrays may have more axes after that of the agents.
