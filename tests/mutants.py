@@ -11,8 +11,8 @@ lives, and shares by layer. Ctrl-C ends the run, and shows what was found so far
 A layer of the package is a text file in tests/mistakes, and a mistake is a paragraph in it:
 
     core/ridge.py: half of log det                   the file in fedbandit_jax, and what is wrong
-    - log_det = 2 * jnp.log(                         a part of one line that occurs once in the file
-    + log_det = jnp.log(                             what is put in its place
+    - return Solution(inverse, theta, 2 * jnp.log(   a part of one line that occurs once in the file
+    + return Solution(inverse, theta, jnp.log(       what is put in its place
     > core/test_ridge.py::test_scores_and_update     tests that should see it, the cheapest ones that do
     ! why no test sees it                            only of survivors that are known
 

@@ -35,6 +35,15 @@ class Posterior(NamedTuple):
     theta: Float[Array, "d A"]  # the estimate V^-1 b
 
 
+class Solution(NamedTuple):
+    """The ridge estimate of one model, with a full matrix."""
+
+    inverse: Float[Array, "d d"]  # V^-1
+    theta: Float[Array, " d"]  # V^-1 b
+    log_det: Float[Array, ""]  # log det V
+    ok: Bool[Array, ""]  # whether it exists: V is positive definite and all numbers are finite
+
+
 def solve(gram: Float[Array, "A d d"], bias: Float[Array, "A d"]) -> tuple[Posterior, Bool[Array, " A"]]:
     """Computes the posterior from V, `gram`, and b, `bias`.
 
@@ -49,17 +58,22 @@ def solve_det(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
     """Computes the three results (posterior, log det V, whether they exist); see `solve` for V and b."""
-    if on_gpu() and gram.shape[-1] <= UNROLL_DIM:
+    inverse, theta, log_det, ok = jax.vmap(solve_one)(gram, bias)
+    return _posterior(inverse, theta.T), log_det, ok
+
+
+def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
+    """Computes the ridge estimate of one model from V, `gram`, and b, `bias`."""
+    if on_gpu() and len(bias) <= UNROLL_DIM:
         from fedbandit_jax.core import solve_gpu  # only GPUs need Triton
 
-        inverse, theta, log_det = jax.vmap(solve_gpu.solve)(gram, bias)
-        return _posterior(inverse, theta.T), log_det, jnp.isfinite(log_det)
-    factor, half = jax.vmap(lapack.factor)(gram)
-    inverse = jnp.einsum("aki,akj->aij", half, half, precision="highest")
-    theta = jnp.einsum("aij,aj->ia", inverse, bias, precision="highest")
-    ok = jnp.isfinite(inverse).all(axis=(1, 2)) & jnp.isfinite(theta).all(axis=0)
-    log_det = 2 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-    return _posterior(inverse, theta), log_det, ok
+        inverse, theta, log_det = solve_gpu.solve(gram, bias)
+        return Solution(inverse, theta, log_det, jnp.isfinite(log_det))
+    factor, half = lapack.factor(gram)
+    inverse = jnp.matmul(half.T, half, precision="highest")
+    theta = jnp.matmul(inverse, bias, precision="highest")
+    ok = jnp.isfinite(inverse).all() & jnp.isfinite(theta).all()
+    return Solution(inverse, theta, 2 * jnp.log(jnp.diagonal(factor)).sum(), ok)
 
 
 def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Posterior:

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.core import control, graph, lapack, rows, struct, validate
-from fedbandit_jax.core.backend import UNROLL_DIM, on_gpu
+from fedbandit_jax.core import control, graph, ridge, rows, struct, validate
 from fedbandit_jax.interfaces import Recipe, Spec
 
 REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
@@ -109,18 +108,9 @@ class UserSums(NamedTuple):
     theta: Array  # (N, d), ridge estimate
 
 
-class UserEstimate(NamedTuple):
-    """A ridge estimate from sums of x x' and x y."""
-
-    inverse: Array  # (d, d), inverse of the regularised matrix
-    theta: Array  # (d,), estimate
-    log_det: Array  # () log determinant of the regularised matrix
-    ok: Array  # () bool, whether the estimate exists: the matrix is positive definite and all entries are finite
-
-
-def nothing(n_seats: int, dim: int, ridge: Array | float) -> UserSums:
-    """Returns what is known before the first round, with regulariser lambda = `ridge`."""
-    inverse = jnp.broadcast_to(jnp.eye(dim) / ridge, (n_seats, dim, dim))
+def nothing(n_seats: int, dim: int, regularization: Array | float) -> UserSums:
+    """Returns what is known before the first round, with regulariser lambda = `regularization`."""
+    inverse = jnp.broadcast_to(jnp.eye(dim) / regularization, (n_seats, dim, dim))
     counts = jnp.zeros(n_seats, jnp.int32)
     return UserSums(jnp.zeros((n_seats, dim, dim + 1)), counts, inverse, jnp.zeros((n_seats, dim)))
 
@@ -131,7 +121,7 @@ def complete(seats: Seats) -> Array:
     return jnp.where(taken[:, :, None], graph.pack(taken)[:, None], jnp.uint32(0))
 
 
-def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float) -> UserSums:
+def learn(users: UserSums, seat: Array, x: Array, y: Array, regularization: Array | float) -> UserSums:
     """Adds one round (x (d,), y) of the user at a seat, by a rank-one update of the estimate.
 
     After every `REFRESH` rounds of a user the estimate is computed anew from the sums.
@@ -139,7 +129,7 @@ def learn(users: UserSums, seat: Array, x: Array, y: Array, ridge: Array | float
     sums, count, inverse, theta = rows.take(users, seat)
     sums, count = sums + row(x, y), count + 1
     inverse, theta = control.cond_any(
-        count % REFRESH == 0, lambda _: estimate(sums, ridge)[:2], rank_one(inverse, theta, x, y)
+        count % REFRESH == 0, lambda _: estimate(sums, regularization)[:2], rank_one(inverse, theta, x, y)
     )
     return rows.put(users, seat, UserSums(sums, count, inverse, theta))
 
@@ -152,19 +142,9 @@ def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, A
     return inverse - scale * image[:, None] * image[None], theta + image * (scale * residual)
 
 
-def estimate(sums: Array, ridge: Array | float) -> UserEstimate:
-    """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `ridge` times I added."""
-    gram, bias = sums[:, :-1] + ridge * jnp.eye(len(sums)), sums[:, -1]
-    if on_gpu() and len(sums) <= UNROLL_DIM:
-        from fedbandit_jax.core import solve_gpu  # only GPUs need Triton
-
-        inverse, theta, log_det = solve_gpu.solve(gram, bias)
-        return UserEstimate(inverse, theta, log_det, jnp.isfinite(log_det))
-    factor, half = lapack.factor(gram)
-    inverse = jnp.matmul(half.T, half, precision="highest")
-    theta = jnp.matmul(inverse, bias, precision="highest")
-    ok = jnp.isfinite(inverse).all() & jnp.isfinite(theta).all()
-    return UserEstimate(inverse, theta, 2 * jnp.log(jnp.diagonal(factor)).sum(), ok)
+def estimate(sums: Array, regularization: Array | float) -> ridge.Solution:
+    """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `regularization` times I added."""
+    return ridge.solve_one(sums[:, :-1] + regularization * jnp.eye(len(sums)), sums[:, -1])
 
 
 def row(x: Array, y: Array) -> Array:
@@ -178,10 +158,10 @@ def index(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))
 
 
-def together(users: UserSums, members: Array, ridge: Array | float) -> tuple[UserEstimate, Array]:
+def together(users: UserSums, members: Array, regularization: Array | float) -> tuple[ridge.Solution, Array]:
     """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
     sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
-    return estimate(sums, ridge), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
+    return estimate(sums, regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
 
 def differ(users: UserSums, place: Array, factor: Array) -> Array:
