@@ -34,28 +34,31 @@ def choose(
     rows: Callable[[Array, int], Array],
     scorer: Scorer,
     mean: Callable[[Array], Array],
+    n_arms: int,
     first: Int[Array, " A"],
     count: Int[Array, " A"],
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
     """Returns the first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 
     Args:
-        rows: (first, size) -> features (d, size) of so many rows from the first one on; past the last they may be any.
+        rows: (first, size) -> features (d, size) of so many rows, at most K, from the first one on; those past the end
+            of a query may be any.
         scorer: what they are worth.
         mean: features (d, size) -> their mean rewards (size,).
+        n_arms: K, the most rows that an agent is offered.
         first: the first row that each agent is offered.
         count: how many rows it is offered.
     """
-    n = len(first)
-    tiles = (count + TILE - 1) // TILE
+    n, size = len(first), min(TILE, n_arms)
+    tiles = (count + size - 1) // size
     ends = jnp.cumsum(tiles)
 
     def score(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         i, arm, index, best = carry
         agent = jnp.minimum((ends <= i).sum(), n - 1)  # in lanes whose queue is over, a tile without rows
-        start = (i - (ends - tiles)[agent]) * TILE
-        x = control.stored(lambda: rows(first[agent] + start, TILE), i)
-        arms = start + lax.iota(jnp.int32, TILE)
+        start = (i - (ends - tiles)[agent]) * size
+        x = control.stored(lambda: rows(first[agent] + start, size), i)
+        arms = start + lax.iota(jnp.int32, size)
         exists = arms < count[agent]
         value = jnp.where(exists, scorer.worth(scorer.one(scorer.own, agent), x), -jnp.inf)
         largest = value.max()

@@ -120,7 +120,7 @@ class Listed(Environment, Protocol):
         ...
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """Returns the features of `size` <= K rows from the first one on; of rows past the last one they may be any."""
+        """Returns the features of `size` <= K rows from the first one on; past the end of a query they may be any."""
         ...
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:

@@ -76,7 +76,7 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
 
     def lane(inverse, theta, first, count):
         scorer = Scorer(ucb.optimism, ucb.Own(Posterior(inverse, theta), jnp.arange(3.0)), ucb.one)
-        return choose_rows.choose(rows, scorer, lambda x: -x[0], first, count)
+        return choose_rows.choose(rows, scorer, lambda x: -x[0], 16, first, count)
 
     def rows(first, size):
         return jax.lax.dynamic_slice(jnp.asarray(x), (0, first), (23, size))
@@ -97,16 +97,46 @@ def test_tiles_are_used_where_padding_would_be_most_of_the_work():
     assert not choose_rows.saves(np.array([10, 10, 10, 20]))
 
 
-def test_own_offers_are_offered(key):
-    """An environment that redefines what it offers, and not the rows that it lists, is run by what it redefined."""
+def own(cls, env):
+    return cls(**{field.name: getattr(env, field.name) for field in dataclasses.fields(env)})
 
-    class Fewer(type(table(4))):
+
+def test_own_environments(key):
+    """What an environment redefines is what is played, and tiles have no more rows than it has arms."""
+    env = dataclasses.replace(table(4), ragged=True)
+    kind = type(env)
+
+    class Fewer(kind):
         def observe(self, key, world, t):
             offered, world = super().observe(key, world, t)
             return offered._replace(mask=offered.mask & (jnp.arange(self.spec.n_arms) < 1)), world
 
-    env = dataclasses.replace(table(4), ragged=True)
-    fewer = Fewer(**{field.name: getattr(env, field.name) for field in dataclasses.fields(env)})
+    class Silent(kind):
+        def pull(self, key, world, offered, arms):
+            return super().pull(key, world, offered, arms)._replace(reward=jnp.zeros(self.spec.n_agents))
+
+    class Rows(Silent):
+        def observe(self, key, world, t):
+            return super().observe(key, world, t)
+
+        def listed(self, key, world, t):
+            return super().listed(key, world, t)
+
+        def rows_at(self, first, size):
+            assert size <= self.spec.n_arms
+            return super().rows_at(first, size)
+
+    class Whole(Rows):
+        def mean_at(self, world, x):
+            return super().mean_at(world, x)
+
+        def reward_at(self, key, mean, agent):
+            return super().reward_at(key, mean, agent)
+
     algo = FAMILIES["FedLinUCB"].bind(env.spec, 8)
-    assert RoundProcess(env=env, algo=algo, horizon=8).lists
-    assert not RoundProcess(env=fewer, algo=algo, horizon=8).lists
+    lists = {
+        cls: RoundProcess(env=own(cls, env), algo=algo, horizon=8).lists for cls in (kind, Fewer, Silent, Rows, Whole)
+    }
+    assert lists == {kind: True, Fewer: False, Silent: False, Rows: False, Whole: True}
+    process = RoundProcess(env=own(Whole, env), algo=algo, horizon=8)
+    jax.eval_shape(process.step, key, *jax.eval_shape(process.init, key), 0)

@@ -131,7 +131,10 @@ class RoundProcess:
 
     @property
     def lists(self) -> bool:
-        """Returns whether arms are chosen among rows of a table, see `core.choose_rows`, under the same conditions."""
+        """Returns whether arms are chosen among rows of a table, see `core.choose_rows`.
+
+        Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
+        """
         if not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged):
             return False
         return struct.is_sealed(self.algo) and self.algo.scores_alone
@@ -215,7 +218,9 @@ class RoundProcess:
         del agents
         env = cast(Listed, self.env)
         first, count = env.listed(key, world, t)
-        chosen, best = choose_rows.choose(env.rows_at, scorer, lambda x: env.mean_at(world, x), first, count)
+        chosen, best = choose_rows.choose(
+            env.rows_at, scorer, lambda x: env.mean_at(world, x), self.env.spec.n_arms, first, count
+        )
         arms = jnp.minimum(chosen, count - 1)
         x = jax.vmap(lambda row: env.rows_at(row, 1)[:, 0], out_axes=1)(first + arms)
         return Chosen(x, best, arms != chosen)
@@ -259,17 +264,17 @@ class RoundProcess:
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
-    """Returns whether an environment has these methods and those that answer, as `Drawn` and `Listed` have.
+    """Returns whether an environment has these methods, which offer, and those that answer, `mean_at` and `reward_at`.
 
-    If somebody redefined `observe` or `pull` without them, it has them no more.
+    If somebody redefined `observe` without the former, or `pull` without the latter, it has them no more.
     """
 
     def owner(name: str) -> float:  # how far up the class that defines a name is
         return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
 
-    if max(owner(name) for name in (*offers, "mean_at", "reward_at")) == math.inf:
-        return False
-    return max(owner(name) for name in offers) <= min(owner("observe"), owner("pull"))
+    offering = max(owner(name) for name in offers)
+    answering = max(owner("mean_at"), owner("reward_at"))
+    return max(offering, answering) < math.inf and offering <= owner("observe") and answering <= owner("pull")
 
 
 def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
