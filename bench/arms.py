@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     """Sizes of a benchmark."""
 
     horizons: dict[str, int]  # T, for each kind of instance
-    n_seeds: int  # random instances in a run
+    seeds: int  # random instances in a run
     turns: int  # timed runs of everything
     users: list[int]  # numbers n of users in a sum whose noise is timed
     growth: list[tuple[int, int]]  # pairs (T, K) whose cost is measured
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 REFERENCE = Plan(
     horizons={"easy": 10**6, "hard": 10**7},
-    n_seeds=20,
+    seeds=20,
     turns=5,
     users=[2**b for b in range(4, 29, 6)],
     growth=[(10**5, 10), (10**6, 10), (10**7, 10), (10**7, 30), (10**7, 100)],
@@ -62,19 +62,19 @@ class Played(NamedTuple):
     asked: float
 
 
-def fedbandit_jax(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
-    options: dict[str, Any] = dict(horizon=horizon, n_seeds=n_seeds, stride="log", progress=False)
+def fedbandit_jax(env: Any, horizon: int, seeds: int, seed: int) -> Played:
+    options: dict[str, Any] = dict(horizon=horizon, seeds=seeds, stride="log", progress=False)
     result = fb.simulate(env, ALGORITHM, key=jax.random.key(seed), **options)
     return Played(result.regret[:, -1], float(result.communication["floats"][:, -1].sum()))
 
 
-def three_budgets(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
-    options: dict[str, Any] = dict(horizon=horizon, n_seeds=n_seeds, stride="log", progress=False)
+def three_budgets(env: Any, horizon: int, seeds: int, seed: int) -> Played:
+    options: dict[str, Any] = dict(horizon=horizon, seeds=seeds, stride="log", progress=False)
     result = fb.sweep(env, [ALGORITHM], grid={"epsilon": EPSILONS}, key=jax.random.key(seed), **options)
     return Played(result.regret[..., -1], float(result.communication["floats"][..., -1].sum()))
 
 
-def numpy_vectorised(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+def numpy_vectorised(env: Any, horizon: int, seeds: int, seed: int) -> Played:
     def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
         total = 0
         for size in [BLOCK] * (n // BLOCK) + [n % BLOCK]:
@@ -84,15 +84,15 @@ def numpy_vectorised(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
             total += int((whole + (rng.random(size, np.float32) < z - whole)).astype(np.int64).sum())
         return total
 
-    return eliminate(env, horizon, n_seeds, seed, collect)
+    return eliminate(env, horizon, seeds, seed, collect)
 
 
-def jax_random(env: Any, horizon: int, n_seeds: int, seed: int) -> Played:
+def jax_random(env: Any, horizon: int, seeds: int, seed: int) -> Played:
     def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
         return int(_collect(jax.random.key(rng.integers(2**32)), np.float32(mean), np.float32(env.spread), steps, n))
 
     with jax.enable_x64(True):  # because sums exceed 32 bits
-        return eliminate(env, horizon, n_seeds, seed, collect)
+        return eliminate(env, horizon, seeds, seed, collect)
 
 
 @jax.jit
@@ -107,7 +107,7 @@ def _collect(key, mean, spread, steps, n):
     return lax.fori_loop(0, (n + BLOCK - 1) // BLOCK, add_block, jnp.int64(0))
 
 
-def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable[..., int]) -> Played:
+def eliminate(env: Any, horizon: int, seeds: int, seed: int, collect: Callable[..., int]) -> Played:
     """Plays Algorithm 1 of Chowdhury & Zhou (2023) on the host, on the instances of the library.
 
     `collect` draws the rewards of n users of an arm, rounds them to integers and returns their sum.
@@ -115,8 +115,8 @@ def eliminate(env: Any, horizon: int, n_seeds: int, seed: int, collect: Callable
     bound = ALGORITHM.bind(env.spec, horizon)
     ring: Any = bound.protocol
     moduli, limits = (wide.to_int(x).astype(np.int64) for x in (ring.modulus, ring.largest))
-    regret, asked = np.zeros(n_seeds), 0
-    for i in range(n_seeds):
+    regret, asked = np.zeros(seeds), 0
+    for i in range(seeds):
         rng = np.random.default_rng([seed, i])
         means = np.asarray(env.init(random.stream(jax.random.fold_in(jax.random.key(seed), i), "world")))
         gaps = np.asarray(env.means(means).max() - env.means(means))
@@ -149,7 +149,7 @@ def speed(plan: Plan, compilations: Compilations) -> list[Row]:
     """Compares the implementations on easy and hard instances; z compares final regrets with ours, paired by seed."""
     rows = []
     for instance, horizon in plan.horizons.items():
-        world = fb.envs.arms(instance=instance), horizon, plan.n_seeds
+        world = fb.envs.arms(instance=instance), horizon, plan.seeds
         runs = {run.__name__: partial(run, *world) for run in (fedbandit_jax, numpy_vectorised, jax_random)}
         ours = None
         for name, times in measure.in_turns(runs, plan.turns, compilations).items():
@@ -181,14 +181,14 @@ def noise(plan: Plan, compilations: Compilations) -> list[Row]:
 
 def growth(plan: Plan, compilations: Compilations) -> list[Row]:
     """Measures what the library costs on hard instances as T and K grow."""
-    runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.n_seeds) for t, k in plan.growth}
+    runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.seeds) for t, k in plan.growth}
     times = measure.in_turns(runs, plan.turns, compilations)
     return [{"part": "growth", "T": t, "K": k, **costs(times[t, k])} for t, k in runs]
 
 
 def big_job(plan: Plan, compilations: Compilations) -> list[Row]:
     """Measures a sweep over three budgets on hard instances; a user is counted once for each budget."""
-    run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.n_seeds)
+    run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.seeds)
     return [{"part": "big_job", **costs(measure.in_turns({"": run}, plan.turns, compilations)[""])}]
 
 
@@ -213,7 +213,7 @@ def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
     plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
     rows = [row for part in (speed, noise, growth, big_job) for row in part(plan, compilations)]
     title = (
-        f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.n_seeds} instances, 10 arms, T = {plan.horizons}\n"
+        f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.seeds} instances, 10 arms, T = {plan.horizons}\n"
         f"ns: per user who is asked, or per noisy sum; medians of {plan.turns} turns"
     )
     measure.output(title, rows, judge(plan, rows, judged=not smoke), json=json)

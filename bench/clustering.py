@@ -107,7 +107,7 @@ class Bench:
                 self.algos[name],
                 horizon=size.horizon,
                 key=jax.random.key(1000 * turn + n_seeds),
-                n_seeds=n_seeds,
+                seeds=n_seeds,
                 stride=size.numpy_rounds or size.horizon,
                 progress=False,
             )

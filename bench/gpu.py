@@ -94,7 +94,7 @@ class Plan:
         for turn in range(4):
             started = time.perf_counter()
             key = jax.random.key(turn)
-            fb.simulate(env, algo, horizon=horizon, key=key, n_seeds=n_seeds, stride=horizon, progress=False)
+            fb.simulate(env, algo, horizon=horizon, key=key, seeds=n_seeds, stride=horizon, progress=False)
             times.append(time.perf_counter() - started)
             if turn and time.monotonic() + times[-1] > self.ends:
                 break
@@ -207,7 +207,7 @@ def regrets(plan: Plan, name: str) -> Rows:
     size = mode.sizes[0]
     env, algo = mode.make(size)
     horizon = (50 if plan.smoke else 200) if mode.agents else mode.target or size
-    options: dict[str, Any] = dict(horizon=horizon, n_seeds=16, key=jax.random.key(1), progress=False)
+    options: dict[str, Any] = dict(horizon=horizon, seeds=16, key=jax.random.key(1), progress=False)
     one, two = (fb.simulate(env, algo, stride="log", **options).regret for _ in range(2))
     yield {"regret": np.asarray(one[:, -1], float).tolist(), "alike": bool((one == two).all())}
 

@@ -62,7 +62,7 @@ def fedbandit_jax(p: Problem, seed: int, n_seeds: int) -> np.ndarray:
         p.algo(),
         horizon=horizon,
         key=jax.random.key(seed),
-        n_seeds=n_seeds,
+        seeds=n_seeds,
         stride=horizon,
         progress=False,
     )

@@ -96,7 +96,7 @@ def compare(plan: Plan, *, judged: bool) -> tuple[list[Row], dict[str, Row]]:
     algo = fb.algos.fed_lin_ucb(schedule=plan.batch)
 
     def ours(env: fb.Environment, turn: int, n_seeds: int) -> list[float]:
-        options: dict[str, Any] = dict(horizon=plan.horizon, n_seeds=n_seeds, stride=plan.horizon, progress=False)
+        options: dict[str, Any] = dict(horizon=plan.horizon, seeds=n_seeds, stride=plan.horizon, progress=False)
         return list(fb.simulate(env, algo, key=jax.random.key(turn), **options).regret[:, -1])
 
     def loop(turn: int) -> list[float]:

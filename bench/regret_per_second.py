@@ -41,14 +41,14 @@ class Plan:
     n_arms: int  # K
     dim: int  # d
     horizon: int  # T
-    n_seeds: int
+    seeds: int
     n_records: int  # rounds at which the curve is recorded
     repeats: int  # timed runs of every algorithm
     algorithms: int  # how many of them
 
 
-REFERENCE = Plan(n_agents=100, n_arms=100, dim=10, horizon=2_500, n_seeds=8, n_records=100, repeats=3, algorithms=99)
-SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, n_seeds=2, n_records=20, repeats=2, algorithms=3)
+REFERENCE = Plan(n_agents=100, n_arms=100, dim=10, horizon=2_500, seeds=8, n_records=100, repeats=3, algorithms=99)
+SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, seeds=2, n_records=20, repeats=2, algorithms=3)
 
 
 def algorithms() -> dict[str, fb.Algorithm]:
@@ -96,7 +96,7 @@ def run(plan: Plan, algo: fb.Algorithm, turn: int) -> fb.Result:
         algo,
         horizon=plan.horizon,
         key=jax.random.key(0),
-        n_seeds=plan.n_seeds,
+        seeds=plan.seeds,
         stride=plan.horizon // plan.n_records,
         progress=False,
     )
@@ -108,7 +108,7 @@ def row(plan: Plan, label: str, times: Times) -> Row:
     final, seconds = result.time_average[:, -1], float(np.median(times.wall))
     return {
         "algorithm": label,
-        "agent_rounds_per_second": plan.n_agents * plan.horizon * plan.n_seeds / seconds,
+        "agent_rounds_per_second": plan.n_agents * plan.horizon * plan.seeds / seconds,
         "seconds": seconds,
         "fastest": float(times.wall.min()),
         "slowest": float(times.wall.max()),
@@ -135,7 +135,7 @@ def draw(plan: Plan, times: dict[str, Times], out: Path) -> None:
     axes.set(
         xscale="log",
         yscale="log",
-        xlabel=f"seconds of {plan.n_seeds} seeds together (total time x t/T, without compilation)",
+        xlabel=f"seconds of {plan.seeds} seeds together (total time x t/T, without compilation)",
         ylabel="group regret per round, Reg(t) / t",
         title=f"M = {plan.n_agents}, K = {plan.n_arms}, d = {plan.dim}, T = {plan.horizon:,}, "
         f"ε = {BUDGET.epsilon:g}, δ = {BUDGET.delta:g}",
@@ -160,7 +160,7 @@ def main(
     rows, ratios, times = compare(plan)
     draw(plan, times, out)
     title = (
-        f"{plan.n_agents} agents, {plan.n_arms} arms, d = {plan.dim}, T = {plan.horizon}, {plan.n_seeds} seeds, "
+        f"{plan.n_agents} agents, {plan.n_arms} arms, d = {plan.dim}, T = {plan.horizon}, {plan.seeds} seeds, "
         f"Bernoulli rewards, epsilon = {BUDGET.epsilon:g}, delta = {BUDGET.delta:g}; picture: {out}"
     )
     measure.output(title, rows, ratios, json=json)

@@ -207,7 +207,7 @@ def agents(part: Part) -> None:
         runs = {}
         for m, (rounds, n_seeds) in plan.agents.items():
             size = {**plan.shape, "n_agents": m}
-            options = dict(family="FedLinUCB, mode A", horizon=rounds, n_seeds=n_seeds, size=size)
+            options = dict(family="FedLinUCB, mode A", horizon=rounds, seeds=n_seeds, size=size)
             runs[f"M = {m:,}"] = stack.enter_context(Worker()), options
         found = turns(part, "4", runs)
     usual = f"M = {100 if 100 in plan.agents else max(plan.agents):,}"
@@ -224,7 +224,7 @@ def dims(part: Part) -> None:
     if not plan.dims:
         return
     with Worker() as worker:
-        common: dict[str, Any] = dict(family="FedLinUCB, mode A", n_seeds=plan.seeds)
+        common: dict[str, Any] = dict(family="FedLinUCB, mode A", seeds=plan.seeds)
         runs = {
             f"d = {d}": (worker, {**common, "horizon": rounds, "size": {**plan.shape, "dim": d}})
             for d, rounds in plan.dims.items()
@@ -241,7 +241,7 @@ def devices(part: Part) -> None:
     plan = part.plan
     with Worker() as one, Worker(devices=2) as two, Worker(cores=1) as core:
         for family in plan.devices:
-            options = dict(family=family, n_seeds=plan.seeds, size=plan.shape)
+            options = dict(family=family, seeds=plan.seeds, size=plan.shape)
             if plan is SMOKE:
                 options["horizon"] = 50
             workers = {"one device": one, "two devices": two, "one device on one core": core}
@@ -292,7 +292,7 @@ def first_runs(part: Part) -> None:
             first = worker.play(family, 0, horizon=horizon)
             for what, options in {
                 "another horizon": dict(horizon=2 * horizon),
-                "another number of seeds": dict(horizon=horizon, n_seeds=8),
+                "another number of seeds": dict(horizon=horizon, seeds=8),
             }.items():
                 second = worker.play(family, 1, **options)
                 part.holds(f"9: {family}: programs compiled for {what}", second.compiled, most=0)
@@ -312,7 +312,7 @@ def first_calls(part: Part) -> None:
     tiny = dict(n_agents=5, n_arms=20, dim=4, n_users=20)
     calls = {
         "FedUCB, T = 100": (dict(family="FedUCB", horizon=100), 8.0),
-        **{f"tiny {family}": (dict(family=family, horizon=100, n_seeds=2, size=tiny), 3.0) for family in
+        **{f"tiny {family}": (dict(family=family, horizon=100, seeds=2, size=tiny), 3.0) for family in
            (f for f in part.plan.again if f != "arms")},
     }  # fmt: skip
     for name, (options, most) in calls.items():
@@ -334,14 +334,12 @@ def memory(part: Part) -> None:
     plan, rounds = part.plan, 250
     if not plan.calls:
         return
-    options: dict[str, Any] = dict(family="FedLinUCB, mode A", n_seeds=2, size=plan.shape)
+    options: dict[str, Any] = dict(family="FedLinUCB, mode A", seeds=2, size=plan.shape)
     peak = {}
     for horizon in (rounds, 4 * rounds):
         with Worker() as worker:
             played = [worker.play(seed=turn, horizon=horizon, **options) for turn in (0, 1)]
-            part.enter(
-                "12", f"T = {horizon}", played[1:], workloads.work(options["family"], horizon=horizon, n_seeds=2)
-            )
+            part.enter("12", f"T = {horizon}", played[1:], workloads.work(options["family"], horizon=horizon, seeds=2))
             peak[horizon] = played[-1].peak
     part.holds("12: peak memory at 4 T over T", peak[4 * rounds] / peak[rounds], most=GROWTH)
     held, started = [], time.monotonic()
@@ -361,7 +359,7 @@ def different(i: int) -> dict[str, Any]:
     """Returns the options of call number i; no two are alike in horizon, seeds, family and size."""
     families = ("FedLinUCB, mode A", "FedLinUCB, mode B", "Private-FedLinUCB, BLT", "FedUCB")
     size = dict(n_agents=4, n_arms=10, dim=3 + i // 4 % 2)
-    return dict(family=families[i % 4], horizon=50 + 25 * (i // 8), n_seeds=1 + i % 3, size=size)
+    return dict(family=families[i % 4], horizon=50 + 25 * (i // 8), seeds=1 + i % 3, size=size)
 
 
 PARTS: dict[Callable[[Part], None], tuple[int, ...]] = {  # part -> numbers of its targets

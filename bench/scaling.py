@@ -29,10 +29,10 @@ AXES = {  # size -> its name, and the families that have it
     "n_arms": ("arms K", LINEAR),
     "dim": ("features d", LINEAR),
     "horizon": ("rounds T", LINEAR),
-    "n_seeds": ("seeds", LINEAR),
+    "seeds": ("seeds", LINEAR),
     "n_users": ("users n", CLUSTERS),
 }
-OUTSIDE = ("horizon", "n_seeds")  # axes that are arguments of `workloads.play` and no part of a size
+OUTSIDE = ("horizon", "seeds")  # axes that are arguments of `workloads.play` and no part of a size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,17 +51,17 @@ REFERENCE = Plan(
         "n_arms": (10, 20, 50, 100, 200, 500, 1000),
         "dim": (4, 6, 8, 12, 16, 20, 32, 57),
         "horizon": (125, 250, 500, 1000, 2000, 4000, 8000),
-        "n_seeds": (1, 2, 4, 8, 16, 32, 64),
+        "seeds": (1, 2, 4, 8, 16, 32, 64),
         "n_users": (40, 100, 250, 500, 1000, 2000, 4000),
     },
-    usual=dict(n_agents=100, n_arms=100, dim=10, horizon=250, n_seeds=2),
-    users=dict(horizon=2000, n_seeds=2, n_arms=100),
+    usual=dict(n_agents=100, n_arms=100, dim=10, horizon=250, seeds=2),
+    users=dict(horizon=2000, seeds=2, n_arms=100),
     turns=3,
 )
 SMOKE = Plan(
     sizes={"n_users": (8, 12, 16, 24)},
-    usual=dict(n_agents=4, n_arms=5, dim=3, horizon=50, n_seeds=1),
-    users=dict(horizon=64, n_seeds=1, n_arms=30, dim=3),
+    usual=dict(n_agents=4, n_arms=5, dim=3, horizon=50, seeds=1),
+    users=dict(horizon=64, seeds=1, n_arms=30, dim=3),
     turns=1,
 )
 

@@ -67,7 +67,7 @@ def compare(plan: Plan, *, judged: bool) -> tuple[list[Row], dict[str, Row]]:
     algos = algorithms(plan)
 
     def synchronisations(name: str, seed: int) -> float:
-        options: dict[str, Any] = dict(horizon=plan.horizon, n_seeds=MANY, stride=plan.horizon, progress=False)
+        options: dict[str, Any] = dict(horizon=plan.horizon, seeds=MANY, stride=plan.horizon, progress=False)
         result = fb.simulate(env, algos[name], key=jax.random.key(seed), **options)
         return float(result.communication["rounds"][:, -1].mean())
 

@@ -75,20 +75,20 @@ FAMILIES: dict[str, tuple[Callable[[Size], Workload], int]] = {  # name -> run, 
 
 
 def play(
-    family: str, seed: int, *, horizon: int | None = None, n_seeds: int = SEEDS, size: Size | None = None
+    family: str, seed: int, *, horizon: int | None = None, seeds: int = SEEDS, size: Size | None = None
 ) -> np.ndarray:
     """Runs a family once, by `fb.simulate`; returns the final regret of every seed."""
     made, usual = FAMILIES[family]
     env, algo, _ = made(size or Size())
     horizon = horizon or usual
     # Final regret only: a curve of T numbers would be a part of the memory that grows with T.
-    options: dict[str, Any] = dict(horizon=horizon, n_seeds=n_seeds, stride=horizon, progress=False)
+    options: dict[str, Any] = dict(horizon=horizon, seeds=seeds, stride=horizon, progress=False)
     return fb.simulate(env, algo, key=jax.random.key(seed), **options).regret[:, -1]
 
 
-def work(family: str, *, horizon: int | None = None, n_seeds: int = SEEDS, size: Size | None = None) -> int:
+def work(family: str, *, horizon: int | None = None, seeds: int = SEEDS, size: Size | None = None) -> int:
     """Returns how many agent-rounds, users or steps a run has."""
     made, usual = FAMILIES[family]
     size = size or Size()
     agents = size.n_agents if made(size).unit == "agent-rounds" else 1
-    return agents * (horizon or usual) * n_seeds
+    return agents * (horizon or usual) * seeds

@@ -66,7 +66,7 @@ def main(options: Size) -> None:
     across = fb.sweep(env, ACROSS, grid={"epsilon": [0.2, 0.5, 1.0, 2.0, 5.0]}, **run)
     steps = fb.sweep(env, STEPS, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 6.0), layout="constrained")
-    fb.plotting.against_epsilon(across, title=f"M=100, K=100, d=10, δ=0.1, {run['n_seeds']} seeds", ax=left)
+    fb.plotting.against_epsilon(across, title=f"M=100, K=100, d=10, δ=0.1, {run['seeds']} seeds", ax=left)
     bars(steps, right)
     for name, result in (("across", across), ("steps", steps)):
         print(f"\n{result.summary()}")

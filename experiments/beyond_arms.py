@@ -37,7 +37,7 @@ def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: in
 
 def main(options: Size) -> None:
     env, horizon = fb.envs.arms(10, instance="easy"), options.pick(20_000, 10**6, 10**6)
-    run = {**options.run(horizon, horizon, horizon), "n_seeds": options.pick(2, 20, 20), "stride": horizon}
+    run = {**options.run(horizon, horizon, horizon), "seeds": options.pick(2, 20, 20), "stride": horizon}
     plain = [
         fb.algos.SuccessiveElimination(radius=radius, name=f"SE, {radius} radius") for radius in ("theory", "exact")
     ]

@@ -51,7 +51,7 @@ def compare(title: str, families: dict[str, list[fb.Result]]) -> None:
 
 def main(options: Size) -> None:
     env = fb.envs.sphere(n_agents=50, n_arms=20, dim=10, rewards="bernoulli")
-    run = {**options.run(100, 4_000, 10_000), "n_seeds": options.pick(4, 24, 50)}
+    run = {**options.run(100, 4_000, 10_000), "seeds": options.pick(4, 24, 50)}
     members, few = {}, options.pick(1, 99, 99)
     for family, (algo, schedules) in list(FAMILIES.items())[:: options.pick(2, 1, 1)]:
         members[family] = {f"{family}: {one}": algo.replace(schedule=one) for one in schedules[:few]}
@@ -67,7 +67,7 @@ def main(options: Size) -> None:
             claims = " or ".join(dict.fromkeys(one.certificate.claim for one in ones))
             style: dict[str, Any] = dict(fmt="o-", markersize=6, linewidth=1, label=f"{family}: claim {claims}")
             ax.errorbar(x, mean, error, **style, color=colour, mfc=colour if claims == "certified" else "white")
-        ax.set(title=f"ε = {epsilon:g}, δ = 0.1, M = 50, K = 20, d = 10, {run['n_seeds']} seeds")
+        ax.set(title=f"ε = {epsilon:g}, δ = 0.1, M = 50, K = 20, d = 10, {run['seeds']} seeds")
         ax.set(xscale="log", yscale="log", xlabel="synchronisations (0 at the left edge)")
         ax.set_ylabel(f"group regret after {run['horizon']:,} rounds")
         ax.grid(alpha=0.3, which="both")

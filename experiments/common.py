@@ -56,7 +56,7 @@ class Size:
         """Returns arguments of `fb.sweep`, given T for smoke, default and full; these have 2, 8 and 25 seeds."""
         return dict(
             horizon=self.pick(*horizons),
-            n_seeds=self.pick(2, 8, 25),
+            seeds=self.pick(2, 8, 25),
             key=jax.random.key(self.seed),
             stride=self.pick(1, 25, 25),
             progress=True,
@@ -92,7 +92,7 @@ class ArmsOptions(Size):
             fb.envs.arms(10, instance=instance),
             algos,
             horizon=self.pick(20_000, horizon, horizon),
-            n_seeds=self.pick(2, 20, 20),
+            seeds=self.pick(2, 20, 20),
             key=jax.random.key(self.seed),
             stride="log",
             progress=True,
@@ -158,7 +158,7 @@ class DubeyOptions(Size):
 
     def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100)) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 100 seeds, the default 8."""
-        return {**super().run(*horizons), "n_seeds": self.pick(*seeds), "stride": "log"}
+        return {**super().run(*horizons), "seeds": self.pick(*seeds), "stride": "log"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class LiuOptions(Size):
 
     def run(self, *horizons: int) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 10 seeds, and so has the default."""
-        return {**super().run(*horizons), "n_seeds": self.pick(2, 10, 10), "stride": None}
+        return {**super().run(*horizons), "seeds": self.pick(2, 10, 10), "stride": None}
 
     def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
         """Returns the methods of Figure 2 by name, with the thresholds of the authors' code.

@@ -36,7 +36,7 @@ def main(options: DubeyOptions) -> None:
             plain = per_agent(at(result, "plain", exploration_scale=scale))[:, -1].mean()
             ax.axhline(plain, color=colour, linestyle="--", linewidth=1, label=f"M = {m}: not private")
     for (_, title), ax in zip(SCALES.items(), axes):
-        ax.set(title=f"d = 10, {title}, {run['n_seeds']} seeds", xscale="log", yscale="log")
+        ax.set(title=f"d = 10, {title}, {run['seeds']} seeds", xscale="log", yscale="log")
         ax.set(xlabel="$\\varepsilon$", ylabel=f"regret per agent after {run['horizon']:,} rounds")
         ax.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         ax.legend(fontsize="small", ncols=2)

@@ -39,7 +39,7 @@ def main(options: DubeyOptions) -> None:
             label = f"{algo}: {one.communication['rounds'][:, -1].mean():,g} syncs"
             label += f", claim {one.certificate.claim}" if private else ""
             curve(one, ax, linestyle="-" if private else "--", color=colour, label=label)
-        ax.set(title=f"M = 100, d = 10, {title}, {run['n_seeds']} seeds", xscale="log", yscale="log")
+        ax.set(title=f"M = 100, d = 10, {title}, {run['seeds']} seeds", xscale="log", yscale="log")
         ax.set(xlabel="round $t$", ylabel="regret per agent")
         ax.legend(fontsize="small")
     save("dubey2020_fig1b", options, figure)

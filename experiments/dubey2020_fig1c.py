@@ -32,7 +32,7 @@ def main(options: DubeyOptions) -> None:
             for algo, style in STYLES.items():
                 curve(result[algo], ax, linestyle=style, color=colour, label=f"d = {d}, {algo}")
                 finals.setdefault(algo, []).append(mean_error(per_agent(result[algo])[:, -1]))
-        ax.set(title=f"M = {m}, {run['n_seeds']} seeds; ε = 1: claim none", xlabel="round $t$")
+        ax.set(title=f"M = {m}, {run['seeds']} seeds; ε = 1: claim none", xlabel="round $t$")
         ax.set(ylabel="regret per agent", xscale="log", yscale="log")
         ax.legend(fontsize="small")
         for (algo, style), colour in zip(STYLES.items(), fb.plotting.COLOURS[4:] if m == 2 else fb.plotting.COLOURS):

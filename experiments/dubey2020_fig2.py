@@ -40,7 +40,7 @@ def main(options: DubeyOptions) -> None:
         style = "o--" if algos[label].privacy is None else "o:"
         ax.errorbar(gaps, mean, error, fmt=style, markersize=4, color=colour, label=label)
     ax.plot(gaps, [(K - 1) / K * (gap + 0.1) * horizon for gap in gaps], color="#999999", label="an arm at random")
-    ax.set(title=f"M = {M}, K = {K}, d = {D}, {run['n_seeds']} seeds", xlabel="gap $\\Delta$", yscale="log")
+    ax.set(title=f"M = {M}, K = {K}, d = {D}, {run['seeds']} seeds", xlabel="gap $\\Delta$", yscale="log")
     ax.set_ylabel(f"regret per agent after {horizon:,} rounds")
     ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, ncols=2)
     save("dubey2020_fig2", options, figure)

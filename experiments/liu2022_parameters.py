@@ -37,7 +37,7 @@ def draw(ax, points, values) -> None:
 
 
 def main(options: LiuOptions) -> None:
-    run = {**options.run(500, 50_000, 100_000), "n_seeds": options.pick(2, 5, 10)}
+    run = {**options.run(500, 50_000, 100_000), "seeds": options.pick(2, 5, 10)}
     every = options.methods(fb.privacy.Budget(1.0, 0.1))
     figure, axes = plt.subplots(1, 5, figsize=(21.0, 5.0), layout="constrained", sharey=True)
     private = {name: algo for name, algo in every.items() if name.startswith("CDP")}

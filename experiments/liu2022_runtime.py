@@ -26,12 +26,12 @@ def main(options: LiuOptions) -> None:
             fb.simulate(env, algo, **run)  # compiles the program, untimed
             started = time.perf_counter()
             fb.simulate(env, algo, **run)
-            speeds.append(run["n_seeds"] * run["horizon"] / (time.perf_counter() - started))
+            speeds.append(run["seeds"] * run["horizon"] / (time.perf_counter() - started))
         print(f"{name}: " + ", ".join(f"{s:,.0f} rounds/s (n = {n})" for n, s in zip(users, speeds)), flush=True)
-        seconds = [run["n_seeds"] * run["horizon"] / speed for speed in speeds]
+        seconds = [run["seeds"] * run["horizon"] / speed for speed in speeds]
         ax.plot(users, seconds, "s--" if name == "Homo-DC" else "o-", color=colour, label=name)
     ax.set(xscale="log", yscale="log", xlabel="users n", xticks=users, xticklabels=users)
-    ax.set_ylabel(f"seconds for {run['n_seeds']} seeds x {run['horizon']:,} rounds")
+    ax.set_ylabel(f"seconds for {run['seeds']} seeds x {run['horizon']:,} rounds")
     ax.grid(alpha=0.3, which="both")
     ax.legend(fontsize="small")
     save("liu2022_runtime", options, figure)

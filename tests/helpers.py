@@ -16,11 +16,11 @@ PLAIN, PRIVATE = fb.algos.fed_lin_ucb(schedule=5), fb.algos.private_fed_lin_ucb(
 
 
 def simulate(env=ENV, algo=PRIVATE, **options):
-    return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
+    return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "seeds": 3, **options})
 
 
 def sweep(algos, **options):
-    return fb.sweep(ENV, algos, **{"horizon": 40, "key": jax.random.key(0), "n_seeds": 3, **options})
+    return fb.sweep(ENV, algos, **{"horizon": 40, "key": jax.random.key(0), "seeds": 3, **options})
 
 
 def silent(bound):

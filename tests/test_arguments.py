@@ -131,6 +131,13 @@ def empty(value):
     )
 
 
+def seeds(value):
+    """Distinct integers, at least one."""
+    known = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    whole = known and all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in value)
+    return whole and 0 < len(set(value)) == len(value) and 0 <= min(value) <= max(value) < 2**32
+
+
 def nothing(value):
     """No value of the pool will do."""
     return False
@@ -164,9 +171,9 @@ def a_result():
         status=np.zeros((1, 2), int),
         certificates={"one": no_privacy("the algorithm adds no noise")},
         config={
-            "environment": {"type": "Test", "spec": spec},
+            "environments": {"one": {"type": "Test", "spec": spec}},
             **{"algorithms": {"one": {}}, "coordinates": {"one": {"algorithm": "one"}}},
-            **dict(horizon=2, n_seeds=2, stride=None, key=[0, 1]),
+            **dict(horizon=2, seeds=[[0, 2]], stride=None, key=[0, 1]),
         },
         provenance={},
     )
@@ -239,7 +246,7 @@ run = {
     "env": (SPHERE, nothing),
     "horizon": (4, count()),
     "key": (KEY, single_key),
-    "n_seeds": (2, count()),
+    "seeds": (2, either(count(), seeds)),
     "stride": (2, optional(either(count(), one_of("log")))),
     "progress": (False, optional(flag)),
     "checkpoint": (None, optional(path)),

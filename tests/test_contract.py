@@ -207,7 +207,7 @@ def test_every_algorithm_is_tried_by_default():
 
 @pytest.mark.parametrize(("env", "algo"), deep(PAIRS, keep=KEEP), ids=lambda x: getattr(x, "name", type(x).__name__))
 def test_algorithm(env, algo, key):
-    result = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
+    result = fb.simulate(env, algo, horizon=10, key=key, seeds=3, throw=False)
     assert result.regret.shape == (3, 10)
     assert np.isfinite(result.regret).all()
     assert (np.diff(result.regret, axis=1) >= -1e-6).all()  # cumulative
@@ -218,5 +218,5 @@ def test_algorithm(env, algo, key):
     if algo in ALGOS["federated"] and algo.privacy is not None:
         assert result.certificate.claim == "certified"
         assert 0.99 * BUDGET.epsilon < result.certificate.epsilon_exact <= BUDGET.epsilon
-    again = fb.simulate(env, algo, horizon=10, key=key, n_seeds=3, throw=False)
+    again = fb.simulate(env, algo, horizon=10, key=key, seeds=3, throw=False)
     np.testing.assert_array_equal(result.regret, again.regret)

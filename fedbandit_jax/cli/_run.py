@@ -148,7 +148,7 @@ class Simulation(Command):
                 grid={"epsilon": comparison.epsilon} if comparison.epsilon else {},
                 horizon=self.horizon,
                 key=jax.random.key(self.random_seed),
-                n_seeds=self.seeds,
+                seeds=self.seeds,
                 stride=comparison.stride,
                 checkpoint=checkpoint,
                 throw=False,

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Int
 
 from fedbandit_jax.core import control, validate
 
@@ -60,16 +61,17 @@ def check_key(name: str, key: Any) -> Array:
 SEEDS = 64  # keys that are made at a time, so that no number of seeds needs a program of its own
 
 
-def of_seeds(key: Array, n_seeds: int) -> Array:
-    """Returns the keys `fold_in(key, i)` of seeds i = 0, 1, ..., (n_seeds,)."""
-    words = [np.asarray(_of_seeds(key, np.uint32(first))) for first in range(0, n_seeds, SEEDS)]
-    return jax.random.wrap_key_data(jax.device_put(np.concatenate(words)[:n_seeds]), impl=jax.random.key_impl(key))
+def of_seeds(key: Array, seeds: Int[np.ndarray, " S"]) -> Array:
+    """Returns the keys `fold_in(key, i)` of seeds i, (S,)."""
+    padded = np.zeros(-(-len(seeds) // SEEDS) * SEEDS, np.uint32)
+    padded[: len(seeds)] = seeds
+    words = np.concatenate([np.asarray(_of_seeds(key, some)) for some in padded.reshape(-1, SEEDS)])
+    return jax.random.wrap_key_data(jax.device_put(words[: len(seeds)]), impl=jax.random.key_impl(key))
 
 
 @jax.jit
-def _of_seeds(key: Array, first: Array) -> Array:
-    """Returns the words of the keys of seeds first, first + 1, ..., (SEEDS, 2)."""
-    seeds = first + jnp.arange(SEEDS, dtype=jnp.uint32)
+def _of_seeds(key: Array, seeds: Array) -> Array:
+    """Returns the words of the keys of some seeds, (SEEDS, 2)."""
     return jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, seeds))
 
 

@@ -1,47 +1,105 @@
-"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each."""
+"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each.
+
+A grid has parameters of algorithms, of their privacy and schedules, and, where a function makes the environment, of
+that function.
+"""
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec
+
+Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
+ENVIRONMENT = "environment"  # the coordinate that says which one, if several are given by name
 
 
 class Configuration(NamedTuple):
-    """One algorithm of a sweep, with its place in the sweep."""
+    """One algorithm of a sweep in one environment, with its place in the sweep."""
 
+    env: Environment
     algo: Algorithm
     coordinates: dict[str, Any]  # "algorithm": its label before the grid; then the value of each of its grid parameters
 
 
+class Worlds(NamedTuple):
+    """The environments of a sweep."""
+
+    make: Callable[..., Environment]  # takes a value of every parameter of the grid that is in `takes`
+    takes: frozenset[str]  # the parameters that it may be given
+    named: tuple[str, ...]  # names of the environments, if they are given by name: values of `ENVIRONMENT`
+
+
 def expand(
-    algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
+    env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
 ) -> dict[str, Configuration]:
     """Returns the configurations of a sweep by label.
 
     A label is that of the algorithm, followed by its values of those grid parameters that have several values.
 
     Args:
+        env: an environment; name -> environment; or a function that makes one of parameters in the grid, and of
+            defaults.
         algos: label -> algorithm, or algorithms with distinct names.
         grid: parameter -> distinct values; an algorithm ignores parameters that it does not have.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or two configurations would have one label; the message says which.
     """
-    named = _named(algos)
-    values = _values(named, grid)
+    named, worlds = _named(algos), _worlds(env)
+    values = _values(worlds, named, grid)
+    made: dict[Any, Environment] = {}
     found: dict[str, Configuration] = {}
     for label, algo in named.items():
-        for name, one in _points(label, algo, values):
+        for name, point in _points(label, algo, worlds, values):
             if name in found:
                 raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
-            found[name] = one
+            own = {name: value for name, value in point.items() if name in worlds.takes}
+            place = tuple(map(repr, own.values()))
+            if place not in made:
+                made[place] = worlds.make(**own)
+            changes = {name: value for name, value in point.items() if name not in worlds.takes}
+            variant = algo.replace(**changes) if changes else algo
+            found[name] = Configuration(made[place], variant, {"algorithm": label, **point})
     return found
+
+
+def check_environment(name: str, env: Any) -> Any:
+    """Returns the environment, or raises a TypeError that names the argument."""
+    if not isinstance(getattr(env, "spec", None), Spec):
+        raise TypeError(f"{name} must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
+    return env
+
+
+def _worlds(env: Any) -> Worlds:
+    """Checks the environments, or the function that makes them."""
+    if isinstance(env, Mapping):
+        if not env:
+            raise ValueError("env must name at least one environment, got none")
+        for name, one in env.items():
+            validate.text("a name in env", name)
+            check_environment(f"env[{name!r}]", one)
+        return Worlds(lambda environment: env[environment], frozenset({ENVIRONMENT}), tuple(env))
+    if callable(env) and not (isinstance(env, type) or hasattr(env, "spec")):
+        given = inspect.signature(env).parameters.values()
+        takes = frozenset(one.name for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+
+        def make(**point: Any) -> Environment:
+            missing = [one.name for one in given if one.name in takes - set(point) and one.default is one.empty]
+            if missing:
+                needs, got = ", ".join(missing), ", ".join(point) or "none"
+                raise ValueError(f"env must be given {needs} by the grid, got {got}")
+            return check_environment("what env returns", env(**point))
+
+        return Worlds(make, takes, ())
+    single = check_environment("env", env)
+    return Worlds(lambda: single, frozenset(), ())
 
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
@@ -63,14 +121,17 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
     return algos
 
 
-def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Checks the grid and returns the values of every parameter as Python objects."""
+def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """Checks the grid and returns the values of every parameter as Python objects, names of environments first."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid must map parameters to values, got {validate.shown(grid)}")
-    checked = {}
+    checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
     for name, values in grid.items():
-        if not any(algo.takes(name) for algo in algos.values()):
-            raise ValueError(f"grid must name parameters of an algorithm here, got {validate.shown(name)}")
+        ours, theirs = name in worlds.takes and name not in checked, any(algo.takes(name) for algo in algos.values())
+        if not (ours or theirs):
+            raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}")
+        if ours and theirs:
+            raise ValueError(f"grid must name parameters of env or of an algorithm, got {name!r}, which both have")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         if not listed:
             raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {validate.shown(values)}")
@@ -83,11 +144,12 @@ def _values(algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -
     return checked
 
 
-def _points(label: str, algo: Algorithm, grid: Mapping[str, list[Any]]) -> Iterator[tuple[str, Configuration]]:
-    """Yields label and configuration for all combinations of the grid parameters that this algorithm has."""
-    mine = {name: values for name, values in grid.items() if algo.takes(name)}
+def _points(
+    label: str, algo: Algorithm, worlds: Worlds, grid: Mapping[str, list[Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields label and coordinates for all combinations of the grid parameters that concern this algorithm."""
+    mine = {name: values for name, values in grid.items() if name in worlds.takes or algo.takes(name)}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))
         varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
-        variant = algo.replace(**point) if point else algo
-        yield f"{label}({varied})" if varied else label, Configuration(variant, {"algorithm": label, **point})
+        yield f"{label}({varied})" if varied else label, point

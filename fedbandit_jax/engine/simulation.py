@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -19,16 +19,18 @@ from tqdm import tqdm
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, pieces
 from fedbandit_jax.engine import process as clocks
 from fedbandit_jax.engine.checkpoint import Checkpoints
-from fedbandit_jax.engine.grid import Configuration, expand
+from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
+from fedbandit_jax.engine.pieces import Executor
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.provenance import describe, fingerprint, provenance
 from fedbandit_jax.engine.recording import Curves
 from fedbandit_jax.engine.salt import digest, salt
-from fedbandit_jax.interfaces import Algorithm, Environment, Spec, Status, certify
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.interfaces import Algorithm, Environment, Status, certify
+from fedbandit_jax.report.results import Result, concat, spans
+from fedbandit_jax.report.saved import OF_LABELS
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
 MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
@@ -49,24 +51,25 @@ def simulate(
     *,
     horizon: int,
     key: Array,
-    n_seeds: int,
+    seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
 ) -> Result:
-    """Runs one algorithm for `horizon` rounds under `n_seeds` seeds.
+    """Runs one algorithm for `horizon` rounds under several seeds.
 
     Args:
         env: environment, for instance `fb.envs.sphere(...)`.
         algo: algorithm, for instance `fb.algos.fed_lin_ucb()`.
         horizon: T, the number of rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are
             played and counted, and no synchronisation follows them.
-        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever n_seeds is, and two
+        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever others run, and two
             algorithms under one key see the same users and the same reward noise. Their privacy noise is independent,
             unless they are the same algorithm with the same noise. The same versions, device and shapes give the same
             bits.
-        n_seeds: number of independent repetitions, which run together.
+        seeds: independent repetitions, which run together: n for seeds 0, 1, ..., n - 1, or which ones, for instance
+            range(100, 200). Results of other seeds are joined by `fb.concat`.
         stride: record the curves every `stride` rounds, which must divide the horizon; or "log": at a few hundred
             rounds 1..T, evenly spaced on a logarithmic axis. Default: every round; if T > 10,000, at most 10,000
             rounds, evenly spaced.
@@ -86,18 +89,17 @@ def simulate(
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
         >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
-        >>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), n_seeds=4)
+        >>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), seeds=4)
         >>> result.regret.shape, result.certificate.claim
         ((4, 200), 'certified')
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     validate.boolean("throw", throw)
     run = _run(
-        env,
-        {algo.name: Configuration(algo, {"algorithm": algo.name})},
+        {algo.name: Configuration(check_environment("env", env), algo, {"algorithm": algo.name})},
         horizon=horizon,
         key=key,
-        n_seeds=n_seeds,
+        seeds=seeds,
         stride=stride,
         progress=progress,
         checkpoint=checkpoint,
@@ -106,16 +108,18 @@ def simulate(
 
 
 def sweep(
-    env: Environment,
+    env: Environments,
     algos: Mapping[str, Algorithm] | Sequence[Algorithm],
     *,
     grid: Mapping[str, Iterable[Any]] | None = None,
     horizon: int,
     key: Array,
-    n_seeds: int,
+    seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
+    store: str | Path | None = None,
+    executor: Executor | None = None,
     throw: bool = True,
 ) -> Result:
     """Runs several algorithms, each over a grid of parameters, on the same users and reward noise.
@@ -124,15 +128,23 @@ def sweep(
     the rest are compiled separately.
 
     Args:
-        env: environment, for instance `fb.envs.sphere(...)`.
+        env: environment, for instance `fb.envs.sphere(...)`; name -> environment; or a function that makes
+            environments, for instance `fb.envs.sphere` itself, whose parameters are then in the grid.
         algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5]}; an algorithm without that parameter
-            is run once (see `algo.parameters()`).
-        horizon, key, n_seeds, stride, progress, throw: as in `simulate`.
+        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}; an algorithm
+            without that parameter is run once (see `algo.parameters()`), in every environment.
+        horizon, key, seeds, stride, progress, throw: as in `simulate`.
         checkpoint: as in `simulate`, with one file for each compiled program: `checkpoint`.0, `checkpoint`.1, ...
+        store: if given, the sweep is cut into pieces, each of which is kept in this folder: what is there is not
+            computed again, by whatever sweep, and more seeds or another grid compute what is missing. An environment
+            or algorithm with code of its own must be picklable.
+        executor: who computes the pieces, other processes or machines that see the same folder: whatever has the method
+            `submit` of `concurrent.futures.Executor`, for instance a `ProcessPoolExecutor` that spawns its workers, or
+            the client of Dask, mpi4py.futures, submitit or Ray. It needs `store`. Default: this process.
 
     Returns:
-        A `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one.
+        A `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one, and
+        `result.sel(epsilon=1)` those at a place of the grid.
 
     Raises:
         ValueError, TypeError, SimulationError: as in `simulate`.
@@ -141,75 +153,93 @@ def sweep(
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
         >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))]
-        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=200, key=jax.random.key(0), n_seeds=4)
+        >>> result = fb.sweep(env, algos, grid={"epsilon": [1, 5]}, horizon=200, key=jax.random.key(0), seeds=4)
         >>> result.labels
         ('FedLinUCB', 'Private-FedLinUCB(epsilon=1)', 'Private-FedLinUCB(epsilon=5)')
     """
     validate.boolean("throw", throw)
-    run = _run(
-        env,
-        expand(algos, {} if grid is None else grid),
-        horizon=horizon,
-        key=key,
-        n_seeds=n_seeds,
-        stride=stride,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    return _raise_if_bad(run, throw)
+    configurations = expand(env, algos, {} if grid is None else grid)
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride)
+    if store is None:
+        if executor is not None:
+            raise ValueError(f"store must be a folder if there is an executor, got None and {validate.shown(executor)}")
+        return _raise_if_bad(_run(configurations, progress=progress, checkpoint=checkpoint, **options), throw)
+    if checkpoint is not None:
+        raise ValueError(f"checkpoint must be None if there is a store, got {validate.shown(checkpoint)}")
+    return _raise_if_bad(_in_pieces(configurations, options, store, executor, progress), throw)
 
 
-def _run(
-    env, configurations: dict[str, Configuration], *, horizon, key, n_seeds, stride, progress, checkpoint
-) -> Result:
-    """Checks the arguments, runs all configurations, and returns the result with one row for each."""
+class Setup(NamedTuple):
+    """A sweep whose arguments have been checked."""
+
+    configurations: dict[str, Configuration]
+    processes: dict[str, Process]
+    at: np.ndarray  # rounds that are recorded
+    key: Array
+    seeds: np.ndarray
+    config: dict[str, Any]  # of the result
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """Returns the labels of the configurations that share a compiled program."""
+        found: dict[Any, list[str]] = {}
+        for label, process in self.processes.items():
+            found.setdefault(driver.signature(process), []).append(label)
+        return list(found.values())
+
+
+def _set_up(configurations: dict[str, Configuration], *, horizon: Any, key: Any, seeds: Any, stride: Any) -> Setup:
+    """Checks what a result depends on, and binds all algorithms."""
     horizon = validate.integer("horizon", horizon, at_least=1)
     at = _recorded(horizon, stride)
-    n_seeds = validate.integer("n_seeds", n_seeds, at_least=1)
-    if n_seeds * len(at) > MAX_RECORDED:
-        most = f"{MAX_RECORDED // len(at):,} where {len(at):,} rounds are recorded, so that curves fit into memory"
-        raise ValueError(f"n_seeds must be at most {most}, got {n_seeds:,}")
+    seeds = _seeds(seeds, len(at))
     random.check_key("key", key)
+    worlds = {id(one.env): digest(one.env) for one in configurations.values()}
+    processes = {label: _process(worlds[id(one.env)], label, one, horizon) for label, one in configurations.items()}
+    for one in configurations.values():
+        if not dataclasses.is_dataclass(one.env):
+            raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
+    config = {
+        "environments": {  # `spec` may be an attribute of the class
+            label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
+        },
+        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
+        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
+        "horizon": horizon,
+        "seeds": spans(seeds),
+        "stride": stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+    }
+    return Setup(configurations, processes, at, key, seeds, config)
+
+
+def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=None, **options: Any) -> Result:
+    """Checks the arguments, runs all configurations, and returns the result with one row for each."""
     if progress is not None:
         validate.boolean("progress", progress)
-    if not isinstance(getattr(env, "spec", None), Spec):
-        raise TypeError(f"env must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
     if checkpoint is not None:
         if validate.path("checkpoint", checkpoint).is_dir():
             raise ValueError(f"checkpoint must be a file, got the folder {str(checkpoint)!r}")
         check_writable("checkpoint's folder", Path(checkpoint).resolve().parent)
-    world = digest(env)
-    processes = {label: _process(env, world, label, one.algo, horizon) for label, one in configurations.items()}
-    spec = env.spec
-    if not dataclasses.is_dataclass(env):
-        raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(env).__name__}")
-    config = {
-        "environment": {**describe(env), "spec": describe(spec)},  # `spec` may be an attribute of the class
-        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
-        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
-        "horizon": horizon,
-        "n_seeds": n_seeds,
-        "stride": stride,
-        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+    setup = _set_up(configurations, **options)
+    processes, at, seeds, config = setup.processes, setup.at, setup.seeds, setup.config
+    certificates = {
+        label: certify(process.algo).among(process.env.spec.users(config["horizon"]))
+        for label, process in processes.items()
     }
-    certificates = {label: certify(process.algo).among(spec.users(horizon)) for label, process in processes.items()}
-    keys = random.of_seeds(key, n_seeds)
-
-    groups: dict[Any, list[str]] = {}
-    for label, process in processes.items():
-        groups.setdefault(driver.signature(process), []).append(label)
+    keys = random.of_seeds(setup.key, seeds)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, fingerprint(config, processes.values()))
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
     bar = tqdm(
-        total=len(processes) * n_seeds * horizon,
+        total=len(processes) * len(seeds) * config["horizon"],
         unit=" rounds",
         unit_scale=True,
         desc="simulate",
         disable=None if progress is None else not progress,
     )
     with bar:
-        for i, labels in enumerate(groups.values()):
+        for i, labels in enumerate(setup.groups):
             curves = driver.run(
                 [processes[label].beside(len(labels)) for label in labels],
                 keys,
@@ -223,7 +253,7 @@ def _run(
     absent = {}  # an algorithm that lacks a counter has 0 there, one that lacks a gauge NaN
     for kind, value in (("counts", 0), ("gauges", math.nan)):
         names = (name for curves in by_label.values() for name in getattr(curves, kind))
-        absent[kind] = {name: np.full((n_seeds, len(at)), value) for name in names}
+        absent[kind] = {name: np.full((len(seeds), len(at)), value) for name in names}
     uniform = (
         curves._replace(**{kind: {**nothing, **getattr(curves, kind)} for kind, nothing in absent.items()})
         for curves in map(by_label.__getitem__, processes)
@@ -242,6 +272,40 @@ def _run(
     )
 
 
+def _in_pieces(
+    configurations: dict[str, Configuration], options: dict[str, Any], store: Any, executor: Any, progress: Any
+) -> Result:
+    """Computes what is not in the store yet, and returns the result of what is there then."""
+    if progress is not None:
+        validate.boolean("progress", progress)
+    if not (executor is None or callable(getattr(executor, "submit", None))):
+        raise TypeError(f"executor must have the method submit, or be None, got {validate.shown(executor)}")
+    folder = validate.path("store", store)
+    setup = _set_up(configurations, **options)
+    check_writable("store", folder)
+    worlds = {id(one.env): digest(one.env) for one in configurations.values()}
+    names = {
+        label: pieces.name(worlds[id(configurations[label].env)], digest(process.algo), at=setup.at, key=setup.key)
+        for label, process in setup.processes.items()
+    }
+    lacking = pieces.cut(
+        _run,
+        configurations,
+        names,
+        setup.groups,
+        key=setup.key,
+        seeds=setup.seeds,
+        folder=folder.resolve(),
+        options={name: options[name] for name in ("horizon", "stride")},
+    )
+    pieces.compute_all(lacking, executor, progress=progress)
+    found = []
+    for label, one in names.items():
+        config = setup.config | {kind: {label: setup.config[kind][label]} for kind in OF_LABELS}
+        found.append(pieces.gather(folder, one, label, config, setup.seeds))
+    return concat(found)
+
+
 def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     """Returns the rounds 1..T at which curves are recorded."""
     if isinstance(stride, str) and stride == "log":
@@ -257,12 +321,26 @@ def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
     return np.arange(stride, horizon + 1, stride)
 
 
-def _process(env: Environment, world: bytes, label: str, algo: Algorithm, horizon: int) -> Process:
+def _seeds(seeds: Any, n_records: int) -> np.ndarray:
+    """Returns the numbers of the seeds, after checking them."""
+    single = not (isinstance(seeds, Sequence) or np.ndim(seeds) == 1) or isinstance(seeds, (str, bytes))
+    n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)
+    if n > MAX_RECORDED // n_records:
+        most = f"{MAX_RECORDED // n_records:,} where {n_records:,} rounds are recorded, so that curves fit into memory"
+        raise ValueError(f"seeds must be at most {most}, got {n:,}")
+    which = np.arange(n) if single else validate.integer_array("seeds", seeds)
+    if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:
+        raise ValueError(f"seeds must be distinct integers in [0, 2^32), at least one, got {validate.shown(seeds)}")
+    return which.astype(np.uint32)
+
+
+def _process(world: bytes, label: str, one: Configuration, horizon: int) -> Process:
     """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
 
-    `world` is the digest of the environment, which all processes of a sweep share.
+    `world` is the digest of the environment, which many processes of a sweep share.
     """
-    bound = algo.bind(env.spec, horizon)
+    env = one.env
+    bound = one.algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
         raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
     if getattr(bound, "spec", env.spec) != env.spec:

@@ -56,13 +56,12 @@ def regret(
     validate.boolean("time_average", time_average)
     axes = _checked(result, band, title, ax)
     _curves(result, lambda one: one.time_average if time_average else one.regret, band, axes)
-    spec, n_seeds = result.config["environment"]["spec"], result.status.shape[-1]
+    n_seeds = result.status.shape[-1]
     whose = _whose(result)
     axes.set_xlabel("round $t$")
     axes.set_ylabel(f"time-average {whose} Reg$(t)/t$" if time_average else f"cumulative {whose} Reg$(t)$")
     if title is None:
-        who = f"n={spec['n_users']}, L={spec['n_servers']}" if spec.get("n_users") else f"M={spec['n_agents']}"
-        title = f"{result.config['environment']['type']}: {who}, K={spec['n_arms']}, d={spec['dim']}"
+        title = "; ".join(dict.fromkeys(map(_where, result.config["environments"].values())))
     of = {"error": "1 s.e.", "deviation": "1 standard deviation"}[band]
     axes.set_title(f"{title}\nmean of {n_seeds} seeds ± {of}" if n_seeds > 1 else title, fontsize="medium")
     return _finish(result, axes)
@@ -272,7 +271,15 @@ def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -
 
 def _whose(result: Result) -> str:
     """Returns what the regret of this result is called."""
-    return "group regret" if result.config["environment"]["spec"]["n_agents"] > 1 else "regret"
+    worlds = result.config["environments"].values()
+    return "group regret" if any(world["spec"]["n_agents"] > 1 for world in worlds) else "regret"
+
+
+def _where(world: Mapping[str, Any]) -> str:
+    """Returns the environment and its sizes, for titles."""
+    spec = world["spec"]
+    who = f"n={spec['n_users']}, L={spec['n_servers']}" if spec.get("n_users") else f"M={spec['n_agents']}"
+    return f"{world['type']}: {who}, K={spec['n_arms']}, d={spec['dim']}"
 
 
 def save_png(figure: Figure, path: str | Path) -> Path:

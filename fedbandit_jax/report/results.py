@@ -6,9 +6,8 @@ There is no JAX here: `Result.load` works where JAX is not installed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import numpy as np
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.report import saved
-from fedbandit_jax.report.saved import CURVES
-from fedbandit_jax.status import Status
+from fedbandit_jax.report import labelled, saved
+from fedbandit_jax.report.saved import CURVES, OF_LABELS
+from fedbandit_jax.report.summary import summary
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,7 +34,8 @@ class Result:
             down by all agents.
         status: (..., n_seeds) bits of `fb.Status`; 0 means fine.
         certificates: label -> `Certificate`, in the order of the first axis.
-        config: environment, algorithms, their coordinates in the sweep, horizon and key: what it takes to run again.
+        config: label -> environment, algorithm and coordinates in the sweep; horizon, seeds and key: what it takes to
+            run again.
         provenance: versions, git commit, device, dtype, date and seconds.
         counts: cumulative counts of other things by name, shaped like `regret`; for successive elimination
             "eliminations" of arms, "decodings" of sums and "decoding failures".
@@ -73,8 +73,28 @@ class Result:
         return next(iter(self.certificates.values()))
 
     @property
+    def spec(self) -> Mapping[str, Any]:
+        """Returns the `fb.Spec` of the environment, as a dictionary.
+
+        Raises:
+            ValueError: there are several.
+        """
+        first, *others = (self.config["environments"][label]["spec"] for label in self.labels)
+        if any(other != first for other in others):
+            raise ValueError("this result has several environments: use result[label].spec")
+        return first
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """Returns the numbers of the seeds, (n_seeds,)."""
+        return np.concatenate([np.arange(*span) for span in self.config["seeds"]])
+
+    @property
     def coordinates(self) -> dict[str, dict[str, Any]]:
-        """Returns label -> place in the sweep: the "algorithm" before the grid, and its grid parameters."""
+        """Returns label -> place in the sweep: the "algorithm" before the grid, and its parameters in the grid.
+
+        If environments were given by name, "environment" is the name.
+        """
         return {label: self.config["coordinates"][label] for label in self.labels}
 
     @property
@@ -92,19 +112,9 @@ class Result:
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
             return self
-        i = self.labels.index(label)
-        return dataclasses.replace(
-            self,
-            regret=self.regret[i],
-            **{kind: {name: curve[i] for name, curve in getattr(self, kind).items()} for kind in CURVES},
-            status=self.status[i],
-            certificates={label: self.certificates[label]},
-            config={
-                **self.config,
-                "algorithms": {label: self.config["algorithms"][label]},
-                "coordinates": {label: self.coordinates[label]},
-            },
-        )
+        one = self._of([label])
+        curves: Any = {kind: {name: curve[0] for name, curve in getattr(one, kind).items()} for kind in CURVES}
+        return dataclasses.replace(one, regret=one.regret[0], status=one.status[0], **curves)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.labels)
@@ -115,63 +125,67 @@ class Result:
     def __repr__(self) -> str:
         return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
 
+    def sel(self, **coordinates: Any) -> Result:
+        """Returns the result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
+
+        A value may be a list of values; `seed` selects seeds. Example: `result.sel(epsilon=1, seed=[0, 1])`.
+
+        Raises:
+            KeyError: no algorithm has such a coordinate, or none is there; the message says what there is.
+        """
+        if "seed" in coordinates:
+            return self._of_seeds(np.atleast_1d(coordinates.pop("seed"))).sel(**coordinates)
+        points = self.coordinates
+        chosen = list(self.labels)
+        for name, value in coordinates.items():
+            there = [point[name] for point in points.values() if name in point]
+            if not there:
+                names = dict.fromkeys(name for point in points.values() for name in point)
+                raise KeyError(f"no algorithm has the coordinate {name!r}; have {', '.join(names)}")
+            wanted = value if isinstance(value, (list, tuple)) else [value]
+            if missing := [one for one in wanted if one not in there]:
+                raise KeyError(f"no algorithm is at {name}={missing[0]!r}; have {list(dict.fromkeys(there))}")
+            chosen = [label for label in chosen if points[label].get(name, wanted[0]) in wanted]
+        if not chosen:
+            raise KeyError(f"no algorithm is at {coordinates}")
+        return self._of(chosen)
+
+    def _of(self, labels: Sequence[str]) -> Result:
+        """Returns the result of some algorithms of a sweep."""
+        if self.regret.ndim == 2:
+            return self
+        rows = [self.labels.index(label) for label in labels]
+        of_labels = {kind: {label: self.config[kind][label] for label in labels} for kind in OF_LABELS}
+        return dataclasses.replace(
+            self,
+            regret=self.regret[rows],
+            **{kind: {name: curve[rows] for name, curve in getattr(self, kind).items()} for kind in CURVES},
+            status=self.status[rows],
+            certificates={label: self.certificates[label] for label in labels},
+            config={**self.config, **of_labels},
+        )
+
+    def _of_seeds(self, seeds: np.ndarray) -> Result:
+        """Returns the result of some seeds, in this order."""
+        there = {seed: i for i, seed in enumerate(self.seeds.tolist())}
+        if absent := [seed for seed in seeds.tolist() if seed not in there]:
+            raise KeyError(f"seed {absent[0]} was not run; have {self.config['seeds']}")
+        rows = [there[seed] for seed in seeds.tolist()]
+        curves: Any = {kind: {n: curve[..., rows, :] for n, curve in getattr(self, kind).items()} for kind in CURVES}
+        return dataclasses.replace(
+            self,
+            regret=self.regret[..., rows, :],
+            status=self.status[..., rows],
+            config={**self.config, "seeds": spans(seeds)},
+            **curves,
+        )
+
     def summary(self) -> str:
         """Returns tables of final regret, communication and claims, and of differences in regret paired by seed.
 
-        Differences are from the first label, with a 95 % interval for their mean.
+        Differences are from the first label in the same environment, with a 95 % interval for their mean.
         """
-        one = [self[label] for label in self.labels]
-        spec = self.config["environment"]["spec"]
-        agents = spec["n_agents"]
-        horizon, seeds = int(self.rounds[-1]), self.status.shape[-1]
-        rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
-        for label, result in zip(self.labels, one):
-            mean, error = _mean_error(result.regret[:, -1])
-            certificate = result.certificate
-            rows.append(
-                (
-                    label + ("" if (result.status == 0).all() else " (!)"),
-                    f"{mean:.1f}",
-                    _one_digit(error),
-                    f"{mean / (agents * horizon):.5f}",
-                    f"{result.communication['rounds'][:, -1].mean():g}",
-                    f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
-                    certificate.claim,
-                    "-" if certificate.epsilon_exact is None else f"{certificate.epsilon_exact:.4g}",
-                    "-" if certificate.epsilon_exact is None else f"{certificate.delta:g}",
-                )
-            )
-        who = f"{agents} agent{'s' * (agents > 1)}"
-        if spec.get("n_users"):
-            who = f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
-        text = [f"{who}, T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}", _table(rows)]
-        if self.counts:
-            wraps = any(result.certificate.wrap_probability is not None for result in one)
-            rows = [("counted, mean", *self.counts, *(["allowed per decoding"] if wraps else []))]
-            for label, result in zip(self.labels, one):
-                counts = (f"{curve[:, -1].mean():g}" for curve in result.counts.values())
-                bound = result.certificate.wrap_probability
-                rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
-            text += ["", _table(rows)]
-        if self.gauges:
-            rows = [("at T, mean", *self.gauges)]
-            for label, result in zip(self.labels, one):
-                stood = (curve[:, -1].mean() for curve in result.gauges.values())
-                rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
-            text += ["", _table(rows)]
-        if len(one) > 1:
-            rows = [(f"minus {self.labels[0]}, seed by seed", "mean", "s.e.", "95 % interval")]
-            for label, result in zip(self.labels[1:], one[1:]):
-                mean, error = _mean_error(result.regret[:, -1] - one[0].regret[:, -1])
-                half = _t_quantile(seeds) * error
-                interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
-                rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
-            text += ["", "Final regret, paired (all saw the same users and reward noise):", _table(rows)]
-        failed = np.argwhere(self.status != 0)
-        if len(failed):
-            flags = Status(int(np.bitwise_or.reduce(self.status, axis=None)))
-            text += ["", f"(!) {len(failed)} runs have status bits set; do not trust their regret.", *flags.sentences()]
-        return "\n".join(text)
+        return summary(self)
 
     def save(self, path: str | Path) -> Path:
         """Writes everything to one file, `path`.npz, and returns its path; `path` may end in .npz itself.
@@ -195,32 +209,34 @@ class Result:
         """
         return saved.read(path, cls)
 
-    def to_xarray(self):
-        """Returns an `xarray.Dataset` with dimensions (algorithm,) seed, round. It needs the extra `xarray`."""
-        import xarray
+    def to_xarray(self) -> Any:
+        """Returns an `xarray.Dataset` of all arrays, in which every parameter of the sweep that varies is a dimension.
 
-        dims = ("algorithm", "seed", "round")[-self.regret.ndim :]
-        data = {"regret": (dims, self.regret), "status": (dims[:-1], self.status)}
-        for kind in CURVES:
-            data |= {f"{kind}_{name}": (dims, curve) for name, curve in getattr(self, kind).items()}
-        coords: dict[str, Any] = {"round": self.rounds, "seed": np.arange(self.status.shape[-1])}
-        if self.regret.ndim == 3:
-            coords["algorithm"] = list(self.labels)
-            points = list(self.coordinates.values())
-            varied = dict.fromkeys(name for point in points for name in point if name != "algorithm")
-            coords |= {name: ("algorithm", [point.get(name) for point in points]) for name in varied}
-        return xarray.Dataset(data, coords, attrs={"config": json.dumps(self.config)})
+        The dimensions are "algorithm", if there are several, the parameters, "seed" and "round"; so
+        `data.regret.sel(epsilon=1).mean("seed")` is a curve of every algorithm. What an algorithm without a parameter
+        did stands at all values of it. Where nothing was run, curves are NaN and `status` is -1. It needs the extra
+        `xarray`.
+        """
+        return labelled.to_xarray(self)
+
+    def to_pandas(self) -> Any:
+        """Returns a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
+
+        Its columns are "algorithm", "label", the parameters of the sweep (None where an algorithm does not have one),
+        "seed", "round", "regret", "status", and counts of communication and other things. It needs the extra `xarray`.
+        """
+        return labelled.to_pandas(self)
 
 
 def concat(results: Sequence[Result]) -> Result:
-    """Joins results of the same environment, horizon and key to one, so that they are compared seed by seed.
+    """Joins results of one horizon and key: other algorithms under the same seeds, or other seeds of the same ones.
 
     The provenance is that of the first.
 
     Raises:
         TypeError: they are not results.
-        ValueError: there are none, they differ in environment, horizon, key, seeds or recorded rounds, or share a
-            label.
+        ValueError: there are none; they differ in horizon, key or recorded rounds; or they share neither seeds, with
+            distinct labels, nor labels, environments and algorithms, with distinct seeds.
     """
     if isinstance(results, Result) or not isinstance(results, Sequence):
         raise TypeError(f"results must be a list of results, got {validate.shown(results)}")
@@ -230,63 +246,73 @@ def concat(results: Sequence[Result]) -> Result:
     for result in results:
         if not isinstance(result, Result):
             raise TypeError(f"results must be a list of results, got {validate.shown(result)} in it")
-        for name in ("environment", "horizon", "key", "n_seeds", "stride"):
+        for name in ("horizon", "key", "stride"):
             if first.config[name] != result.config[name]:
-                where, one, other = _difference(name, first.config[name], result.config[name])
-                raise ValueError(f"results to concat must share {where}, got {one!r} and {other!r}")
+                one, other = first.config[name], result.config[name]
+                raise ValueError(f"results to concat must share the {name}, got {one!r} and {other!r}")
+    if len(results) > 1 and all(result.labels == first.labels for result in results):
+        return _along_seeds(results)
+    for result in results:
+        if not np.array_equal(first.seeds, result.seeds):
+            one, other = first.config["seeds"], result.config["seeds"]
+            raise ValueError(f"results to concat must share the seeds, or all labels, got seeds {one} and {other}")
     labels = [label for result in results for label in result.labels]
     if len(set(labels)) < len(labels):
         raise ValueError(f"labels must be unique, got {labels}")
 
-    def stack(get):
-        parts = [np.asarray(get(result)) for result in results]
-        return np.concatenate([p if r.regret.ndim == 3 else p[None] for p, r in zip(parts, results)])
+    def row(result: Result, array: np.ndarray) -> np.ndarray:
+        return array if result.regret.ndim == 3 else array[None]
 
-    def either(kind, absent):
-        names = dict.fromkeys(name for result in results for name in getattr(result, kind))
-        return {name: stack(lambda r, n=name: getattr(r, kind).get(n, absent(r))) for name in names}
-
-    return Result(
-        rounds=first.rounds,
-        regret=stack(lambda r: r.regret),
-        communication={name: stack(lambda r, n=name: r.communication[n]) for name in first.communication},
-        counts=either("counts", lambda result: np.zeros_like(result.regret, np.int64)),
-        gauges=either("gauges", lambda result: np.full_like(result.regret, math.nan)),
-        status=stack(lambda r: r.status),
+    of_labels = {kind: {k: v for r in results for k, v in r.config[kind].items()} for kind in OF_LABELS}
+    return dataclasses.replace(
+        first,
+        **_joined(results, lambda parts: np.concatenate([row(*pair) for pair in zip(results, parts)])),
         certificates={label: c for result in results for label, c in result.certificates.items()},
-        config={
-            **first.config,
-            "algorithms": {k: v for r in results for k, v in r.config["algorithms"].items()},
-            "coordinates": {k: v for r in results for k, v in r.coordinates.items()},
-        },
-        provenance=first.provenance,
+        config={**first.config, **of_labels},
     )
 
 
-def _mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Returns the mean and its standard error, NaN for a single value."""
-    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.mean()), float(error)
+def _along_seeds(results: Sequence[Result]) -> Result:
+    """Joins results of the same algorithms under different seeds."""
+    first = results[0]
+    for result in results:
+        for kind in OF_LABELS:
+            if first.config[kind] != result.config[kind]:
+                where, one, other = _difference(kind, first.config[kind], result.config[kind])
+                raise ValueError(f"results of other seeds must share {where}, got {one!r} and {other!r}")
+        if dict(first.certificates) != dict(result.certificates):
+            raise ValueError("results of other seeds must share their certificates, which a newer version may change")
+    seeds = np.concatenate([result.seeds for result in results])
+    if len(np.unique(seeds)) < len(seeds):
+        raise ValueError(
+            f"results must have distinct labels or seeds, got seeds {[r.config['seeds'] for r in results]}"
+        )
+    axis = first.regret.ndim - 2
+    joined = _joined(results, lambda parts: np.concatenate(parts, axis))
+    return dataclasses.replace(first, **joined, config={**first.config, "seeds": spans(seeds)})
 
 
-def _t_quantile(n: int) -> float:
-    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
-    from scipy.stats import t
+def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.ndarray]) -> dict[str, Any]:
+    """Returns the arrays of several results joined; who lacks a counter has 0 there, and who lacks a gauge NaN."""
+    absent = {"communication": 0, "counts": 0, "gauges": math.nan}
+    found: dict[str, Any] = {name: join([getattr(result, name) for result in results]) for name in ("regret", "status")}
+    for kind in CURVES:
+        names = dict.fromkeys(name for result in results for name in getattr(result, kind))
+        nothing = [np.full(result.regret.shape, absent[kind]) for result in results]
+        found[kind] = {
+            name: join([getattr(r, kind).get(name, zeros) for r, zeros in zip(results, nothing)]) for name in names
+        }
+    return found
 
-    return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
 
+def spans(seeds: np.ndarray) -> list[list[int]]:
+    """Returns the numbers of seeds as stretches of consecutive ones, from the first of each to one past its last.
 
-def _one_digit(value: float) -> str:
-    """Returns the value as text, "-" for NaN."""
-    return "-" if math.isnan(value) else f"{value:.1f}"
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    """Returns rows as text with aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
-    )
+    >>> spans(np.array([0, 1, 2, 7, 8]))
+    [[0, 3], [7, 9]]
+    """
+    cuts = np.flatnonzero(np.diff(seeds.astype(np.int64)) != 1) + 1
+    return [[int(part[0]), int(part[-1]) + 1] for part in np.split(seeds, cuts)]
 
 
 def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:

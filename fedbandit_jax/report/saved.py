@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 # A version that writes more keeps this number if older versions may leave that out, of which they warn. A new number is
 # for what must not be left out, such as a part that weakens a claim.
-FORMAT = 2
+FORMAT = 3
 CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
 _ARRAYS = ("rounds", "regret", "status")
 _TEXTS = ("certificates", "config", "provenance")
-_CONFIG = ("environment", "algorithms", "coordinates", "horizon", "n_seeds", "stride", "key")
+OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
+_CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
 _KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dtypes; others are "iuf"
 
 
@@ -65,24 +66,36 @@ def check(result: Result) -> None:
     """Raises a `ValueError` unless the arrays, certificates and configuration of a result fit together."""
     config, labels, regret = result.config, result.labels, result.regret
     _ask("config", config, _CONFIG)
-    _ask("config's environment", config["environment"], ["spec"])
-    _ask("spec of config's environment", config["environment"]["spec"], ["n_agents"])
     _ask("communication", result.communication, ["rounds", "floats", "bits"])
-    for name in ("algorithms", "coordinates"):
+    for name in OF_LABELS:
         _ask(f"config's {name}", config[name], labels)
         if len(config[name]) > len(labels):
             raise ValueError(f"config's {name} must be {', '.join(labels)}, got {', '.join(config[name])}")
     for label, certificate in result.certificates.items():
         if certificate.claim not in CLAIMS:
             raise ValueError(f"the claim of {label!r} must be one of {', '.join(CLAIMS)}, got {certificate.claim!r}")
+    for label, world in config["environments"].items():
+        _ask(f"the environment of {label!r}", world, ["spec"])
+        _ask(f"the spec of the environment of {label!r}", world["spec"], ["n_agents"])
     axes = () if len(labels) == 1 and regret.ndim == 2 else (len(labels),)
-    shape = (*axes, config["n_seeds"], result.rounds.size)
+    shape = (*axes, _n_seeds(config["seeds"]), result.rounds.size)
     for name, array in _arrays(result).items():
         wanted = {"rounds": shape[-1:], "status": shape[:-1]}.get(name, shape)
         if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
             raise ValueError(f"{name} must be numbers of shape {wanted}, got {array.dtype} of shape {array.shape}")
     if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
         raise ValueError(f"rounds must increase from 1 to the horizon {config['horizon']}, got {result.rounds}")
+
+
+def _n_seeds(spans: Any) -> int:
+    """Returns how many seeds there are, after checking what is written about them."""
+    try:
+        lengths = [end - first for first, end in spans]
+    except (TypeError, ValueError):
+        lengths = []
+    if not lengths or min(lengths) < 1 or not all(isinstance(n, int) for n in lengths):
+        raise ValueError(f"config's seeds must be stretches [[first, end], ...], got {spans!r}")
+    return sum(lengths)
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:

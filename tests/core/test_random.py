@@ -15,10 +15,12 @@ ALPHA = 1e-4  # chance that a correct generator fails a law test, over seeds; th
 
 def test_keys_of_seeds(key):
     """However many there are: those of several blocks are folded in like those of one."""
-    keys = random.of_seeds(key, 70)
-    assert keys.shape == (70,)
-    words = [jax.random.key_data(jax.random.fold_in(key, i)) for i in (0, 1, 63, 64, 69)]
-    np.testing.assert_array_equal(jax.random.key_data(keys)[np.array([0, 1, 63, 64, 69])], words)
+    seeds = np.array([*range(70), 2**32 - 1, 5], np.uint32)
+    keys = random.of_seeds(key, seeds)
+    assert keys.shape == (72,)
+    some = [0, 1, 63, 64, 69, 70, 71]
+    words = [jax.random.key_data(jax.random.fold_in(key, seeds[i])) for i in some]
+    np.testing.assert_array_equal(jax.random.key_data(keys)[np.array(some)], words)
 
 
 def test_bits_are_jax_threefry(key):

@@ -15,7 +15,7 @@ compiled = []
 jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event))
 fb.keep_programs(sys.argv[1])
 env = fb.envs.sphere(2, 3, 3)
-fb.simulate(env, fb.algos.fed_lin_ucb(schedule=2), horizon=4, key=jax.random.key(0), n_seeds=1)
+fb.simulate(env, fb.algos.fed_lin_ucb(schedule=2), horizon=4, key=jax.random.key(0), seeds=1)
 print(sum(event.endswith("cache_hits") for event in compiled))
 """
 

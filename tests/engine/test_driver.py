@@ -46,10 +46,10 @@ def test_runs_are_cut_into_pieces(monkeypatch):
 )
 def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     """One program takes any number of steps up to its capacity, and a piece of seeds is one for all their numbers."""
-    simulate(algo=algo, horizon=40, n_seeds=2)
+    simulate(algo=algo, horizon=40, seeds=2)
     with jax.log_compiles(), caplog.at_level("WARNING"):
         for horizon, n_seeds in ((5, 2), (33, 3), (200, 7)):
-            simulate(algo=algo, horizon=horizon, n_seeds=n_seeds)
+            simulate(algo=algo, horizon=horizon, seeds=n_seeds)
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 
 
@@ -79,7 +79,7 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     """At 2,627 statistics a release, where jaxlib 0.10.2 has read unwritten memory with two seeds on two cores."""
     env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
-    both = fb.simulate(env, algo, horizon=40, key=key, n_seeds=2)
+    both = fb.simulate(env, algo, horizon=40, key=key, seeds=2)
     bound = algo.bind(env.spec, 40)
     process = RoundProcess(env=env, algo=bound, horizon=40, salt=salt(digest(env), digest(bound)))
     init, step = jax.jit(process.init), jax.jit(process.step)

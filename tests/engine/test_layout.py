@@ -19,7 +19,7 @@ RELEASED = fb.algos.UCB(confidence="released")
 
 
 def play(algos=ALGOS, **options):
-    settings = dict(horizon=70, key=jax.random.key(3), n_seeds=3, stride=1, progress=False) | options
+    settings = dict(horizon=70, key=jax.random.key(3), seeds=3, stride=1, progress=False) | options
     return fb.sweep(ENV, algos, grid=dict(exploration_scale=[0.1, 1.0]), **settings)
 
 
@@ -63,7 +63,7 @@ def test_one_by_one_and_side_by_side_agree(private, monkeypatch):
 
 
 def test_a_seed_does_not_depend_on_the_others(whole):
-    np.testing.assert_array_equal(play({"open": ALGOS["open"]}, n_seeds=2).regret, whole.regret[:, :2])
+    np.testing.assert_array_equal(play({"open": ALGOS["open"]}, seeds=2).regret, whole.regret[:, :2])
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_results_keep_gauges(tmp_path, private):
     one = loaded["cdp(exploration_scale=1.0)"]
     np.testing.assert_array_equal(one.gauges["adjusted Rand index"], private.gauges["adjusted Rand index"][1])
     assert "gauges_adjusted Rand index" in loaded.to_xarray()
-    linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(schedule=7), horizon=70, key=jax.random.key(3), n_seeds=3, stride=1)
+    linear = fb.simulate(ENV, fb.algos.fed_lin_ucb(schedule=7), horizon=70, key=jax.random.key(3), seeds=3, stride=1)
     both = fb.concat([loaded, linear])
     assert np.isnan(both["FedLinUCB"].gauges["clusters"]).all()
 
@@ -149,9 +149,9 @@ class Moving:
 )
 def test_misfits_are_named(env, algo, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        fb.simulate(env, algo, horizon=5, key=jax.random.key(0), n_seeds=1)
+        fb.simulate(env, algo, horizon=5, key=jax.random.key(0), seeds=1)
 
 
 def test_arrivals_are_counted_in_float32():
     with pytest.raises(ValueError, match="horizon must be at most 16,777,216 arrivals, got 16,777,217"):
-        fb.simulate(ENV, ALGOS["open"], horizon=2**24 + 1, key=jax.random.key(0), n_seeds=1)
+        fb.simulate(ENV, ALGOS["open"], horizon=2**24 + 1, key=jax.random.key(0), seeds=1)

@@ -16,7 +16,7 @@ ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
 
 
 def sweep(algos, env=ENV):
-    return fb.sweep(env, algos, horizon=40, key=jax.random.key(0), n_seeds=3)
+    return fb.sweep(env, algos, horizon=40, key=jax.random.key(0), seeds=3)
 
 
 def simulate(algo=None, env=ENV):
@@ -262,13 +262,13 @@ def test_rounds_after_the_horizon_do_not_count():
 def test_status_bits_name_themselves():
     env, sentence = script(2.0), "OUTSIDE_SPEC: an arm, a user, a reward or a feature vector was not what"
     with pytest.raises(fb.SimulationError, match=f"OUTSIDE_SPEC in algorithm: seeds 0, 1.*{sentence}") as caught:
-        fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), n_seeds=2)
+        fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), seeds=2)
     assert sentence in caught.value.result.summary()
     assert "NOT_FINITE" not in caught.value.result.summary()
 
 
 def test_an_algorithm_of_ones_own_proves_nothing():
-    result = fb.simulate(script(), HONEST, horizon=T, key=jax.random.key(0), n_seeds=1)
+    result = fb.simulate(script(), HONEST, horizon=T, key=jax.random.key(0), seeds=1)
     assert result.certificate.claim == "none"
     assert "is an algorithm of its own" in result.certificate.reason
 

@@ -38,7 +38,7 @@ def processes(monkeypatch, env, algos, horizon=2, **options):
     monkeypatch.setattr(driver, "run", stop)
     for algo in algos:
         with pytest.raises(StopIteration):
-            fb.sweep(env, [algo], horizon=horizon, key=jax.random.key(0), n_seeds=1, **options)
+            fb.sweep(env, [algo], horizon=horizon, key=jax.random.key(0), seeds=1, **options)
     return found
 
 

@@ -51,7 +51,7 @@ def test_vmapped_seeds_equal_single_seeds(monkeypatch):
     monkeypatch.setattr(rounds, "SHORT", 0)
     many = simulate().regret
     np.testing.assert_allclose(many, alone, atol=1e-5)
-    few = simulate(n_seeds=2).regret
+    few = simulate(seeds=2).regret
     np.testing.assert_allclose(many[:2], few, atol=1e-5)
     assert len(np.unique(many[:, -1])) == 3
 
@@ -92,7 +92,7 @@ def test_sweep_equals_simulate():
     On a sphere all arms are worth the same before the first release, and rounding would decide.
     """
     env = fb.envs.gap(3, 4, 5)
-    result = fb.sweep(env, [PRIVATE], grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), n_seeds=3)
+    result = fb.sweep(env, [PRIVATE], grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
     assert result.regret.shape == (2, 3, 40)
     for label, algo in {
         "Private-FedLinUCB(epsilon=1.0)": PRIVATE,
@@ -156,7 +156,7 @@ def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
         simulate(env, PRIVATE.replace(**change))
     simulate(env, PRIVATE, key=jax.random.key(7))
     assert env.counter[0] == traced
-    fb.sweep(env, [PRIVATE], grid={"epsilon": [0.5, 1, 2, 5]}, horizon=40, key=jax.random.key(0), n_seeds=3)
+    fb.sweep(env, [PRIVATE], grid={"epsilon": [0.5, 1, 2, 5]}, horizon=40, key=jax.random.key(0), seeds=3)
     assert env.counter[0] == 2 * traced  # another shape: compiles again, but once for all configurations
 
 
@@ -181,7 +181,7 @@ def test_status_ignores_the_synchronisation_that_never_happens():
     for regularization in (15.0, 25.0):
         bound = PRIVATE.bind(env.spec, 10).replace(regularization=np.float32(regularization))
         long = PRIVATE.bind(env.spec, 12).replace(regularization=np.float32(regularization))
-        two, tail = (simulate(env, a, horizon=h, n_seeds=300, throw=False) for a, h in ((bound, 10), (long, 12)))
+        two, tail = (simulate(env, a, horizon=h, seeds=300, throw=False) for a, h in ((bound, 10), (long, 12)))
         np.testing.assert_array_equal(two.status, tail.status)
         flagged.append(int((two.status != 0).sum()))
     assert flagged[0] > flagged[1]  # the comparison had something to see
@@ -209,7 +209,7 @@ def test_rewards_that_are_not_finite_are_flagged(algo):
 def test_bits_beyond_32():
     """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
     env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
-    result = simulate(env, fb.algos.fed_lin_ucb(schedule=1, learns_in_batch=False), horizon=2, n_seeds=1)
+    result = simulate(env, fb.algos.fed_lin_ucb(schedule=1, learns_in_batch=False), horizon=2, seeds=1)
     floats = 20_000 * 60 * 63
     assert 32 * floats > 2**31
     np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
@@ -298,7 +298,7 @@ LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3,
     [
         ({"horizon": 0}, ValueError, "horizon must be >= 1, got 0"),
         ({"horizon": 10.0}, TypeError, "horizon must be an integer >= 1, got 10.0"),
-        ({"n_seeds": 0}, ValueError, "n_seeds must be >= 1, got 0"),
+        ({"seeds": 0}, ValueError, "seeds must be >= 1, got 0"),
         ({"stride": 3}, ValueError, "stride must divide the horizon 40, got 3"),
         ({"stride": 0}, ValueError, "stride must be >= 1, got 0"),
         ({"key": jax.random.PRNGKey(0)}, TypeError, "key must be a typed key"),
@@ -329,7 +329,7 @@ def test_bad_input(change, error, words, monkeypatch):
         ([], None, ValueError, "algos must name at least one algorithm"),
         ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
         ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
-        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name parameters of an algorithm here, got 'epsilom'"),
+        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'epsilom'"),
         (
             [PRIVATE],
             {"epsilon": []},
@@ -347,7 +347,7 @@ def test_bad_input(change, error, words, monkeypatch):
             [fb.algos.fed_lin_ucb()],
             {"calibration": ["tight"]},
             ValueError,
-            "grid must name parameters of an algorithm here, got 'calibration'",
+            "grid must name parameters of env or of an algorithm, got 'calibration'",
         ),
     ],
 )

@@ -101,7 +101,7 @@ def test_one_user_at_a_time(key):
 
 def test_lin_ucb_learns_the_best_arm(key):
     env = fb.envs.arms(means=[0.1, 0.9, 0.2])
-    result = fb.simulate(env, fb.algos.LinUCB(), horizon=400, key=key, n_seeds=2)
+    result = fb.simulate(env, fb.algos.LinUCB(), horizon=400, key=key, seeds=2)
     assert (result.regret[:, -1] - result.regret[:, 200] < 0.3 * result.regret[:, 200]).all()
 
 

@@ -35,7 +35,7 @@ def test_masked_arms_are_neither_played_nor_the_benchmark(key):
     """Rows beyond a query's own belong to other queries and have larger means: they must not count."""
     features = np.array([[0.1, 0], [0.2, 0], [0, 1.0]], np.float32)
     env = fb.envs.replay(features, np.array([1, 1, 1]), np.array([1.0, 1.0]), n_agents=3, noise_std=0.0)
-    result = fb.simulate(env, fb.algos.fed_lin_ucb(schedule=5), horizon=20, key=key, n_seeds=2)
+    result = fb.simulate(env, fb.algos.fed_lin_ucb(schedule=5), horizon=20, key=key, seeds=2)
     np.testing.assert_array_equal(result.regret, 0)
     wide = fb.envs.replay(features, np.array([2, 1]), np.array([1.0, 1.0]), n_agents=2)
     offered, world = wide.observe(key, wide.init(key), 0)
@@ -71,7 +71,7 @@ def test_private_algorithms_refuse_long_features(key):
     env = fb.envs.replay(3.2 * features, SIZES, theta, n_agents=2)
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
     with pytest.raises(ValueError, match=r"needs feature vectors of norm <= 1, the environment's largest has norm 3.2"):
-        fb.simulate(env, algo, horizon=50, key=key, n_seeds=1)
+        fb.simulate(env, algo, horizon=50, key=key, seeds=1)
 
 
 def test_the_best_arm_is_one_that_is_offered(key):

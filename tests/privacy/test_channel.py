@@ -389,4 +389,4 @@ def test_messages_that_would_not_fit_are_refused():
     env = fb.envs.sphere(100, 2, 10, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True))
     with pytest.raises(ValueError, match="messages=True would hold .* bits of users' messages at once"):
-        fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), n_seeds=2)
+        fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), seeds=2)

@@ -50,7 +50,7 @@ def world():
 
 
 def run(env, algo, horizon=8, **options):
-    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), n_seeds=2, progress=False, **options)
+    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=2, progress=False, **options)
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_environment_that_denies_its_users():
 
 def test_keys_whose_draws_are_somebody_elses(world):
     with pytest.raises(ValueError, match="threefry2x32"):
-        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), n_seeds=1)
+        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), seeds=1)
 
 
 def test_what_enters_a_statistic_is_bounded():

@@ -39,10 +39,10 @@ def world():
     return fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
 
 
-def simulate(env, policy, horizon=HORIZON, n_seeds=2, schedule=3, **mechanism):
+def simulate(env, policy, horizon=HORIZON, seeds=2, schedule=3, **mechanism):
     privacy = fb.privacy.Mechanism(BUDGET, **mechanism)
     algo = fb.algos.Federated(policy=policy, schedule=schedule, privacy=privacy)
-    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(3), n_seeds=n_seeds, progress=False)
+    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(3), seeds=seeds, progress=False)
 
 
 @fb.pytree
@@ -232,7 +232,7 @@ def test_a_better_mechanism_makes_a_better_policy(world):
     for epsilon in (None, 1e5, 0.05):
         privacy = None if epsilon is None else fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), release="blt")
         algo = fb.algos.Federated(policy=policy, schedule=5, privacy=privacy)
-        results[epsilon] = fb.simulate(world, algo, horizon=200, key=jax.random.key(1), n_seeds=8, progress=False)
+        results[epsilon] = fb.simulate(world, algo, horizon=200, key=jax.random.key(1), seeds=8, progress=False)
     regret = {epsilon: float(result.regret[:, -1].mean()) for epsilon, result in results.items()}
     assert regret[1e5] == pytest.approx(regret[None], rel=0.1)
     assert regret[0.05] > 1.5 * regret[None]

@@ -29,7 +29,7 @@ class Bias(fb.Policy):
 
 def run(policy, **options):
     algo = fb.algos.Federated(policy=policy, schedule=2, privacy=BUDGET)
-    return fb.simulate(ENV, algo, horizon=6, key=jax.random.key(0), n_seeds=2, **options)
+    return fb.simulate(ENV, algo, horizon=6, key=jax.random.key(0), seeds=2, **options)
 
 
 def listens(self, k, released):
@@ -157,8 +157,8 @@ def test_policies_that_differ_in_what_equality_leaves_out():
 
     assert Settings(1.0) == Settings(-1.0)
     both = {str(sign): fb.algos.Federated(policy=Signed(settings=Settings(sign)), schedule=2) for sign in (1.0, -1.0)}
-    together = fb.sweep(ENV, both, horizon=20, key=jax.random.key(0), n_seeds=2)
-    alone = fb.sweep(ENV, {"-1.0": both["-1.0"]}, horizon=20, key=jax.random.key(0), n_seeds=2)
+    together = fb.sweep(ENV, both, horizon=20, key=jax.random.key(0), seeds=2)
+    alone = fb.sweep(ENV, {"-1.0": both["-1.0"]}, horizon=20, key=jax.random.key(0), seeds=2)
     np.testing.assert_array_equal(together["-1.0"].regret, alone["-1.0"].regret)
     assert not np.array_equal(together["1.0"].regret, together["-1.0"].regret)
 

@@ -57,12 +57,12 @@ def test_loads_without_jax(result, tmp_path):
 
 
 def test_config_and_provenance_say_what_to_run(result):
-    assert result.config["environment"]["type"] == "Sphere"
-    assert result.config["environment"]["spec"]["n_agents"] == 3
+    assert result.config["environments"]["plain"]["type"] == "Sphere"
+    assert result.spec["n_agents"] == 3
     assert result.config["algorithms"]["private"]["privacy"]["budget"] == {
         "type": "Budget", "epsilon": 1.0, "delta": 0.1, "adjacency": "replace",
     }  # fmt: skip
-    assert (result.config["horizon"], result.config["n_seeds"], result.config["key"]) == (40, 3, [0, 0])
+    assert (result.config["horizon"], result.config["seeds"], result.config["key"]) == (40, [[0, 3]], [0, 0])
     assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(
         result.provenance
     )
@@ -86,7 +86,7 @@ def test_summary(result):
 
 @pytest.mark.slow
 def test_summary_of_one_seed_has_no_error_bars():
-    one = fb.simulate(ENV, ALGOS["plain"], horizon=5, key=jax.random.key(0), n_seeds=1)
+    one = fb.simulate(ENV, ALGOS["plain"], horizon=5, key=jax.random.key(0), seeds=1)
     assert "nan" not in one.summary()
 
 
@@ -105,10 +105,23 @@ def test_concat(result):
     joined = fb.concat([result["plain"], result["private"], result["void"]])
     equal(joined, result)
     longer = dataclasses.replace(result["private"], config={**result.config, "horizon": 25})
-    with pytest.raises(ValueError, match=r"results to concat must share horizon, got 40 and 25"):
+    with pytest.raises(ValueError, match=r"results to concat must share the horizon, got 40 and 25"):
         fb.concat([result["plain"], longer])
     with pytest.raises(ValueError, match="labels must be unique"):
-        fb.concat([result["plain"], result["plain"]])
+        fb.concat([result["plain"], result])
+
+
+def test_concat_of_seeds(result):
+    """Seeds that were run apart are those that run together."""
+    apart = fb.concat([sweep(ALGOS, seeds=[2, 0]), sweep(ALGOS, seeds=range(1, 2))])
+    assert apart.seeds.tolist() == [2, 0, 1]
+    assert apart.config["seeds"] == [[2, 3], [0, 2]]
+    for label in result:
+        np.testing.assert_allclose(apart[label].regret, result[label].regret[[2, 0, 1]], atol=1e-5)
+        sent = result[label].communication["bits"][[2, 0, 1]]
+        np.testing.assert_array_equal(apart[label].communication["bits"], sent)
+    one = fb.concat([apart["plain"], sweep({"plain": PLAIN}, seeds=[7])["plain"]])
+    assert (one.regret.shape, one.seeds.tolist()) == ((4, 40), [2, 0, 1, 7])
 
 
 def test_xarray(result):
@@ -154,11 +167,36 @@ def test_coordinates(grid, tmp_path):
     assert one.coordinates == {"ours(epsilon=2.0)": {"algorithm": "ours", "epsilon": 2.0}}
 
 
-def test_xarray_has_the_coordinates(grid):
+def test_parameters_are_dimensions(grid):
+    """An algorithm without a parameter stands at all its values; what was not run is NaN."""
     pytest.importorskip("xarray")
     data = grid.to_xarray()
-    assert data.epsilon.dims == ("algorithm",)
-    assert data.epsilon.values.tolist() == [None, 0.5, 2.0]
+    assert dict(data.sizes) == {"algorithm": 2, "epsilon": 2, "seed": 3, "round": 40}
+    for label, point in grid.coordinates.items():
+        found = data.regret.sel(algorithm=point["algorithm"], epsilon=point.get("epsilon", 0.5))
+        np.testing.assert_array_equal(found, grid[label].regret)
+    np.testing.assert_array_equal(data.regret[0, 0], data.regret[0, 1])
+    other = grid.config["coordinates"] | {"ours(epsilon=2.0)": {"algorithm": "theirs", "epsilon": 2.0}}
+    partial = dataclasses.replace(grid, config=grid.config | {"coordinates": other}).to_xarray()
+    assert partial.regret.sel(algorithm="theirs", epsilon=0.5).isnull().all()
+    assert (partial.status.sel(algorithm="theirs", epsilon=0.5) == -1).all()
+    table = grid.to_pandas()
+    assert len(table) == 3 * 3 * 40
+    rows = table[(table.algorithm == "ours") & (table.epsilon == 2.0) & (table.seed == 1)].sort_values("round")
+    np.testing.assert_array_equal(rows.regret, grid["ours(epsilon=2.0)"].regret[1])
+    assert table.epsilon.isnull().sum() == 3 * 40
+
+
+def test_selection_by_coordinates(grid):
+    assert grid.sel(epsilon=2.0).labels == ("FedLinUCB", "ours(epsilon=2.0)")
+    assert grid.sel(epsilon=[0.5, 2.0], algorithm="ours").labels == grid.labels[1:]
+    np.testing.assert_array_equal(grid.sel(epsilon=2.0).regret, grid.regret[[0, 2]])
+    for wrong, words in [
+        (dict(delta=0.1), "no algorithm has the coordinate 'delta'; have algorithm, epsilon"),
+        (dict(epsilon=3), r"no algorithm is at epsilon=3; have \[0.5, 2.0\]"),
+    ]:
+        with pytest.raises(KeyError, match=words):
+            grid.sel(**wrong)
 
 
 def test_plot_against_epsilon(grid):
@@ -186,6 +224,7 @@ def test_lines_against_epsilon_do_not_come_from_labels(grid):
             **grid.config,
             "algorithms": {names[k]: v for k, v in grid.config["algorithms"].items()},
             "coordinates": {name: {"algorithm": name} for name in names.values()},
+            "environments": {names[k]: v for k, v in grid.config["environments"].items()},
         },
     )
     for lines, count in ((None, 2), ({"a(epsilon=7)": "one line", "b": "one line"}, 1)):

@@ -1,5 +1,6 @@
 """Saved results come back as they were, or are refused with one sentence. Nothing here is simulated."""
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -30,14 +31,17 @@ PROVED = Certificate(
 )
 
 
+WORLD = {"type": "Sphere", "n_agents": 3, "noise": math.inf, "spec": {"n_agents": 3, "dim": 2}}
+
+
 def made(seeds=2, horizon=3, labels=("plain", "private"), **changes):
     """A result of two algorithms, written down by hand."""
     curve = np.arange(len(labels) * seeds * horizon, dtype=float).reshape(len(labels), seeds, horizon)
     config = {
-        "environment": {"type": "Sphere", "n_agents": 3, "noise": math.inf, "spec": {"n_agents": 3, "dim": 2}},
+        "environments": {label: copy.deepcopy(WORLD) for label in labels},
         "algorithms": {label: {"type": "Made", "lambda": 0.5} for label in labels},
         "coordinates": {label: {"algorithm": label} for label in labels},
-        **dict(horizon=horizon, n_seeds=seeds, stride=None, key=[0, 7]),
+        **dict(horizon=horizon, seeds=[[0, seeds]], stride=None, key=[0, 7]),
     }
     attributes = dict(
         rounds=np.arange(1, horizon + 1),
@@ -122,7 +126,15 @@ def test_whatever_is_saved_comes_back(tmp_path_factory, curves, whole, names, te
         certificates={label: dataclasses.replace(PROVED, reason=text) for label in labels},
     )
     same = {label: {"parameter": parameter} for label in labels}
-    result = dataclasses.replace(result, config={**result.config, "algorithms": same, "coordinates": same})
+    result = dataclasses.replace(
+        result,
+        config={
+            **result.config,
+            "algorithms": same,
+            "coordinates": same,
+            "environments": {label: WORLD for label in labels},
+        },
+    )
     result = result if whole else result[labels[0]]
     equal(Result.load(result.save(tmp_path_factory.mktemp("saved") / "run")), result)
 
@@ -224,7 +236,7 @@ def put(where, key, value):
 
 private = "private"
 FAULTS = {
-    "its format is 3, but this version of fedbandit_jax reads 2: install": lambda a, _: put(a, "format", 3),
+    "its format is 4, but this version of fedbandit_jax reads 3: install": lambda a, _: put(a, "format", 4),
     "its format is None, but": lambda a, _: a.pop("format"),
     "it must have certificates, got": lambda a, _: a.pop("certificates"),
     "it must have config, got": lambda a, _: a.pop("config"),
@@ -240,21 +252,27 @@ FAULTS = {
     "the claim of 'private' must be one of none, as_printed, certified, got 'perfect'": (
         lambda a, _: put(a["certificates"][private], "claim", "perfect")
     ),
-    "config must have key, got environment": lambda a, _: a["config"].pop("key"),
+    "config must have key, got environments": lambda a, _: a["config"].pop("key"),
     "config must have horizon, got": lambda a, _: a["config"].pop("horizon"),
-    "config must have n_seeds, got": lambda a, _: a["config"].pop("n_seeds"),
-    "config's environment must have spec, got": lambda a, _: a["config"]["environment"].pop("spec"),
-    "spec of config's environment must have n_agents": lambda a, _: a["config"]["environment"]["spec"].pop("n_agents"),
+    "config must have seeds, got": lambda a, _: a["config"].pop("seeds"),
+    "config's environments must have private, got plain": lambda a, _: a["config"]["environments"].pop(private),
+    "the environment of 'private' must have spec, got": lambda a, _: a["config"]["environments"][private].pop("spec"),
+    "the spec of the environment of 'private' must have n_agents": (
+        lambda a, _: a["config"]["environments"][private]["spec"].pop("n_agents")
+    ),
     "config's algorithms must have private, got plain": lambda a, _: a["config"]["algorithms"].pop(private),
     "config's coordinates must have private, got plain": lambda a, _: a["config"]["coordinates"].pop(private),
-    "config's algorithms must be private, got plain, private": lambda a, _: a["certificates"].pop("plain"),
+    "config's environments must be private, got plain, private": lambda a, _: a["certificates"].pop("plain"),
     "communication must have bits, got rounds, floats": lambda _, b: b.pop("communication_bits"),
     "regret must be numbers of shape (2, 2, 3), got float64 of shape (2, 3)": (
         lambda _, b: put(b, "regret", b["regret"][0])
     ),
     "regret must be numbers of shape (2, 2, 3), got <U3": lambda _, b: put(b, "regret", b["regret"].astype("U3")),
-    "regret must be numbers of shape (2, 4, 3), got": lambda a, _: put(a["config"], "n_seeds", 4),
-    "regret must be numbers of shape (2, 'two', 3), got": lambda a, _: put(a["config"], "n_seeds", "two"),
+    "regret must be numbers of shape (2, 4, 3), got": lambda a, _: put(a["config"], "seeds", [[0, 4]]),
+    "config's seeds must be stretches [[first, end], ...], got 'two'": lambda a, _: put(a["config"], "seeds", "two"),
+    "config's seeds must be stretches [[first, end], ...], got [[0, 0]]": (
+        lambda a, _: put(a["config"], "seeds", [[0, 0]])
+    ),
     "status must be numbers of shape (2, 2), got int64": lambda _, b: put(b, "status", b["status"][:, 0]),
     "status must be numbers of shape (2, 2), got float64": lambda _, b: put(b, "status", b["status"] / 2),
     "counts_decodings must be numbers of shape (2, 2, 3)": (
@@ -354,17 +372,29 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 def test_concat_names_the_difference():
     one = made()
-    spec = {"n_agents": 4, "dim": 2}
     for change, words in [
-        ({"environment": {**one.config["environment"], "n_agents": 4}}, "environment.n_agents, got 3 and 4"),
-        ({"environment": {**one.config["environment"], "spec": spec}}, "environment.spec.n_agents, got 3 and 4"),
-        ({"environment": "another"}, "environment, got {'type': 'Sphere', .*} and 'another'"),
-        ({"horizon": 9}, "horizon, got 3 and 9"),
-        ({"key": [0, 8]}, r"key, got \[0, 7\] and \[0, 8\]"),
+        ({"horizon": 9}, "the horizon, got 3 and 9"),
+        ({"key": [0, 8]}, r"the key, got \[0, 7\] and \[0, 8\]"),
+        ({"seeds": [[2, 4]]}, r"the seeds, or all labels, got seeds \[\[0, 2\]\] and \[\[2, 4\]\]"),
     ]:
         other = dataclasses.replace(one, config={**one.config, **change})
         with pytest.raises(ValueError, match=f"^results to concat must share {words}$"):
             concat([one["plain"], one["private"], other])
+    world = one.config["environments"]["plain"]
+    for change, words in [
+        ({"plain": {**world, "n_agents": 4}}, "environments.plain.n_agents, got 3 and 4"),
+        ({"plain": {**world, "spec": {"n_agents": 4, "dim": 2}}}, "environments.plain.spec.n_agents, got 3 and 4"),
+        ({"plain": "another"}, "environments.plain, got {'type': 'Sphere', .*} and 'another'"),
+    ]:
+        config = {**one.config, "seeds": [[2, 4]], "environments": {**one.config["environments"], **change}}
+        with pytest.raises(ValueError, match=f"^results of other seeds must share {words}$"):
+            concat([one, dataclasses.replace(one, config=config)])
+    config = {**one.config, "seeds": [[2, 4]]}
+    proved = dataclasses.replace(one, certificates=dict.fromkeys(one.certificates, PROVED), config=config)
+    with pytest.raises(ValueError, match="^results of other seeds must share their certificates"):
+        concat([one, proved])
+    with pytest.raises(ValueError, match="^results must have distinct labels or seeds, got seeds"):
+        concat([one, one])
     for wrong in (5, None, one, {"one": one}):
         with pytest.raises(TypeError, match="results must be a list of results, got"):
             concat(wrong)  # pyright: ignore[reportArgumentType]

@@ -272,7 +272,7 @@ def test_a_schedule_of_ones_own(key):
     """Certified, for it is handed nothing that its users' data decide; and no more is released than it said."""
     env = fb.envs.gap(2, 5, 3)
     algo = private(fb.privacy.Budget(1.0, 0.1), Half())
-    result = fb.simulate(env, algo, horizon=16, key=key, n_seeds=1)
+    result = fb.simulate(env, algo, horizon=16, key=key, seeds=1)
     assert np.flatnonzero(np.diff(result.communication["rounds"][0], prepend=0)).tolist() == [1, 3, 5, 7]
     assert result.certificate.claim == "certified"
     assert result.certificate.releases == 4

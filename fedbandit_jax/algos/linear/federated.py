@@ -303,7 +303,7 @@ def fed_lin_ucb(
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
-        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=200, key=jax.random.key(0), n_seeds=4)
+        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=200, key=jax.random.key(0), seeds=4)
         >>> result.communication["rounds"][:, -1]
         array([8, 8, 8, 8])
     """

@@ -107,7 +107,7 @@ class LinUCB(Recipe):
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=2, n_arms=5, dim=3)
-        >>> fb.simulate(env, fb.algos.LinUCB(), horizon=50, key=jax.random.key(0), n_seeds=2).regret.shape
+        >>> fb.simulate(env, fb.algos.LinUCB(), horizon=50, key=jax.random.key(0), seeds=2).regret.shape
         (2, 50)
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Figure 1 and Theorem 2.

@@ -40,7 +40,7 @@ def noisier(of, factor):
 
 
 def run(algo, env=ARMS, **options):
-    return fb.simulate(env, algo, horizon=HORIZON, key=jax.random.key(0), n_seeds=2, **options)
+    return fb.simulate(env, algo, horizon=HORIZON, key=jax.random.key(0), seeds=2, **options)
 
 
 @pytest.mark.parametrize("label", PRIVATE)
@@ -369,5 +369,5 @@ def test_bound_for_users_who_do_not_return():
 
     env = Returning(**{**{f.name: getattr(ARMS, f.name) for f in dataclasses.fields(ARMS)}, "spec": returning})
     with pytest.raises(ValueError, match="was bound to another environment"):
-        fb.simulate(env, bound, horizon=100, key=jax.random.key(0), n_seeds=1)
+        fb.simulate(env, bound, horizon=100, key=jax.random.key(0), seeds=1)
     assert "users return" in certify(algorithm("CDP-SE").bind(returning, 100)).unit

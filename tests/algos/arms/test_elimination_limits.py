@@ -50,7 +50,7 @@ def test_one_arm_left(key):
 @pytest.mark.slow
 def test_nothing_fits(key):
     """Seven users, two for each of four arms: all are served, nothing is sent, and the certificate says so."""
-    result = fb.simulate(ARMS, algorithm("Dist-DP-SE"), horizon=7, key=key, n_seeds=2)
+    result = fb.simulate(ARMS, algorithm("Dist-DP-SE"), horizon=7, key=key, seeds=2)
     means = np.asarray(ARMS.means(ARMS.fixed))
     np.testing.assert_allclose(
         np.diff(result.regret, prepend=0), [(means.max() - means)[[0, 0, 1, 1, 2, 2, 3]]] * 2, atol=1e-6
@@ -66,10 +66,10 @@ ALPHA = 1e-3
 
 
 @cache
-def regrets(name, epsilon, radius="theory", horizon=100_000, n_arms=5, n_seeds=40):
+def regrets(name, epsilon, radius="theory", horizon=100_000, n_arms=5, seeds=40):
     """Regret (n_seeds, N) of random instances."""
     env, algo = fb.envs.arms(n_arms=n_arms), algorithm(name, epsilon, radius=radius)
-    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(1), n_seeds=n_seeds, stride="log").regret
+    return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(1), seeds=seeds, stride="log").regret
 
 
 def smaller(a, b):
@@ -82,7 +82,7 @@ def smaller(a, b):
 @pytest.mark.parametrize("name", SOME)
 def test_without_noise_it_is_se(name):
     """epsilon = 500: the regret of SE at every user, for all seeds but those where a mean is next to a threshold."""
-    short = dict(horizon=20_000, n_seeds=20)
+    short = dict(horizon=20_000, seeds=20)
     plain = regrets("SE", None, **short)
     runs = (regrets(name, epsilon, **short) for epsilon in (500.0, 0.1))
     equal, differ = (np.isclose(run, plain, rtol=1e-5).all(1).mean() for run in runs)

@@ -26,7 +26,7 @@ FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
 
 
 def simulate(algo=FOUR, env=ARMS, **options):
-    return fb.simulate(env, algo, **{"horizon": HORIZON, "key": jax.random.key(0), "n_seeds": 3, **options})
+    return fb.simulate(env, algo, **{"horizon": HORIZON, "key": jax.random.key(0), "seeds": 3, **options})
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ class Counter:
 @pytest.mark.parametrize("name", ["Dist-DP-SE", *ELIMINATION])
 def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
     monkeypatch.setattr(UserProcess, "check", lambda *_: None)  # which traces once more
-    options = dict(horizon=HORIZON, key=jax.random.key(0), n_seeds=3)
+    options = dict(horizon=HORIZON, key=jax.random.key(0), seeds=3)
     algo, epsilons = algorithm(name, growth=None if name == "DP-SE" else 4), [0.5, 2.0, 8.0]
     grid = None if name == "SE" else {"epsilon": epsilons}
     counters = [Counter(), Counter()]
@@ -347,7 +347,7 @@ def test_replace_checks():
 @pytest.mark.slow
 def test_a_grid_over_epsilon_leaves_se_as_it_is():
     algos = [algorithm("SE"), FOUR]
-    options = dict(horizon=200, key=jax.random.key(0), n_seeds=1)
+    options = dict(horizon=200, key=jax.random.key(0), seeds=1)
     result = fb.sweep(ARMS, algos, grid={"epsilon": [0.5, 1.0]}, **options)
     assert result.labels == ("SE", "Dist-DP-SE(epsilon=0.5)", "Dist-DP-SE(epsilon=1.0)")
     assert [result[label].certificate.claim for label in result] == ["none", "certified", "certified"]

@@ -25,7 +25,7 @@ def test_the_printed_ring_loses_the_best_arm(key):
     env = fb.envs.arms(means=[0.05, *[0.0] * 9], rewards="bernoulli")
     ours = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
     printed = Printed(**{**dataclasses.asdict(ours), "name": "printed"})
-    result = fb.sweep(env, [ours, printed], horizon=10**6, key=key, n_seeds=24, stride=10**5)
+    result = fb.sweep(env, [ours, printed], horizon=10**6, key=key, seeds=24, stride=10**5)
     lost = {label: np.diff(result[label].regret)[:, -1] > 0.99 * 0.05 * 10**5 for label in result}
     assert lost[ours.name].sum() == 0
     assert lost["printed"].mean() > 0.5

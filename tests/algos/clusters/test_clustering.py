@@ -253,7 +253,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     algo = algo.replace(shift="once") if budget else algo
     bound = algo.bind(env.spec, T)
     process = ArrivalProcess(env=env, algo=bound, horizon=T)
-    result = fb.simulate(env, algo, horizon=T, key=key, n_seeds=2)
+    result = fb.simulate(env, algo, horizon=T, key=key, seeds=2)
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
         own = jax.random.fold_in(key, i)
@@ -277,7 +277,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     assert played.uploads.sum() > 20
     assert len(set(np.asarray(offered.user).ravel().tolist())) == 8
     assert process.n_steps == -(-T // block)
-    alone = fb.simulate(env, algo, horizon=T, key=key, n_seeds=1)
+    alone = fb.simulate(env, algo, horizon=T, key=key, seeds=1)
     np.testing.assert_array_equal(alone.regret[0], result.regret[0])
     np.testing.assert_array_equal(alone.counts["uploads"][0], result.counts["uploads"][0])
     layout._advance.cache_clear()
@@ -406,7 +406,7 @@ def test_clusters_are_found(key, algo):
 @pytest.mark.parametrize("algo", FINDERS)
 def test_clusters_of_an_environment_are_found(key, algo):
     env = fb.envs.clustered(9, 2, 3, dim=4, n_arms=4, gap=0.8, rewards="gaussian", noise_std=0.05)
-    result = fb.simulate(env, algo, horizon=1000, key=key, n_seeds=4, stride=250)
+    result = fb.simulate(env, algo, horizon=1000, key=key, seeds=4, stride=250)
     np.testing.assert_array_equal(result.gauges["adjusted Rand index on servers"][:, -1], 1)
     shared = result.gauges["adjusted Rand index"][:, -1]
     if "FCLUB" in algo.name:
@@ -556,7 +556,7 @@ def test_bad_arguments(make, words):
 def test_users_who_are_not_told_apart(key, make):
     words = r"is for users who are told apart, and the environment has none: fb\.envs\.clustered"
     with pytest.raises((ValueError, TypeError), match=words):
-        fb.simulate(fb.envs.sphere(2, 3, 3), make(), horizon=10, key=key, n_seeds=1)
+        fb.simulate(fb.envs.sphere(2, 3, 3), make(), horizon=10, key=key, seeds=1)
 
 
 def held(theta, live):

@@ -60,7 +60,7 @@ class Damaged:
 
 def run(key, algo, throw=False, **damage):
     env = Damaged(inner=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
-    return fb.simulate(env, algo, horizon=100, key=key, n_seeds=2, throw=throw)
+    return fb.simulate(env, algo, horizon=100, key=key, seeds=2, throw=throw)
 
 
 @pytest.mark.parametrize(

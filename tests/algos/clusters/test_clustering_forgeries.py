@@ -35,7 +35,7 @@ def test_the_honest_run_is_certified(bound):
     assert 1 - 1e-5 < certificate.epsilon_exact <= 1
     assert bound.raw == ()
     env = fb.envs.clustered(8, 3, 2, dim=3)
-    result = fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), n_seeds=1)
+    result = fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), seeds=1)
     assert result.certificate == HONEST.certificate(env.spec, T)
 
 
@@ -135,7 +135,7 @@ class Weak(A.FCLUB):
 def test_a_recipe_cannot_speak_for_what_it_binds(key):
     env = fb.envs.clustered(8, 3, 2, dim=3)
     weak = Weak(BUDGET, alpha_1=math.inf, trigger="count", upload=1.2)
-    certificate = fb.simulate(env, weak, horizon=T, key=key, n_seeds=1).certificate
+    certificate = fb.simulate(env, weak, horizon=T, key=key, seeds=1).certificate
     assert certificate.claim == "none"
     assert certificate.epsilon_exact > 10
 
@@ -253,6 +253,6 @@ def test_bound_for_other_servers():
     one, four = (fb.envs.clustered(n_users=8, n_servers=n, n_clusters=2, dim=3) for n in (1, 4))
     bound = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count").bind(one.spec, 20)
     with pytest.raises(ValueError, match="was bound to another environment"):
-        fb.simulate(four, bound, horizon=20, key=jax.random.key(0), n_seeds=1)
+        fb.simulate(four, bound, horizon=20, key=jax.random.key(0), seeds=1)
     assert certify(bound).claim == "certified"
     assert certify(bound.replace(spec=four.spec)).claim == "none"

@@ -194,7 +194,7 @@ def test_round_by_round_is_the_batch_loop(key, policy, learns):
     """Two loops, one algorithm: Thompson's draws are of the round, so that they are the same as well."""
     env = fb.envs.sphere(4, 6, 5, rewards="bernoulli")
     one = fb.algos.Federated(policy=policy, schedule=10, learns_in_batch=learns)
-    options = dict(horizon=65, key=key, n_seeds=2, stride=5)
+    options = dict(horizon=65, key=key, seeds=2, stride=5)
     other = one.replace(schedule=RoundByRound(10))
     assert type(one.bind(env.spec, 65)) is not type(other.bind(env.spec, 65))
     found, expected = (fb.simulate(env, algo, **options) for algo in (other, one))
@@ -235,7 +235,7 @@ def test_seeds_side_by_side_equal_each_alone(key, same_noise):
     env = fb.envs.gap(3, 5, 4)
     algos = [ALGOS["FedUCB"], ALGOS["Private-FedUCB, private"]]
     algos = [algo.replace(name=str(i)) for i, algo in enumerate(algos)]
-    many = fb.sweep(env, algos, horizon=50, key=key, n_seeds=3)
+    many = fb.sweep(env, algos, horizon=50, key=key, seeds=3)
     assert len(np.unique(many.communication["rounds"][0, :, 10:40], axis=0)) > 1
     for algo in algos:
         for i in range(0, 3, 2):
@@ -263,7 +263,7 @@ def test_number_of_synchronisations_without_privacy():
     counts = []
     for threshold in ("M log T", 100.0, 10.0):
         algo = fed_ucb(schedule=S.LogDet(threshold), regularization=1.0 / m)
-        result = fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), n_seeds=2, stride=1000)
+        result = fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=2, stride=1000)
         threshold = float(algo.bind(env.spec, horizon).schedule.threshold)
         bound = 2 * np.sqrt(d * horizon / threshold * np.log(1 + horizon * m / (d * 0.25 * m))) + 4
         assert (result.communication["rounds"][:, -1] <= bound).all()
@@ -355,7 +355,7 @@ def test_policies_without_a_matrix_cannot_be_read_from():
         with pytest.raises(ValueError, match="policy must keep a matrix, as fb.algos.UCB does, .* got Thompson"):
             algo.bind(spec, 100)
     with pytest.raises(NotImplementedError, match="Thompson acts on released statistics: learns_in_batch must be"):
-        fb.simulate(fb.envs.gap(3, 4, 3), thompson(learns_in_batch=True), horizon=10, key=jax.random.key(0), n_seeds=1)
+        fb.simulate(fb.envs.gap(3, 4, 3), thompson(learns_in_batch=True), horizon=10, key=jax.random.key(0), seeds=1)
 
 
 def test_the_printed_trigger_needs_bounds_of_the_spectrum():

@@ -177,7 +177,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
 def test_seeds_side_by_side_equal_each_alone(key, same_noise):
     env = fb.envs.gap(4, 5, 3)
     algo = gossip(nx.path_graph(4), 2, LITTLE, schedule=S.LogDet(10.0, "dp20"))
-    many = fb.simulate(env, algo, horizon=41, key=key, n_seeds=3)
+    many = fb.simulate(env, algo, horizon=41, key=key, seeds=3)
     for i in range(0, 3, 2):
         _, regret, counts, *_ = run(env, algo, jax.random.fold_in(key, i), 41)
         np.testing.assert_allclose(many.regret[i], np.cumsum(regret), atol=1e-3)
@@ -196,7 +196,7 @@ def test_denser_graphs_have_less_regret():
             ("nobody", nx.empty_graph(6)),
         )
     }
-    result = fb.sweep(env, algos, horizon=200, key=jax.random.key(1), n_seeds=6, stride=200)
+    result = fb.sweep(env, algos, horizon=200, key=jax.random.key(1), seeds=6, stride=200)
     finals = [result[name].regret[:, -1] for name in algos]
     for less, more in itertools.pairwise(finals):
         difference = more - less
@@ -291,7 +291,7 @@ def test_checkpoints_know_the_graph(tmp_path, key):
     """Two graphs of as many edges are two runs, though their programs are one."""
     env, path = fb.envs.gap(4, 4, 3), tmp_path / "run"
     star, line = (gossip(graph) for graph in (nx.star_graph(3), nx.path_graph(4)))
-    options = dict(horizon=5, key=key, n_seeds=1, checkpoint=path)
+    options = dict(horizon=5, key=key, seeds=1, checkpoint=path)
     result = fb.simulate(env, star, **options)
     assert result.config["algorithms"][star.name]["graph"]["nodes"] == 4
     with pytest.raises(ValueError, match="belongs to another run"):

@@ -164,7 +164,7 @@ def test_orderings_of_the_paper(key):
         "vector sum": private(1.0, 0.1, trust="shuffle_vector_sum"),
         "local": private(1.0, 0.1, trust="local", release="input_perturbation"),
     }
-    result = fb.sweep(env, algos, horizon=1000, key=key, n_seeds=12, stride=100)
+    result = fb.sweep(env, algos, horizon=1000, key=key, seeds=12, stride=100)
     ours = str((1.0, 0.1))
     for better, worse in (
         ("plain", "alone"),
@@ -192,7 +192,7 @@ def test_orderings_of_figure_3(key, version):
         str(b): fb.algos.private_fed_lin_ucb(fb.privacy.Budget(*b), name=str(b)).replace(**options) for b in budgets
     }
     plain = fb.algos.fed_lin_ucb(exploration=fb.algos.UCB(confidence="released" if options else "theory"))
-    result = fb.sweep(env, {"plain": plain, **algos}, horizon=2500, key=key, n_seeds=25, stride=2500)
+    result = fb.sweep(env, {"plain": plain, **algos}, horizon=2500, key=key, seeds=25, stride=2500)
     for order in (["plain", *map(str, budgets[:3])], ["plain", *map(str, budgets[3:])]):
         for better, worse in itertools.pairwise(order):
             difference = final(result, worse) - final(result, better)
@@ -222,7 +222,7 @@ def test_orderings_of_the_releases(key):
     algo = fb.algos.private_fed_lin_ucb(BUDGET)
     algos = {release: algo.replace(release=release) for release in ("tree", "honaker", "blt")}
     algos["known noise"] = algos["blt"].replace(confidence="known_noise")
-    result = fb.sweep(env, algos, horizon=2000, key=key, n_seeds=12, stride=100)
+    result = fb.sweep(env, algos, horizon=2000, key=key, seeds=12, stride=100)
     for certificate in result.certificates.values():  # float32 noise, rounded up
         assert certificate.epsilon_exact == pytest.approx(1.0, rel=1e-6)
     for worse, better in itertools.pairwise(result.labels):
@@ -241,7 +241,7 @@ def test_goal(key):
         "silo": fb.algos.private_fed_lin_ucb(BUDGET).replace(**best),
         "secagg": fb.algos.private_fed_lin_ucb(BUDGET).replace(trust="secagg", **best),
     }
-    result = fb.sweep(env, algos, horizon=4000, key=key, n_seeds=6, stride=4000)
+    result = fb.sweep(env, algos, horizon=4000, key=key, seeds=6, stride=4000)
     plain, printed, silo, secagg = (final(result, label) for label in algos)
     assert (silo - plain).max() < 0.1 * (printed - plain).min()
     assert (secagg / plain).max() < 1.35

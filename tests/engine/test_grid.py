@@ -1,0 +1,88 @@
+"""Sweeps over environments, or over what makes them, beside those over algorithms."""
+
+import functools
+
+import numpy as np
+import pytest
+from helpers import PLAIN, PRIVATE
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine.grid import expand
+
+ALGOS = {"plain": PLAIN, "ours": PRIVATE}
+
+
+def labels(env, grid, algos=ALGOS):
+    return {label: one.coordinates for label, one in expand(env, algos, grid).items()}
+
+
+def test_parameters_of_a_function_that_makes_environments():
+    make = functools.partial(fb.envs.gap, n_arms=4)
+    found = expand(make, ALGOS, {"n_agents": [2, 3], "dim": [3], "epsilon": [1, 5]})
+    assert {label: one.coordinates for label, one in found.items()} == {
+        "plain(n_agents=2)": {"algorithm": "plain", "n_agents": 2, "dim": 3},
+        "plain(n_agents=3)": {"algorithm": "plain", "n_agents": 3, "dim": 3},
+        **{
+            f"ours(n_agents={m}, epsilon={epsilon})": dict(algorithm="ours", n_agents=m, dim=3, epsilon=epsilon)
+            for m in (2, 3)
+            for epsilon in (1, 5)
+        },
+    }
+    for one in found.values():
+        spec = one.env.spec
+        assert (spec.n_agents, spec.n_arms, spec.dim) == (one.coordinates["n_agents"], 4, 3)
+        if "epsilon" in one.coordinates:
+            assert one.algo.privacy.budget.epsilon == one.coordinates["epsilon"]
+    ours = [one.env for one in found.values() if one.coordinates["n_agents"] == 2]
+    assert len(ours) == 3
+    assert all(env is ours[0] for env in ours)  # so that its numbers are on the device once
+
+
+def test_environments_by_name():
+    envs = {"easy": fb.envs.gap(2, 4, 3, gap=0.3), "hard": fb.envs.gap(2, 4, 3, gap=0.1)}
+    assert labels(envs, {"epsilon": [1]}) == {
+        f"{algo}(environment={name})": {"algorithm": algo, "environment": name}
+        | ({"epsilon": 1} if algo == "ours" else {})
+        for algo in ALGOS
+        for name in envs
+    }
+
+
+def test_a_sweep_over_agents_is_its_runs(key):
+    options = dict(horizon=10, key=key, seeds=[3, 5])
+    swept = fb.sweep(fb.envs.gap, ALGOS, grid={"n_agents": [2, 3], "n_arms": [4], "dim": [3]}, **options)
+    for label, point in swept.coordinates.items():
+        alone = fb.simulate(fb.envs.gap(point["n_agents"], 4, 3), ALGOS[point["algorithm"]], **options)
+        np.testing.assert_allclose(swept[label].regret, alone.regret, atol=1e-5)
+        assert swept[label].certificate == alone.certificate
+        assert swept[label].spec["n_agents"] == point["n_agents"]
+    with pytest.raises(ValueError, match="several environments"):
+        swept.spec  # noqa: B018
+    assert "2 agents, 3 agents, T = 10 rounds, 2 seeds" in swept.summary()
+    assert swept.summary().count("minus plain(n_agents=") == 2
+    assert swept.sel(n_agents=3).spec["n_agents"] == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "grid", "kind", "words"),
+    [
+        (
+            fb.envs.gap,
+            {"n_agents": [2], "dim": [3]},
+            ValueError,
+            "env must be given n_arms by the grid, got n_agents, dim",
+        ),
+        (fb.envs.gap, {}, ValueError, "env must be given n_agents, n_arms, dim by the grid, got none"),
+        (fb.envs.gap, {"agents": [2]}, ValueError, "grid must name parameters of env or of an algorithm, got 'agents'"),
+        (fb.envs.gap, {"n_agents": [0], "n_arms": [4], "dim": [3]}, ValueError, "n_agents must be >= 1, got 0"),
+        ({}, {}, ValueError, "env must name at least one environment, got none"),
+        ({"a": 5}, {}, TypeError, r"env\['a'\] must be an environment such as fb.envs.sphere\(...\), got 5"),
+        ({1: fb.envs.gap(2, 4, 3)}, {}, TypeError, "a name in env must be a string of at least one character, got 1"),
+        (lambda: 5, {}, TypeError, "what env returns must be an environment such as"),
+        (lambda epsilon: 5, {"epsilon": [1]}, ValueError, "got 'epsilon', which both have"),
+        (None, {}, TypeError, "env must be an environment such as"),
+    ],
+)
+def test_errors(env, grid, kind, words):
+    with pytest.raises(kind, match=words):
+        expand(env, ALGOS, grid)

@@ -1,0 +1,183 @@
+"""Sweeps in pieces: what is in the store is not computed again, and it does not matter who computed it."""
+
+import concurrent.futures
+import multiprocessing
+import os
+
+import jax
+import numpy as np
+import pytest
+from helpers import ENV, PLAIN, PRIVATE
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine import pieces
+
+ALGOS = {"plain": PLAIN, "ours": PRIVATE}
+GRID = {"epsilon": [1.0, 5.0]}
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The pieces that are computed, as labels and seeds."""
+    found, compute = [], pieces.compute
+
+    def noted(piece):
+        found.append((tuple(piece.configurations), piece.seeds.tolist()))
+        return compute(piece)
+
+    monkeypatch.setattr(pieces, "compute", noted)
+    return found
+
+
+def sweep(store, seeds=3, algos=ALGOS, **options):
+    options = dict(horizon=40, key=jax.random.key(0), grid=GRID) | options
+    return fb.sweep(ENV, algos, seeds=seeds, store=store, **options)
+
+
+def same(one, other):
+    assert one.labels == other.labels
+    assert dict(one.certificates) == dict(other.certificates)
+    assert one.config == other.config
+    np.testing.assert_array_equal(one.status, other.status)
+    for kind in ("communication", "counts", "gauges"):
+        for name, curve in getattr(one, kind).items():
+            np.testing.assert_array_equal(curve, getattr(other, kind)[name])
+
+
+def test_a_sweep_in_pieces_is_the_sweep(tmp_path, computed, monkeypatch):
+    monkeypatch.setattr(pieces, "SEEDS", 2)
+    whole = sweep(None)
+    found = sweep(tmp_path / "store")
+    same(found, whole)
+    np.testing.assert_allclose(found.regret, whole.regret, atol=1e-4)
+    assert sorted(seeds for _, seeds in computed) == [[0], [0], [1, 2], [1, 2]]
+    again = sweep(tmp_path / "store")
+    same(again, found)
+    np.testing.assert_array_equal(again.regret, found.regret)
+    assert len(computed) == 4
+
+
+def test_only_what_is_missing_is_computed(tmp_path, computed):
+    sweep(tmp_path, algos={"plain": PLAIN}, grid={}, seeds=2)
+    sweep(tmp_path, algos={"another name": PLAIN}, grid={}, seeds=[1, 2, 0])
+    assert computed == [(("plain",), [0, 1]), (("another name",), [2])]
+    found = sweep(tmp_path, algos={"third name": PLAIN, "ours": PRIVATE}, grid={"epsilon": [2.0]}, seeds=[2, 1])
+    assert computed[2:] == [(("ours",), [2, 1])]
+    alone = sweep(None, algos={"third name": PLAIN, "ours": PRIVATE}, grid={"epsilon": [2.0]}, seeds=[2, 1])
+    same(found, alone)
+    np.testing.assert_allclose(found.regret, alone.regret, atol=1e-4)
+    before = len(computed)
+    for change in (dict(horizon=39), dict(stride=20), dict(key=jax.random.key(1))):
+        sweep(tmp_path, algos={"plain": PLAIN}, grid={}, seeds=2, **change)
+    assert len(computed) == before + 3
+    monitored = [path.name for path in tmp_path.rglob("*.npz")]
+    assert {"seeds_0-2.npz", "seeds_2-3.npz", "seeds_1-2.npz"} == set(monitored)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    sweep(tmp_path, seeds=1, algos={"plain": PLAIN}, grid={})
+    (path,) = tmp_path.rglob("*.npz")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"got '{path}': it was damaged"):
+        sweep(tmp_path, seeds=1, algos={"plain": PLAIN}, grid={})
+
+
+class Failing:
+    """An executor some of whose calls fail."""
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        if arguments[0].seeds[0] == 0:
+            future.set_exception(OSError("the worker has gone"))
+        else:
+            future.set_result(function(*arguments))
+        return future
+
+
+def test_what_others_found_is_kept(tmp_path, computed, monkeypatch):
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    with pytest.raises(
+        RuntimeError, match="2 of 6 pieces failed at a worker, the first with OSError: the worker has gone"
+    ):
+        sweep(tmp_path, executor=Failing())
+    assert [seeds for _, seeds in computed] == [[1], [2], [1], [2]]
+    sweep(tmp_path)
+    assert [seeds for _, seeds in computed[4:]] == [[0], [0]]
+
+
+def die_once(flag, function, *arguments):
+    """Ends the process, the first time that it is called."""
+    try:
+        os.unlink(flag)
+    except FileNotFoundError:
+        return function(*arguments)
+    os._exit(9)
+
+
+class Deadly:
+    """An executor one of whose workers is killed at a piece."""
+
+    def __init__(self, executor, flag):
+        self.executor, self.flag = executor, flag
+
+    def submit(self, function, *arguments):
+        return self.executor.submit(die_once, str(self.flag), function, *arguments)
+
+
+@pytest.mark.slow
+def test_processes_and_a_killed_worker(tmp_path, monkeypatch):
+    """A pool of processes is broken if one is killed; the next call computes what is missing, the same bits."""
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    (tmp_path / "flag").touch()
+    here = sweep(tmp_path / "here")
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        concurrent.futures.ProcessPoolExecutor(2, spawn) as pool,
+        pytest.raises(RuntimeError, match="pieces failed at a worker, the first with BrokenProcessPool"),
+    ):
+        sweep(tmp_path / "there", executor=Deadly(pool, tmp_path / "flag"))
+    with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
+        there = sweep(tmp_path / "there", executor=pool)
+    same(there, here)
+    np.testing.assert_array_equal(there.regret, here.regret)
+
+
+@pytest.mark.slow
+def test_dask_and_a_killed_worker(tmp_path, monkeypatch):
+    """A Dask cluster of two processes gives the pieces of a worker that was killed to the other one."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    (tmp_path / "flag").touch()
+    here = sweep(tmp_path / "here")
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        there = sweep(tmp_path / "there", executor=Deadly(client, tmp_path / "flag"))
+    assert not (tmp_path / "flag").exists()
+    same(there, here)
+    np.testing.assert_array_equal(there.regret, here.regret)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        (
+            dict(store=None, executor=Failing()),
+            ValueError,
+            "store must be a folder if there is an executor, got None and",
+        ),
+        (dict(store="here", executor=5), TypeError, "executor must have the method submit, or be None, got 5"),
+        (dict(store="here", checkpoint="file"), ValueError, "checkpoint must be None if there is a store, got 'file'"),
+        (dict(store="here", progress="yes"), TypeError, "progress must be True or False, got 'yes'"),
+        (dict(store="file/inside"), ValueError, "store must be a folder that can be written to"),
+        (dict(store=5), TypeError, "store must be a str or a Path, got 5"),
+    ],
+)
+def test_errors(options, kind, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(kind, match=words):
+        sweep(**options)
