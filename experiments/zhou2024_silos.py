@@ -3,12 +3,12 @@
 python experiments/zhou2024_silos.py [--smoke | --full]
 
 The paper's main claim: with batches of B = sqrt(T / M) rounds, regret is of order M^(3/4) T^(1/2) under silo-level
-local privacy, and M^(1/2) T^(1/2) with a shuffler, as with a trusted server. Left T is fixed; right M T is, so that the
-same users are split over more silos. Top: random contexts, which need no exploration, so that regret grows more slowly
-than the bound. Bottom: bounds are about the worst instance, so everybody is offered the same two arms, one of which is
-better by a gap of about beta sqrt(d / (M T)), where beta is the width of the confidence bounds. A label has the slope
-of log regret in log M from M = 10 on, with a 95 % interval over seeds; the power of M in the paper's bound; and, at the
-bottom, the slope of beta sqrt(d M T), which is that bound with its logarithms.
+local privacy, and M^(1/2) T^(1/2) with a shuffler, as with a trusted server. Bounds are about the worst instance, so on
+the left everybody is offered the same two arms, one of which is better by a gap of about beta sqrt(d / (M T)), where
+beta is the width of the confidence bounds. First T is fixed, then M T, so that the same users are split over more
+silos. On the right contexts are random, which takes no exploration, so that regret grows more slowly than the bound. A
+label has the slope of log regret in log M from M = 10 on, with a 95 % interval over seeds; the power of M in the
+paper's bound; and, for the gap, the slope of beta sqrt(d M T), which is that bound with its logarithms.
 """
 
 import math
@@ -33,6 +33,11 @@ TRUST = {  # name -> trust model and release, and the powers of M in the bound f
     "local, user by user": (("local", "input_perturbation"), (0.75, 0.0)),
 }
 WIDTHS = {"random contexts": ("known_noise", "project"), "worst gap": ("theory", "shift")}  # of both instances
+PANELS = (  # instance, whether M T is fixed and not T, and which numbers of silos
+    ("worst gap", False, slice(None)),
+    ("worst gap", True, slice(1, None)),  # M = 1 would have M T rounds
+    ("random contexts", False, slice(4)),
+)
 LARGEST = 0.5  # gap of the fixed arms
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 
@@ -100,28 +105,27 @@ def main(options: Size) -> None:
     agents = options.pick([2, 4], [1, 10, 100, 1_000, 10_000], [1, 10, 100, 1_000, 10_000])
     models = list(TRUST.items())[: options.pick(2, 6, 6)]  # fewer programs to compile
     seeds = options.pick(2, 6, 25)
-    figure, axes = plt.subplots(2, 2, figsize=(14.0, 13.0), layout="constrained")
-    for (i, j), ax in np.ndenumerate(axes):
-        instance, panel = list(WIDTHS)[i], (f"T = {rounds:,} rounds", f"M T = {users:,} users")[j]
-        many = agents[j:] if len(agents) > 2 else agents  # M = 1 would have M T rounds
+    figure, axes = plt.subplots(1, 3, figsize=(20.0, 6.8), layout="constrained")
+    for ax, (instance, split, kept) in zip(axes, PANELS):
+        many = agents if options.smoke else agents[kept]
         for (name, (_, powers)), colour in zip(models, fb.plotting.COLOURS):
-            found = [measure(instance, name, m, users // m if j else rounds, options) for m in many]
+            found = [measure(instance, name, m, users // m if split else rounds, options) for m in many]
             regret, bounds = np.stack([one for one, _ in found]), np.array([bound for _, bound in found])
             mean, error = mean_error(slope(many, regret))
-            half = stats.t.ppf(0.975, regret.shape[1] - 1) * error
-            label = f"{name}: {mean:.2f} ± {half:.2f}, bound {powers[j]:g}"
+            half = stats.t.ppf(0.975, seeds - 1) * error
+            label = f"{name}: {mean:.2f} ± {half:.2f}, bound {powers[split]:g}"
             label += f", with logarithms {slope(many, bounds):.2f}" if instance == "worst gap" else ""
-            print(f"{panel}, {instance}: {label}", flush=True)
+            print(f"{instance}, {('T', 'M T')[split]} fixed: {label}", flush=True)
             ax.errorbar(many, *mean_error(regret.T), fmt="o-", markersize=4, color=colour, label=label, capsize=2)
         if instance == "random contexts":
-            users_of = [m * rounds if j == 0 else users for m in many]
-            ax.plot(many, np.multiply(random_play(), users_of), ":", color="grey", label="random play")
-        ax.set(xscale="log", yscale="log", xlabel="silos M", ylabel="group regret", title=f"{instance}, {panel}")
-        ax.legend(title="slope in M", fontsize="small", loc="upper left")
+            ax.plot(many, random_play() * rounds * np.array(many), ":", color="grey", label="random play")
+        size = f"M T = {users:,} users" if split else f"T = {rounds:,} rounds"
+        ax.set(xscale="log", yscale="log", xlabel="silos M", ylabel="group regret", title=f"{instance}, {size}")
+        ax.legend(title="slope in M from M = 10 on", fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.12))
         ax.grid(alpha=0.3)
     figure.suptitle(
-        f"$B=\\sqrt{{T/M}}$, ε=1, δ=0.1, certified. Mean of {seeds} seeds ± 1 s.e.\nrandom contexts: K=d=10, "
-        "confidence='known_noise'; worst gap: K=d=2, the paper's confidence widths"
+        f"$B=\\sqrt{{T/M}}$, ε=1, δ=0.1, certified. Mean of {seeds} seeds ± 1 s.e., slopes with 95 % intervals.\n"
+        "Worst gap: K=d=2, the paper's confidence widths; random contexts: K=d=10, confidence='known_noise'"
     )
     save("zhou2024_silos", options, figure)
 
