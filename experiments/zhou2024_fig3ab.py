@@ -33,8 +33,8 @@ def main(options: Options) -> None:
         for panel, budgets, what in (("a", A, "δ=0.1"), ("b", B, "ε=5"))
     }
     order = [[label(*b) for b in budgets] for budgets in (A[::-1], B)]
-    claims = [pair for names in order for pair in zip(["FedLinUCB", *names], names)]
-    finish("zhou2024_fig3ab", options, panels, claims)
+    claims = {pair: None for names in order for pair in zip(["FedLinUCB", *names], names)}
+    finish("zhou2024_fig3ab", options, panels, list(claims))
 
 
 if __name__ == "__main__":
