@@ -6,6 +6,8 @@ Letters: K arms, T rounds (users, in figures of arms), m clusters of users, L se
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -215,10 +217,7 @@ def liu_figure(name: str, options: LiuOptions, result: fb.Result, title: str) ->
     claims = [("FCLUB", "FCLUB-DC"), ("FCLUB-DC", "CDP-FCLUB-DC")]
     claims += [(one, other) for one in order[1:3] for other in order[3:6]] + [(other, "Homo") for other in order[3:6]]
     for better, worse in claims:
-        mean, error = mean_error(result[worse].regret[:, -1] - result[better].regret[:, -1])
-        half = stats.t.ppf(0.975, result.status.shape[-1] - 1) * error  # 95 % confidence
-        verdict = "holds" if mean > half else "reversed" if mean < -half else "undecided"
-        print(f"  {better} < {worse}: {verdict}, by {mean:.0f} +- {error:.0f}")
+        print(f"  {verdict(result, better, worse)}")
     if not options.smoke:
         result.save(Path("results") / name)
     save(name, options, figure)
@@ -246,13 +245,48 @@ class RealOptions(Options):
         return "clipped_gaussian" if self.mslr and not self.released else self.rewards
 
 
-def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Result]) -> None:
-    """Draws the panels (title -> result) side by side, saves picture and results, prints summaries and claims."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 5.0), layout="constrained", squeeze=False)
+def verdict(result: fb.Result, better: str, worse: str) -> str:
+    """Returns whether one algorithm has less final regret than another, by paired differences of the seeds."""
+    mean, error = mean_error(result[worse].regret[:, -1] - result[better].regret[:, -1])
+    half = stats.t.ppf(0.975, result.status.shape[-1] - 1) * error  # 95 % confidence
+    found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
+    return f"{better} < {worse}: {found}, by {mean:.0f} ± {error:.0f}"
+
+
+def unclipped(result: fb.Result) -> list[str]:
+    """Returns what the released noise would give if rewards were clipped, as certificates without a claim say it."""
+    found = {
+        label: re.search(r"were they.*gives (epsilon = \S+)", result[label].certificate.reason) for label in result
+    }
+    return [f"{label}: with clipped rewards its noise would give {m[1]}" for label, m in found.items() if m]
+
+
+def finish(
+    name: str,
+    options: Options | ArmsOptions,
+    panels: dict[str, fb.Result],
+    claims: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Draws the panels (title -> result) side by side, saves picture and results, prints summaries and claims.
+
+    Args:
+        name: name of the picture.
+        options: the options of the command line.
+        panels: title -> result.
+        claims: pairs of labels, of which the paper says that the first has less regret; whether it was seen is written
+            below the panels that have both.
+    """
+    figure, axes = plt.subplots(1, len(panels), figsize=(7.0 * len(panels), 6.2), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.variant}"
     options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
         fb.plotting.regret(result, title=f"{title}, {options.variant}", ax=ax)
+        lines = [verdict(result, *pair) for pair in claims if set(pair) <= set(result)]
+        if lines:
+            head = f"the paper says, and {len(result.status[0])} pairs of seeds show (95 % confidence):"
+            legend = ax.get_legend()
+            legend.set_title("\n".join([head, *lines, *unclipped(result)]), prop={"size": "small"})
+            legend.set_alignment("left")
         if not options.smoke:
             result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
         print(f"\n{title}\n{result.summary()}")

@@ -20,8 +20,10 @@ def main(options: Options) -> None:
         options.private_fed_lin_ucb(budget),
         options.private_fed_lin_ucb(budget, "SDP-FedLinUCB (vector sum)", trust="shuffle_vector_sum"),
     ]
+    shuffled = algos[2].name
+    claims = [(shuffled, "LDP-FedLinUCB")]
     result = fb.sweep(env, algos, **options.run(200, 10_000, 10_000))
-    finish("zhou2024_fig2b", options, {"Fig. 2(b), ε=0.2, δ=0.1": result})
+    finish("zhou2024_fig2b", options, {"Fig. 2(b): ε=0.2, δ=0.1, M=100, K=100, d=10": result}, claims)
 
 
 if __name__ == "__main__":

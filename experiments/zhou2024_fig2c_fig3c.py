@@ -22,14 +22,16 @@ def main(options: RealOptions) -> None:
     for figure, features, components in (("Fig. 2(c)", "title", 5), ("Fig. 3(c)", "body", 7)):
         table = options.table(features, components)
         env = fb.envs.replay(**table.replay_arguments(), n_agents=10, rewards=options.real_rewards)
-        name = f"{figure}{'' if options.mslr else ' stand-in'}: {table.title}, d={env.spec.dim}, δ=0.1"
+        size = f"δ=0.1, M=10, K≤{env.spec.n_arms}, d={env.spec.dim}"
+        name = f"{figure}{'' if options.mslr else ' stand-in'}: {table.title}\n{size}"
         panels[name] = fb.sweep(
             env,
             [options.fed_lin_ucb(**exploration), private],
             grid={"epsilon": [0.2, 1, 5]},
             **options.run(100, 5_000, 25_000),
         )
-    finish("zhou2024_fig2c_fig3c", options, panels)
+    names = [f"LDP-FedLinUCB(epsilon={epsilon})" for epsilon in (5, 1, 0.2)]
+    finish("zhou2024_fig2c_fig3c", options, panels, list(zip(["FedLinUCB", *names], names)))
 
 
 if __name__ == "__main__":

@@ -27,10 +27,14 @@ def main(options: Options) -> None:
         **options.run(200, 10_000, 10_000),
     )
     panels = {
-        f"Fig. 3({panel})": fb.concat([result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))])
-        for panel, budgets in (("a", A), ("b", B))
+        f"Fig. 3({panel}): {what}, M=100, K=100, d=10": fb.concat(
+            [result[name] for name in ("FedLinUCB", *map(label, *zip(*budgets)))]
+        )
+        for panel, budgets, what in (("a", A, "δ=0.1"), ("b", B, "ε=5"))
     }
-    finish("zhou2024_fig3ab", options, panels)
+    order = [[label(*b) for b in budgets] for budgets in (A[::-1], B)]
+    claims = {pair: None for names in order for pair in zip(["FedLinUCB", *names], names)}
+    finish("zhou2024_fig3ab", options, panels, list(claims))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,10 @@ def main(options: RealOptions) -> None:
         secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **exploration)
         algos.append(secagg)
     result = fb.sweep(env, algos, **options.run(100, 5_000, 25_000))
-    title = f"Fig. 3(d){'' if options.mslr else ' stand-in'}: {table.title}, ε=δ=1e-4"
-    finish("zhou2024_fig3d", options, {title: result})
+    size = f"ε=δ=1e-4, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}"
+    title = f"Fig. 3(d){'' if options.mslr else ' stand-in'}: {table.title}\n{size}"
+    claims = [("FedLinUCB", "SDP-FedLinUCB"), ("SDP-FedLinUCB", "LDP-FedLinUCB")]
+    finish("zhou2024_fig3d", options, {title: result}, claims)
 
 
 if __name__ == "__main__":
