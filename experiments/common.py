@@ -65,42 +65,6 @@ class Size:
 
 
 @dataclasses.dataclass(frozen=True)
-class ArmsOptions(Size):
-    """Draw a figure of Chowdhury & Zhou (2023); the paper's size takes seconds and is therefore the default.
-
-    Args:
-        radius: how confidence radii are computed: theory is the paper's Lemma 2, exact uses the law of the noise.
-    """
-
-    radius: Literal["theory", "exact"] = "theory"
-
-    @property
-    def variant(self) -> str:
-        """Returns what distinguishes the names of the files."""
-        return self.radius
-
-    def compare(self, names: tuple[str, ...], epsilon: float, instance: str) -> fb.Result:
-        """Runs these algorithms on 20 random instances with K = 10 and T = 10^6 (easy) or 10^7 (hard) users."""
-        algos = []
-        for name in names:
-            mechanism, trust = fb.algos.ELIMINATION[name]
-            own: dict[str, Any] = dict(radius="theory" if name == "DP-SE" else self.radius)
-            own |= dict(epsilon=None if name == "SE" else epsilon)
-            algos.append(fb.algos.SuccessiveElimination(mechanism=mechanism, trust=trust, **own))
-        horizon = {"easy": 10**6, "hard": 10**7}[instance]
-        return fb.sweep(
-            fb.envs.arms(10, instance=instance),
-            algos,
-            horizon=self.pick(20_000, horizon, horizon),
-            n_seeds=self.pick(2, 20, 20),
-            key=jax.random.key(self.seed),
-            stride="log",
-            progress=True,
-            throw=False,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
 class Options(Size):
     """Draw a figure, in one of two versions.
 
@@ -246,7 +210,7 @@ class RealOptions(Options):
         return "clipped_gaussian" if self.mslr and not self.released else self.rewards
 
 
-def finish(name: str, options: Options | ArmsOptions, panels: dict[str, fb.Result]) -> None:
+def finish(name: str, options: Options, panels: dict[str, fb.Result]) -> None:
     """Draws the panels (title -> result) side by side, saves picture and results, prints summaries and claims."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 5.0), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.variant}"
@@ -288,20 +252,3 @@ def save(name: str, options: Size, figure: Figure) -> None:
     """Writes the picture, and prints where it is."""
     options.folder.mkdir(parents=True, exist_ok=True)
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{name}.png')}")
-
-
-def arms_figure(number: int, names: tuple[str, ...], panels: dict[str, tuple[str, float]], doc: str | None) -> None:
-    """Draws a figure of Chowdhury & Zhou (2023), with the options of the command line.
-
-    Args:
-        number: number of the figure.
-        names: names of the algorithms, keys of `fb.algos.ELIMINATION`.
-        panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
-        doc: the text of --help.
-    """
-    options = tyro.cli(ArmsOptions, description=doc)
-    results = {
-        f"Fig. {number}({panel}): {instance}, ε={epsilon}": options.compare(names, epsilon, instance)
-        for panel, (instance, epsilon) in panels.items()
-    }
-    finish(f"chowdhury2023_fig{number}", options, results)
