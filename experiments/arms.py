@@ -28,8 +28,8 @@ PAIRS = (("Dist-DP-SE", "DP-SE"), ("Dist-RDP-SE (s=10)", "Dist-DP-SE"), ("Dist-R
 MATCHES = (
     "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE, the more so at large ε; Dist-RDP-SE is\n"
     "considerably better than Dist-DP-SE, more so at small ε, and the better the larger s is (Section 7, Appendix J).\n"
-    "Of K=10 arms, Dist-DP-SE has at most 1.1 times the regret of DP-SE with exact radii and batches of 2$^b$; with the\n"
-    "radii of Lemma 2 1.3 to 2.2 times, or with batches of 4$^b$ 1.0 to 1.9 times (chowdhury2023_matches.png)."
+    "Of K=10 arms, Dist-DP-SE has at most 1.1 times the regret of DP-SE with exact radii and batches of 2$^b$; with\n"
+    "the radii of Lemma 2 1.3 to 2.2 times, or with batches of 4$^b$ 1.0 to 1.9 times (chowdhury2023_matches.png)."
 )
 RELEASED = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
 
@@ -67,7 +67,7 @@ def given(label: str, panels: dict[str, fb.Result]) -> str:
     ):
         return ""
     at = f" at δ={certificates[0].delta:g}" if certificates[0].delta else ""
-    return f"{label} ε = {', '.join(f'{value:.3g}' for value in values)}{at}"
+    return f"{label} ε = {', '.join(f'{value:.4g}' for value in values)}{at}"
 
 
 def power(number: float) -> str:
@@ -79,7 +79,7 @@ def power(number: float) -> str:
 class ArmsSize(Size):
     """Draw a figure about multi-armed bandits; the paper's size takes seconds and is therefore the default."""
 
-    def run(self, horizon: int) -> dict[str, Any]:
+    def arguments(self, horizon: int) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` for T = `horizon`; all sizes but smoke have the paper's 20 instances."""
         return dict(
             horizon=min(horizon, 20_000) if self.smoke else horizon,
@@ -145,7 +145,7 @@ class ArmsOptions(RadiusOptions):
         own: dict[str, Any] = dict(radius=self.radius)
         if self.version == "released":
             own |= dict(calibration="released", growth=growth)
-        return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.run(horizon))
+        return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.arguments(horizon))
 
 
 def draw(

@@ -22,15 +22,16 @@ RADII = ("theory", "exact")
 
 def main(options: ArmsSize) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(14, 8.4), layout="constrained", sharex=True, sharey=True)
+    growths, n_seeds = GROWTHS[:2] if options.smoke else GROWTHS, 0
     for ax, (instance, epsilon) in zip(axes.flat, PANELS):
-        growths = GROWTHS[:2] if options.smoke else GROWTHS
         algos = {
             f"{radius} {growth}": elimination("Dist-DP-SE", epsilon, radius=radius, growth=growth)
             for radius in RADII
             for growth in growths
         }
         env = fb.envs.arms(10, instance=instance)
-        run = options.run(HORIZONS[instance])
+        run = options.arguments(HORIZONS[instance])
+        n_seeds = run["n_seeds"]
         result = fb.sweep(env, {"DP-SE": elimination("DP-SE", epsilon), **algos}, **run)
         for radius, colour in zip(RADII, fb.plotting.COLOURS[1:]):
             value, error = np.transpose([ratio(result, f"{radius} {growth}", "DP-SE") for growth in growths])
@@ -52,7 +53,7 @@ def main(options: ArmsSize) -> None:
     axes[0, 0].legend(frameon=False)
     figure.suptitle(
         "The paper: at large T, the regret of Dist-DP-SE matches that of DP-SE, whose constants are not its own.\n"
-        f"Ratio of mean final regret over {run['n_seeds']} instances, bars: 1 s.e. of the paired ratio"
+        f"Ratio of mean final regret over {n_seeds} instances, bars: 1 s.e. of the paired ratio"
     )
     save("chowdhury2023_matches", options, figure)
 

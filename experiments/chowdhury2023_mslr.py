@@ -36,7 +36,7 @@ class MslrOptions(ArmsOptions):
         if self.mslr is not None:
             return fb.data.mslr_arms(self.mslr, n_arms=K)
         images, digits = load_digits(return_X_y=True)
-        cluster = KMeans(K, n_init=1, random_state=0).fit_predict(images)
+        cluster = KMeans(K, random_state=0).fit_predict(images)
         return np.bincount(cluster, digits, K) / np.bincount(cluster, minlength=K) / 9
 
 

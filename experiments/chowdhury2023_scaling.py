@@ -34,7 +34,7 @@ def main(options: RadiusOptions) -> None:
     for name in NAMES:
         made = elimination(name, EPSILON, radius=options.radius, delta=DELTA)
         algos |= {f"{name} {s}": made.replace(scale=float(s)) for s in scales}
-    run = options.run(HORIZONS[INSTANCE])
+    run = options.arguments(HORIZONS[INSTANCE])
     result = fb.sweep(env, algos, **run)
     figure, axes = plt.subplots(1, 3, figsize=(16, 5.4), layout="constrained")
     pure = result["Dist-DP-SE"]

@@ -21,7 +21,7 @@ EPSILONS = (0.1, 0.5, 1.0)
 
 def main(options: RadiusOptions) -> None:
     figure, grid = plt.subplots(2, 2, figsize=(13, 11.5), layout="constrained")
-    (*panels, last), run = list(grid.flat), options.run(HORIZONS["easy"])
+    (*panels, last), run = list(grid.flat), options.arguments(HORIZONS["easy"])
     env = fb.envs.arms(10, instance="easy")
     lines = {f"{one} / Dist-DP-SE": [] for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE")}
     for ax, letter, epsilon in zip(panels, "abc", EPSILONS):
