@@ -164,7 +164,7 @@ def draw(
         pairs: pairs of labels whose ratios of final regret the claim is about.
         claim: what the paper says.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.8 * len(panels), 5.6), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.8 * len(panels), 7.2), layout="constrained", squeeze=False)
     seen = {pair: [ratio(result, *pair) for result in panels.values()] for pair in pairs}
     labels = next(iter(panels.values())).labels
     words = [

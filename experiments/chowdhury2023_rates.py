@@ -8,7 +8,7 @@ logarithms; in (a) and (b) the regret of SE, which is not private, is subtracted
 (a) 1/epsilon: the privacy cost K log T / epsilon, and 1 / epsilon^2 with local trust;
 (b) log T, which is L = ln(2 K b^2 / p) with p = 1/T in batch b = 20: K log T / epsilon under pure DP, and
     K sqrt(log T) / epsilon under Renyi DP with large s and under concentrated DP, where privacy dominates;
-(c) K arms of which all but one have the same gap;
+(c) K - 1, of K arms of which all but one have the same gap;
 (d) the gap: log T / gap without privacy; K log T / epsilon, whatever the gap, where privacy dominates;
 (e) T, at the gap that is worst for it (p = 1/T): sqrt(K T log T) + K log T / epsilon;
 (f) batches, of which there are O(log T).
@@ -27,7 +27,7 @@ import fedbandit_jax as fb
 
 SPREAD = [0.8, *(0.8 - np.geomspace(0.1, 0.5, 9))]  # means of K = 10 arms: gaps from 0.1 to 0.5
 ARMS = (2, 4, 8, 16, 32, 64)
-GAPS = tuple(0.5 * 2.0 ** (-i / 2) for i in range(10))
+GAPS = tuple(0.5 * 2.0**-i for i in range(9))
 EPSILONS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 LOCAL = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 FAILURES = (1e-2, 1e-4, 1e-6, 1e-9, 1e-13, 1e-18, 1e-25)
@@ -82,8 +82,15 @@ def main(options: ArmsSize) -> None:
     for i, (name, epsilon) in enumerate((("SE", None), ("Dist-DP-SE", 0.05))):
         runs = [fb.simulate(equal(n, 0.25), elimination(name, epsilon), **options.arguments(10**8)) for n in ARMS[few]]
         finals = np.stack([one.regret[:, -1] for one in runs], 1)
-        line(c, f"{name}{'' if epsilon is None else f', ε={epsilon}'}", ARMS[few], finals, slice(None), colours[i])
-    c.set(xlabel="K arms", title="(c) gap 0.25, p=0.1, T=10$^8$")
+        line(
+            c,
+            f"{name}{'' if epsilon is None else f', ε={epsilon}'}",
+            [n - 1 for n in ARMS[few]],
+            finals,
+            slice(None),
+            colours[i],
+        )
+    c.set(xlabel="K - 1 arms that are not the best", title="(c) gap 0.25, p=0.1, T=10$^8$")
 
     print("(d) regret against the gap, and (e) the largest over gaps against T")
     horizons = (10**6, 10**7, 10**8)[few]
@@ -95,7 +102,7 @@ def main(options: ArmsSize) -> None:
             finals = np.stack(runs, 1)
             worst.append(finals[:, finals.mean(0).argmax()])
             if horizon == horizons[-1]:
-                line(d, label, GAPS[few], finals, slice(None, 6), colours[i])
+                line(d, label, GAPS[few], finals, slice(None, 5), colours[i])
         line(e, label, horizons, np.stack(worst, 1), slice(None), colours[i])
     d.set(xlabel="gap of all arms but the best", title="(d) K=10, p=1/T, T=10$^8$")
     e.set(xlabel="T", title="(e) K=10, p=1/T, at the gap of largest regret")
@@ -112,6 +119,10 @@ def main(options: ArmsSize) -> None:
     f.set(xscale="log", xlabel="T", ylabel="batches", title="(f) K=10, gap 0.002, ε=0.1, p=0.1")
     for ax in axes.flat[:-1]:
         ax.set(xscale="log", yscale="log", ylabel="final regret" + (" above that of SE" if ax in (a, b) else ""))
+    for ax in (b, c, d):
+        ticks = np.asarray(ax.lines[0].get_xdata(), float)
+        ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+        ax.set_xticks([], minor=True)
     for ax in axes.flat:
         ax.grid(alpha=0.3)
         ax.legend(frameon=False, fontsize="small")
