@@ -1,15 +1,15 @@
 """Draws Figure 1 of Chowdhury & Zhou (2023): regret under pure and Renyi DP without a trusted server, and with one.
 
-python experiments/chowdhury2023_fig1.py [--radius exact] [--smoke]
+python experiments/chowdhury2023_fig1.py [--radius exact | --as released] [--smoke]
 
 DP-SE trusts the server; Dist-DP-SE (pure DP) and Dist-RDP-SE (Renyi DP) use secure aggregation. Panels (a) and (b) are
-easy instances at epsilon = 0.1 and 0.5, panel (c) hard ones at 0.1.
+easy instances at epsilon = 0.1 and 0.5, panel (c) hard ones at 0.1. Panels (d)-(f) of the ICLR version are drawn by
+chowdhury2023_mslr.py.
 """
 
-from common import arms_figure
+from arms import LABELS, MATCHES, PAIRS, time_average
 
-NAMES = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")
 PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("hard", 0.1)}
 
 if __name__ == "__main__":
-    arms_figure(1, NAMES, PANELS, __doc__)
+    time_average(1, LABELS, PANELS, PAIRS, MATCHES, __doc__)

@@ -67,42 +67,6 @@ class Size:
 
 
 @dataclasses.dataclass(frozen=True)
-class ArmsOptions(Size):
-    """Draw a figure of Chowdhury & Zhou (2023); the paper's size takes seconds and is therefore the default.
-
-    Args:
-        radius: how confidence radii are computed: theory is the paper's Lemma 2, exact uses the law of the noise.
-    """
-
-    radius: Literal["theory", "exact"] = "theory"
-
-    @property
-    def variant(self) -> str:
-        """Returns what distinguishes the names of the files."""
-        return self.radius
-
-    def compare(self, names: tuple[str, ...], epsilon: float, instance: str) -> fb.Result:
-        """Runs these algorithms on 20 random instances with K = 10 and T = 10^6 (easy) or 10^7 (hard) users."""
-        algos = []
-        for name in names:
-            mechanism, trust = fb.algos.ELIMINATION[name]
-            own: dict[str, Any] = dict(radius="theory" if name == "DP-SE" else self.radius)
-            own |= dict(epsilon=None if name == "SE" else epsilon)
-            algos.append(fb.algos.SuccessiveElimination(mechanism=mechanism, trust=trust, **own))
-        horizon = {"easy": 10**6, "hard": 10**7}[instance]
-        return fb.sweep(
-            fb.envs.arms(10, instance=instance),
-            algos,
-            horizon=self.pick(20_000, horizon, horizon),
-            seeds=self.pick(2, 20, 20),
-            key=jax.random.key(self.seed),
-            stride="log",
-            progress=True,
-            throw=False,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
 class Options(Size):
     """Draw a figure, in one of two versions.
 
@@ -263,7 +227,7 @@ def unclipped(result: fb.Result) -> list[str]:
 
 def finish(
     name: str,
-    options: Options | ArmsOptions,
+    options: Options,
     panels: dict[str, fb.Result],
     claims: Sequence[tuple[str, str]] = (),
 ) -> None:
@@ -308,7 +272,7 @@ def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def per_agent(result: fb.Result) -> np.ndarray:
     """Returns the cumulative regret of one algorithm, averaged over agents, (n_seeds, n_records)."""
-    return result.regret / result.config["environment"]["spec"]["n_agents"]
+    return result.regret / result.spec["n_agents"]
 
 
 def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
@@ -322,20 +286,3 @@ def save(name: str, options: Size, figure: Figure) -> None:
     """Writes the picture, and prints where it is."""
     options.folder.mkdir(parents=True, exist_ok=True)
     print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{name}.png')}")
-
-
-def arms_figure(number: int, names: tuple[str, ...], panels: dict[str, tuple[str, float]], doc: str | None) -> None:
-    """Draws a figure of Chowdhury & Zhou (2023), with the options of the command line.
-
-    Args:
-        number: number of the figure.
-        names: names of the algorithms, keys of `fb.algos.ELIMINATION`.
-        panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
-        doc: the text of --help.
-    """
-    options = tyro.cli(ArmsOptions, description=doc)
-    results = {
-        f"Fig. {number}({panel}): {instance}, ε={epsilon}": options.compare(names, epsilon, instance)
-        for panel, (instance, epsilon) in panels.items()
-    }
-    finish(f"chowdhury2023_fig{number}", options, results)

@@ -77,7 +77,7 @@ def measure(instance: str, name: str, m: int, horizon: int, options: Size) -> tu
         bound = float(policy.width(horizon)) * math.sqrt(spec.dim * m * horizon)
         envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in (0.6, 1)]
     seeds, key = options.pick(2, 6, 25), jax.random.key(options.seed)
-    run: dict[str, Any] = dict(horizon=horizon, key=key, n_seeds=seeds, stride=horizon, throw=False)
+    run: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=horizon, throw=False)
     found = [fb.simulate(env, algo, **run) for env in envs]
     means = [one.regret[:, -1].mean() for one in found]
     worst = found[int(np.argmax(means))]

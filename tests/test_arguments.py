@@ -323,6 +323,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.SuccessiveElimination: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
         **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),
+        **dict(calibration=("theorem", one_of("released"))),
         **dict(scale=(10.0, optional(number(1, 2**24)))),
         **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, optional(delta)), messages=(False, flag), name=("x", label)),
     },
@@ -389,6 +390,10 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     fb.data.mslr: {
         **dict(path=(".", path), features=("title", one_of("body")), fold=(1, count(1, 5)), penalty=(0.1, number(0))),
+        **dict(cache=(False, flag)),
+    },
+    fb.data.mslr_arms: {
+        **dict(path=(".", path), n_arms=(3, count(2)), fold=(1, count(1, 5)), seed=(0, count(0, 2**32 - 1))),
         **dict(cache=(False, flag)),
     },
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),

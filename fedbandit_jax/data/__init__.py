@@ -11,4 +11,5 @@ from fedbandit_jax.data.movielens import movielens as movielens
 from fedbandit_jax.data.mslr import BODY_FEATURES as BODY_FEATURES
 from fedbandit_jax.data.mslr import TITLE_FEATURES as TITLE_FEATURES
 from fedbandit_jax.data.mslr import mslr as mslr
+from fedbandit_jax.data.mslr import mslr_arms as mslr_arms
 from fedbandit_jax.data.table import Table as Table

@@ -111,6 +111,44 @@ def mslr(
     return Table(rows, data.query_sizes, theta, f"MSLR ({features} features)")
 
 
+def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 0, cache: bool = True) -> np.ndarray:
+    """Loads your own copy of MSLR-WEB10K as a multi-armed bandit: an arm is a cluster of documents.
+
+    Documents are clustered by k-means on their 136 raw features. The mean reward of an arm is the mean relevance
+    0, ..., 4 of its documents, divided by 4 so that it is in [0, 1].
+
+    Args:
+        path, fold, cache: as in `mslr`.
+        n_arms: K >= 2, number of clusters, at most the number of documents.
+        seed: of the first centres, >= 0.
+
+    Returns:
+        The means (K,), float32, for `fb.envs.arms`.
+
+    Raises:
+        FileNotFoundError, ValueError, TypeError, ImportError: as `mslr`.
+
+    Example:
+        >>> means = fb.data.mslr_arms("MSLR-WEB10K")  # doctest: +SKIP
+        >>> env = fb.envs.arms(means=means)  # doctest: +SKIP
+
+    Reference: Chowdhury & Zhou (2023), Section 7 of the ICLR version, which says nothing of features or of their scale.
+    """
+    n_arms = validate.integer("n_arms", n_arms, at_least=2)
+    if validate.integer("fold", fold, at_least=1) > 5:
+        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
+    seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
+    data = _read(_folder(validate.path("path", path), fold), validate.boolean("cache", cache))
+    if n_arms > len(data.values):
+        raise ValueError(f"n_arms must be at most the number of documents {len(data.values)}, got {n_arms}")
+    cluster = require("sklearn.cluster").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
+    counts = np.bincount(cluster, minlength=n_arms)
+    if not counts.all():
+        raise ValueError(f"n_arms must be at most the {np.count_nonzero(counts)} clusters of k-means, got {n_arms}")
+    means = np.bincount(cluster, data.relevance, n_arms) / counts / max(RELEVANCE)
+    return means.astype(np.float32)
+
+
 def _folder(path: Path, fold: int) -> Path:
     """Returns the folder that holds the three files: Fold<fold> in `path`, or `path` itself."""
     folder = path / f"Fold{fold}"
