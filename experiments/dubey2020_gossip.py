@@ -4,10 +4,9 @@ python experiments/dubey2020_gossip.py [--smoke | --full]
 
 Every agent adds noise to its own sums before it sends them to its neighbours, by one tree for each of its gamma
 estimators. The paper draws nothing without a server; Remark 2 has regret grow like sqrt(chi gamma), where chi cliques
-cover the graph, and with the noise as with a controller. Left: group regret against epsilon (dashed: not private).
-Right: the same over rounds. With noise the network
-hardly matters, as agents play at random until their data outweigh it; without noise it does. The certificate, which is printed, claims nothing, as raw statistics decide when an agent
-asks; epsilon is that of the noise on its messages.
+cover the graph. Left: group regret against epsilon (dashed: not private). Right: the same over rounds. Without noise
+the network matters; with it hardly, in so few rounds. The certificate, which is printed, claims nothing, as raw
+statistics decide when an agent asks; epsilon is that of the noise on its messages.
 """
 
 from typing import Any
