@@ -5,7 +5,8 @@ python experiments/beyond_schedules.py [--smoke | --full]
 All have the best certified parts: BLT noise for at most S synchronisations, projection, and widths from the law of the
 noise. The private test is a sparse vector test with threshold D; the raw trigger leaks. Left, all agents are alike.
 Then each agent sees a third of the directions only ("own subspace"), or all see one third, then another, then the
-last ("new subspaces"), which no schedule that is fixed in advance knows of.
+last ("new subspaces"), which no schedule that is fixed in advance knows of:
+growing batches win in the first instance and lose in the last.
 """
 
 from typing import Any
