@@ -276,7 +276,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
-        **dict(arrivals=("uniform", nothing), noise_std=(0.5, noise)),
+        **dict(seating=("random", one_of("consecutive")), arrivals=("uniform", nothing), noise_std=(0.5, noise)),
     },
     E.community: {
         **dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=(np.array([0, 1, 1]), nothing)),
