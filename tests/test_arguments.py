@@ -323,7 +323,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(budget=(BUDGET, optional(nothing)), upload=(1.1, number(1, 3.4e38)), download=(1.1, number(1, 3.4e38))),
         **dict(trigger=("count", one_of("determinant")), shift=("every", one_of("once")), alpha_1=(1.5, factor)),
         **dict(alpha_2=(2.0, factor), max_uploads=(5, optional(count())), calibration=("tight", one_of("theorem"))),
-        **dict(spectral=("quantile", one_of("theory")), visits=(1, visits), **users),
+        **dict(spectral=("quantile", one_of("theory", "printed")), visits=(1, visits), **users),
     },
     A.homo: dict(budget=(BUDGET, optional(nothing))),
     A.homo_dc: dict(budget=(BUDGET, optional(nothing))),
