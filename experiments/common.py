@@ -20,7 +20,6 @@ from scipy import stats
 import fedbandit_jax as fb
 
 FIGURES = Path(__file__).parent / "figures"
-LIU_GAP = 1e-3  # the authors draw preference vectors at random, however near to each other
 T = TypeVar("T")
 
 
@@ -198,7 +197,16 @@ class LiuOptions(Size):
         }
 
 
-def random_play(env: fb.Environment, seed: int) -> float:
+def liu_users(**shape: Any) -> fb.envs.Clustered:
+    """Returns the instance of the authors' script, with other arguments of `fb.envs.clustered` where given.
+
+    Preference vectors are random, and may be near to each other.
+    """
+    authors: dict[str, Any] = dict(n_clusters=4, seating="consecutive", gap=1e-3)
+    return fb.envs.clustered(**{**authors, **shape})
+
+
+def random_play(env: Any, seed: int) -> float:
     """Returns the mean regret per round of random recommendations, over 16 worlds and 4,096 rounds in each."""
 
     def of_world(key):
@@ -210,7 +218,7 @@ def random_play(env: fb.Environment, seed: int) -> float:
     return float(jax.jit(jax.vmap(of_world))(jax.random.split(jax.random.key(seed), 16)).mean())
 
 
-def worth(algo: fb.Algorithm, env: fb.Environment, horizon: int) -> float:
+def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
     """Returns the epsilon that the noise of FCLUB is worth by itself, for all phases together, at the delta asked for.
 
     The certificate of CDP-FCLUB-DC has no epsilon, since raw statistics also decide what the noise is added to.
@@ -218,7 +226,7 @@ def worth(algo: fb.Algorithm, env: fb.Environment, horizon: int) -> float:
     return algo.bind(env.spec, horizon).noise.epsilon_exact
 
 
-def liu_figure(name: str, options: LiuOptions, env: fb.Environment, methods: dict, title: str, **run: Any) -> None:
+def liu_figure(name: str, options: LiuOptions, env: Any, methods: dict[str, Any], title: str, **run: Any) -> None:
     """Draws regret and clusters over time with one standard deviation, and prints where the paper's order holds."""
     result = fb.sweep(env, methods, **run)
     horizon, n_seeds = run["horizon"], run["n_seeds"]

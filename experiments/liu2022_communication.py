@@ -11,7 +11,7 @@ been added outweigh those of one more upload. (b) Regret against communication, 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LIU_GAP, LiuOptions, mean_error, save, worth
+from common import LiuOptions, liu_users, mean_error, save, worth
 
 import fedbandit_jax as fb
 
@@ -20,9 +20,9 @@ SHOWN = ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "Homo-
 
 
 def main(options: LiuOptions) -> None:
-    env = fb.envs.clustered(n_clusters=4, seating="consecutive", gap=LIU_GAP)
+    env = liu_users()
     every = options.methods(fb.privacy.Budget(1.0, 0.1))
-    run = {**options.run(1_000, 262_142, 1_048_574), "stride": "log"}
+    run = {**options.run(1_000, 131_070, 1_048_574), "n_seeds": options.pick(2, 5, 10), "stride": "log"}
     result = fb.sweep(env, {name: every[name] for name in SHOWN}, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 5.6), layout="constrained")
     for name, colour in zip(SHOWN, fb.plotting.COLOURS):

@@ -17,7 +17,7 @@ import dataclasses
 from typing import Literal
 
 import tyro
-from common import LIU_GAP, LiuOptions, liu_figure
+from common import LiuOptions, liu_figure, liu_users
 
 import fedbandit_jax as fb
 
@@ -38,7 +38,7 @@ class Fig2a(LiuOptions):
 
 
 def main(options: Fig2a) -> None:
-    env = fb.envs.clustered(n_clusters=options.clusters, seating=options.seating, gap=LIU_GAP)
+    env = liu_users(n_clusters=options.clusters, seating=options.seating)
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     where = f"n=40 users on L=5 servers, m={options.clusters} clusters ({options.seating} seats), K=10, d=10"
     title = f"Fig. 2(a) of Liu et al. (2022): {where}; ε=1 asked, δ=0.1; width × {options.scale:g}"

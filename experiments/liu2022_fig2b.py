@@ -65,7 +65,8 @@ def main(options: Fig2b) -> None:
     where = f"L=5 servers, m={options.clusters} clusters, K=10, d=10; ε=1 asked, δ=0.1; width × {options.scale:g}"
     title = f"Fig. 2(b) of Liu et al. (2022): {data.title}\n{where}"
     name = f"liu2022_fig2b_{options.thetas}_{len(data.thetas)}_{options.scale:g}"
-    liu_figure(name, options, env, methods, title, **options.run(1_000, 200_000, 262_142))
+    run = {**options.run(1_000, 200_000, 262_142), "n_seeds": options.pick(2, 5, 10)}
+    liu_figure(name, options, env, methods, title, **run)
 
 
 if __name__ == "__main__":

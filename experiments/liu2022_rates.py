@@ -11,12 +11,10 @@ around the authors' instance; the legend has the exponents of the least squares 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LIU_GAP, LiuOptions, mean_error, save
+from common import LiuOptions, liu_users, mean_error, save
 
 import fedbandit_jax as fb
 
-AUTHORS = dict(seating="consecutive", gap=LIU_GAP)
-HOME = dict(n_users=40, n_clusters=4, dim=10, n_servers=5)
 VALUES = {
     "n": ("n_users", (20, 40, 80, 160)),
     "m": ("n_clusters", (2, 4, 8)),
@@ -38,8 +36,8 @@ def listed(means, errors) -> str:
 def main(options: LiuOptions) -> None:
     run = {**options.run(1_000, 100_000, 131_070), "n_seeds": options.pick(2, 5, 10), "stride": "log"}
     figure, axes = plt.subplots(1, 4, figsize=(21.0, 5.6), layout="constrained")
-    env = fb.envs.clustered(**HOME, **AUTHORS)
-    long = {**run, "horizon": options.pick(1_000, 524_286, 1_048_574)}
+    env = liu_users()
+    long = {**run, "horizon": options.pick(1_000, 131_070, 1_048_574)}
     for name, colour in zip(("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB"), fb.plotting.COLOURS):
         one = fb.simulate(env, options.methods(fb.privacy.Budget(1.0, 0.1))[name], **long)
         late = one.rounds >= long["horizon"] // 10
@@ -57,7 +55,7 @@ def main(options: LiuOptions) -> None:
     for (letter, (parameter, values)), colour in zip(VALUES.items(), fb.plotting.COLOURS):
         values, regrets, sent = values[: options.pick(2, 9, 9)], [], []
         for value in values:
-            one = fb.simulate(fb.envs.clustered(**{**HOME, parameter: value}, **AUTHORS), fb.algos.FCLUB(), **run)
+            one = fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run)
             regrets.append(one.regret[:, -1])
             sent.append(one.communication["rounds"][:, -1])
         for ax, what, finals in ((axes[1], "regret", regrets), (axes[3], "uploads and downloads", sent)):

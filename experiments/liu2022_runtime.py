@@ -11,20 +11,20 @@ import time
 
 import matplotlib.pyplot as plt
 import tyro
-from common import LIU_GAP, LiuOptions, save
+from common import LiuOptions, liu_users, save
 
 import fedbandit_jax as fb
 
 
 def main(options: LiuOptions) -> None:
     run = {**options.run(512, 20_480, 102_400), "progress": False}
-    users = options.pick((20,), (40, 200, 1_000), (40, 200, 1_000, 5_000))
+    users = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000))
     methods = list(options.methods(fb.privacy.Budget(1.0, 0.1)).items())[:: options.pick(5, 1, 1)]
     figure, ax = plt.subplots(figsize=(8.0, 5.4), layout="constrained")
     for (name, algo), colour in zip(methods, 2 * fb.plotting.COLOURS):
         speeds = []
         for n in users:
-            env = fb.envs.clustered(n, n_clusters=4, seating="consecutive", gap=LIU_GAP)
+            env = liu_users(n_users=n)
             fb.simulate(env, algo, **run)  # compiles the program, untimed
             started = time.perf_counter()
             fb.simulate(env, algo, **run)

@@ -4,14 +4,13 @@ python experiments/liu2022_why.py [--smoke | --full]
 
 The instance is that of Figure 2 (a), and epsilon = 1 or 10 is asked for. Bars are regret at T, with the standard error.
 
-1. Merging: noisy estimates of all local clusters are near 0, so that all merge into one global cluster.
-2. Width: the confidence width grows with the root of what is added to the diagonal, and with the noise on sum x y.
-3. Shift: 3 rho I at every upload outweighs sum x x'. Then theta is sum x y over a constant, which is not corrected for
-   how often a direction was played, and as every reward is positive, what was played most looks best. A width makes up
-   for that: sqrt(c x' (c I + G)^-1 x) is about 1 - x' G x / (2 c), the smaller the more often x was played.
-4. Lag: without this shift determinants hardly grow, there are a few hundred uploads instead of 10^5, and servers learn
-   late. With "less noise" counts of rounds decide, uploads are as few, and the whole width remains: so it is worse than
-   the printed noise wherever that suffices.
+- Merging: noisy estimates of all local clusters are near 0, so that all merge; but Homo-DC, which merges everybody
+  without noise, does better than what is left.
+- Width: beta grows with the root of what is added to the diagonal, and with the noise on sum x y.
+- Shift: the 3 rho I that is added at every upload hides the width. With c I on the diagonal and G = sum x x', the bonus
+  sqrt(c x' (c I + G)^-1 x) is about 1 - x' G x / (2 c), nearly the same for all items. "Less noise" adds 2 rho I once,
+  so that its widths do matter: that is why it does worse than the printed noise, at an equal worth, too.
+- Lag: without 3 rho I determinants hardly grow, and there are far fewer uploads and downloads.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LIU_GAP, LiuOptions, mean_error, random_play, save, worth
+from common import LiuOptions, liu_users, mean_error, random_play, save, worth
 
 import fedbandit_jax as fb
 
@@ -36,7 +35,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def main(options: LiuOptions) -> None:
-    env = fb.envs.clustered(n_clusters=4, seating="consecutive", gap=LIU_GAP)
+    env = liu_users()
     run = {**options.run(500, 100_000, 131_070), "n_seeds": options.pick(2, 5, 10)}
     epsilons = options.pick((1.0,), (1.0, 10.0), (1.0, 10.0))
     figure, axes = plt.subplots(1, len(epsilons), figsize=(15.0, 6.0), layout="constrained", sharey=True, squeeze=False)
@@ -49,6 +48,7 @@ def main(options: LiuOptions) -> None:
             kept = {change: with_ for change, with_ in CHANGES.items() if short == "printed" or "once" not in change}
             algos |= {f"{short}: {change}": every[name].replace(**with_) for change, with_ in kept.items()}
         result = fb.sweep(env, dict(list(algos.items())[:: options.pick(4, 1, 1)]), **run)
+        random = random_play(env, options.seed) * run["horizon"]
         print(f"epsilon = {epsilon:g} asked, worth: {given}")
         for i, label in enumerate(result):
             mean, error = mean_error(result[label].regret[:, -1])
@@ -56,15 +56,15 @@ def main(options: LiuOptions) -> None:
             clusters = result[label].gauges["clusters"][:, -1].mean()
             colour = fb.plotting.COLOURS[0 if ":" not in label else 1 if "printed" in label else 2]
             ax.barh(i, mean, xerr=error, color=colour)
-            ax.annotate(f" {sent:,.0f} sent, {clusters:.1f} clusters", (mean + error, i), va="center", fontsize="small")
+            text = f" {sent:,.0f} sent, {clusters:.1f} clusters"
+            ax.annotate(text, (1.05 * random, i), va="center", fontsize="small")
             print(f"{label}: {mean:,.0f} +- {error:,.0f}, {sent:,.0f} uploads and downloads, {clusters:.1f} clusters")
-        random = random_play(env, options.seed) * run["horizon"]
         ax.axvline(random, color="k", linestyle=":", label=f"random play: {random:,.0f}")
-        ax.set(yticks=np.arange(len(result.labels)), yticklabels=result.labels, xlim=(0, 1.5 * random))
+        ax.set(yticks=np.arange(len(result.labels)), yticklabels=result.labels, xlim=(0, 1.6 * random))
         worths = ", ".join(f"{short} worth ε={value:.2g}" for short, value in given.items())
         ax.set(xlabel="regret at T", title=f"ε={epsilon:g} asked; noise: {worths}")
-        ax.invert_yaxis() if ax is axes[0, 0] else None
         ax.legend(loc="lower right", fontsize="small")
+    axes[0, 0].invert_yaxis()
     where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10, δ=0.1, T={run['horizon']:,}"
     figure.suptitle(f"Why CDP-FCLUB-DC fails: {where}; mean of {run['n_seeds']} seeds ± 1 s.e.")
     save("liu2022_why", options, figure)
