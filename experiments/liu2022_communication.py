@@ -11,7 +11,7 @@ been added outweigh those of one more upload. (b) Regret against communication, 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, mean_error, save
+from common import LiuOptions, liu_users, mean_error, save, worth
 
 import fedbandit_jax as fb
 
@@ -20,23 +20,22 @@ SHOWN = ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "Homo-
 
 
 def main(options: LiuOptions) -> None:
-    env, every = fb.envs.clustered(), options.methods(fb.privacy.Budget(1.0, 0.1))
-    run = {**options.run(1_000, 262_142, 1_048_574), "stride": "log"}
+    env = liu_users()
+    every = options.methods(fb.privacy.Budget(1.0, 0.1))
+    run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
     result = fb.sweep(env, {name: every[name] for name in SHOWN}, **run)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.0, 5.0), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 5.6), layout="constrained")
     for name, colour in zip(SHOWN, fb.plotting.COLOURS):
         curves = result[name].communication["rounds"]
         mean, spread = curves.mean(0), curves.std(0)
         seen = mean > 0  # 0 before the first step of up to 256 rounds has been counted
-        left.loglog(result.rounds[seen], mean[seen], color=colour, label=name)
+        given = f": noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
+        left.loglog(result.rounds[seen], mean[seen], color=colour, label=name + given)
         left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=colour, alpha=0.2)
         slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))
         print(f"{name}: {mean[-1]:,.0f} uploads and downloads; {slopes[0]:,.0f} in (T/16, T/4], {slopes[1]:,.0f} since")
-    left.set(
-        xlabel="round $t$",
-        ylabel="uploads and downloads",
-        title="(a) U = D = 1.01, but FCLUB 1, less noise 1.1 of counts",
-    )
+    left.set(xlabel="round $t$", ylabel="uploads and downloads")
+    left.set_title("(a) U = D = 1.01, but FCLUB 1, less noise 1.1 of counts; ± 1 standard deviation", fontsize="medium")
     left.legend(fontsize="small")
     points = []
     for ratio in RATIOS[:: options.pick(3, 1, 1)]:
@@ -48,11 +47,12 @@ def main(options: LiuOptions) -> None:
         print(f"U = D = {ratio:g}: {sent:,.0f} uploads and downloads, regret {regret:.0f} +- {error:.0f}")
     x, dx, y, dy = np.array(points).T
     right.errorbar(x, y, dy, dx, fmt="o-", color=fb.plotting.COLOURS[1])
-    right.set(
-        xscale="log", xlabel="uploads and downloads", ylabel="regret at T", title="(b) FCLUB-DC, U = D at each point"
-    )
+    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T")
+    right.set_title("(b) FCLUB-DC to T = 100,000, U = D at each point; ± 1 s.e.", fontsize="medium")
     for ax in (left, right):
         ax.grid(alpha=0.3)
+    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10; ε=1 asked, δ=0.1; mean of {run['seeds']} seeds"
+    figure.suptitle(f"Theorem 2 and Appendix E.3 of Liu et al. (2022): {where}")
     save("liu2022_communication", options, figure)
 
 

@@ -283,7 +283,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
-        **dict(arrivals=("uniform", nothing), noise_std=(0.5, noise)),
+        **dict(seating=("random", one_of("consecutive")), arrivals=("uniform", nothing), noise_std=(0.5, noise)),
     },
     E.community: {
         **dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=(np.array([0, 1, 1]), nothing)),
@@ -331,7 +331,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(budget=(BUDGET, optional(nothing)), upload=(1.1, number(1, 3.4e38)), download=(1.1, number(1, 3.4e38))),
         **dict(trigger=("count", one_of("determinant")), shift=("every", one_of("once")), alpha_1=(1.5, factor)),
         **dict(alpha_2=(2.0, factor), max_uploads=(5, optional(count())), calibration=("tight", one_of("theorem"))),
-        **dict(spectral=("quantile", one_of("theory")), visits=(1, visits), **users),
+        **dict(spectral=("quantile", one_of("theory", "printed")), visits=(1, visits), **users),
     },
     A.homo: dict(budget=(BUDGET, optional(nothing))),
     A.homo_dc: dict(budget=(BUDGET, optional(nothing))),

@@ -17,6 +17,7 @@ from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
+SEATING = ("random", "consecutive")  # how clusters are spread over servers
 TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
 
 
@@ -28,10 +29,11 @@ class Clustered(KnownUsers):
     gap: struct.Number  # least Euclidean distance wanted between preference vectors
     rewards: RewardLaw  # law of a reward, given its mean
     n_clusters: int = struct.static()  # m
+    seating: str = struct.static()  # how clusters are spread over servers
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> UserWorld:
-        """Draws m preference vectors, and deals the n users out to them at random."""
+        """Draws m preference vectors, and deals the n users out to them."""
         n, m, d = self.spec.n_users, self.n_clusters, self.spec.dim
 
         def draw(i):
@@ -43,7 +45,10 @@ class Clustered(KnownUsers):
         wide = apart >= self.gap
         # The first draw that is wide enough is used, or the widest one if none is.
         best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))
-        cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
+        if self.seating == "consecutive":
+            cluster = jnp.asarray(_consecutive(n, self.spec.n_servers, m))
+        else:
+            cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
         return UserWorld(centres[best][cluster], cluster)
 
     def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
@@ -52,6 +57,19 @@ class Clustered(KnownUsers):
         who, items = random.stream(key, "who"), random.stream(key, "items")
         contexts = _vectors(items, self.spec.n_arms, self.spec.dim)
         return Round(contexts[None], user=arrive(who, self.arrivals)), world
+
+
+def _consecutive(n_users: int, n_servers: int, n_clusters: int) -> np.ndarray:
+    """Returns the cluster of every user (n,) int32, where clusters fill up the servers one after the other.
+
+    User u is at place u // L of server u mod L. Of all n users, sorted by server and then by place, the first n / m are
+    cluster 0, the next n / m are cluster 1, and so on.
+    """
+    user = np.arange(n_users)
+    order = np.lexsort((user // n_servers, user % n_servers))
+    cluster = np.empty(n_users, np.int32)
+    cluster[order] = user * n_clusters // n_users
+    return cluster
 
 
 def _vectors(key: Array, n: int, dim: int) -> Array:
@@ -83,6 +101,7 @@ def clustered(
     *,
     n_arms: int = 10,
     dim: int = 10,
+    seating: str = "random",
     arrivals: str | Sequence[float] | Real[np.ndarray, " n"] = "uniform",
     gap: float = 0.5,
     rewards: str = "bernoulli",
@@ -93,7 +112,7 @@ def clustered(
     The user is offered K fresh items. Items and preference vectors are (u, 1) / sqrt 2 with u uniform on the unit
     sphere of R^(d-1), so that the mean reward <x, theta> of an item is in [0, 1]. Each seed has its own preference
     vectors: the first of 100 draws in which they are at least `gap` apart, or the draw in which they are furthest apart
-    if there is none. Clusters have (nearly) equal sizes; user u is at server u mod L, whatever its cluster.
+    if there is none. Clusters have (nearly) equal sizes; user u is at server u mod L.
 
     Args:
         n_users: n, at most 10^6.
@@ -101,6 +120,9 @@ def clustered(
         n_clusters: m <= n.
         n_arms: K, items offered each round.
         dim: d >= 2, length of items and preference vectors.
+        seating: how clusters are spread over servers: "random", each seed deals the users out to clusters, whatever
+            their server; or "consecutive" (that of the authors' code), clusters fill up the servers one after the
+            other, so that a server has users of few clusters, and a cluster has users on few servers.
         arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
         gap: gamma of Assumption 1, the least Euclidean distance of two preference vectors, in [0.001, 1].
         rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
@@ -119,11 +141,13 @@ def clustered(
         >>> offered.contexts.shape, sorted(env.clusters(world).tolist())
         ((1, 10, 4), [0, 0, 1, 1, 2, 2])
 
-    Reference: Liu et al. (2022), Sections 2 and 5; n, L, K, d and the laws are those of the authors' code. The paper
-    does not give the number of clusters and the gap of its instance: 2, the least of its sweep, and 0.5 are ours.
+    Reference: Liu et al. (2022), Sections 2 and 5. The laws and n, L, K and d are those of the authors' code, whose
+    instance also has `n_clusters=4` and `seating="consecutive"`; gaps are not bounded there (`gap=0.001`). The defaults
+    for these three, an easier instance, are ours.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     law = reward_law(rewards, noise_std)
+    validate.one_of("seating", seating, SEATING)
     spec = Spec(
         n_agents=1,
         n_arms=validate.integer("n_arms", n_arms, at_least=1),
@@ -134,4 +158,6 @@ def clustered(
         n_servers=servers,
     )
     _check_gap(validate.within("gap", gap, SMALLEST_GAP, 1), m, spec.dim)
-    return Clustered(arrivals=cumulative(arrivals, n), gap=float(gap), rewards=law, n_clusters=m, spec=spec)
+    return Clustered(
+        arrivals=cumulative(arrivals, n), gap=float(gap), rewards=law, n_clusters=m, seating=seating, spec=spec
+    )

@@ -116,6 +116,11 @@ class Replanted:
         return float(_kappa(self._counts))
 
     @property
+    def depth(self) -> int:
+        """nu of Algorithm 5, the depth of the largest tree."""
+        return _depth(self._counts)
+
+    @property
     def nodes(self) -> int:
         """The largest number of nodes in one prefix sum of a tree that lives for all phases."""
         return (sum(self._counts) + 1).bit_length() - 1
@@ -216,8 +221,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
         mu = gaussian_mu(budget.epsilon, left if left > 0 else budget.delta)
         sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
     else:
-        nu = 1 + math.ceil(math.log2(max(leaves)))
-        sigma = 8 * math.sqrt(nu * math.log(2 / budget.delta)) / budget.epsilon
+        sigma = 8 * math.sqrt(_depth(leaves) * math.log(2 / budget.delta)) / budget.epsilon
     return Replanted(
         std=noise_std(sigma),
         leaves=np.array(leaves, np.int32),
@@ -226,6 +230,11 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
         delta=float(budget.delta),
         adjacency=budget.adjacency,
     )
+
+
+def _depth(leaves: tuple[int, ...]) -> int:
+    """Returns nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
+    return 1 + math.ceil(math.log2(max(leaves)))
 
 
 def _kappa(leaves: tuple[int, ...]) -> int:

@@ -47,6 +47,18 @@ def test_geometry(key):
     assert stats.kstest(contexts[:, 0, 0] * np.sqrt(2), stats.beta(2.5, 2.5, loc=-1, scale=2).cdf).pvalue < ALPHA
 
 
+def test_consecutive_seats(key):
+    """The authors' 40 users on 5 servers in 4 clusters: 8 a server and 10 a cluster, one after the other."""
+    env = fb.envs.clustered(40, 5, 4, seating="consecutive")
+    cluster = np.asarray(env.init(key).cluster)
+    by_server = [cluster[server::5].tolist() for server in range(5)]
+    assert by_server == [[0] * 8, [0] * 2 + [1] * 6, [1] * 4 + [2] * 4, [2] * 6 + [3] * 2, [3] * 8]
+    odd = np.asarray(fb.envs.clustered(11, 3, 4, seating="consecutive").init(key).cluster)
+    filled = np.concatenate([odd[server::3] for server in range(3)])
+    assert (np.diff(filled) >= 0).all()
+    assert sorted(np.bincount(odd)) == [2, 3, 3, 3]
+
+
 @pytest.mark.parametrize("made_up", [True, False])
 def test_answers(key, made_up):
     eye = np.array([[0.9, 0.0], [0.0, 0.4], [0.5, 0.5]])

@@ -19,6 +19,7 @@ from fedbandit_jax.privacy.replanted import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
 
 TRIGGERS = ("determinant", "count")  # what decides when a local cluster uploads or downloads
+SPECTRAL = (*spectral.SPECTRAL, "printed")  # how rho is found
 SHIFTS = ("every", "once")  # how often a multiple of rho I is added to private sums
 
 
@@ -61,9 +62,8 @@ class FCLUB(ClusteringRecipe):
         max_uploads: largest number of uploads of a tree, >= 1, which noise is calibrated for; by default as many as
             there can be.
         calibration: "tight", exact for all phases together; or "theorem", Algorithm 5, which is meant for one tree.
-        spectral: how rho is found, for all uploads of all clusters at once: "quantile", from the law of the noise; or
-            "theory", by the inequality behind equation 7. At the paper's size "theory" is four times (7),
-            because (7) bounds the noise of one node only and not of a prefix sum.
+        spectral: how rho is found: "quantile", from the law of the noise, or "theory", by the inequality that the paper
+            refers to, both for all uploads of all clusters at once; or "printed", by equation 7, see `equation_7`.
         visits: how many rounds of one user are protected together, >= 1.
         regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
@@ -110,7 +110,7 @@ class FCLUB(ClusteringRecipe):
         validate.one_of("trigger", self.trigger, TRIGGERS)
         validate.one_of("shift", self.shift, SHIFTS)
         validate.one_of("calibration", self.calibration, replanted.METHODS)
-        validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
+        validate.one_of("spectral", self.spectral, SPECTRAL)
         validate.integer("visits", self.visits, at_least=1)
         if self.max_uploads is not None:
             validate.integer("max_uploads", self.max_uploads, at_least=1)
@@ -179,12 +179,13 @@ class FCLUB(ClusteringRecipe):
         """Returns (rho, 3 rho, kappa), bounds on the noise of one local cluster; without noise all three are 0.
 
         With probability 1 - alpha / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
-        kappa sqrt(rho), at all uploads of all local clusters.
+        kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
         """
         if noise is None:
             return Spectral(0.0, 0.0, 0.0)
-        return spectral.bounds(
-            self.spectral,
+        printed = self.spectral == "printed"
+        found = spectral.bounds(
+            "quantile" if printed else self.spectral,
             sigma=noise.sigma,
             nodes=noise.nodes,
             dim=spec.dim,
@@ -193,6 +194,35 @@ class FCLUB(ClusteringRecipe):
             alpha=self.alpha,
             delta=noise.delta,
         )
+        if not printed:
+            return found
+        rho = equation_7(noise.epsilon, noise.delta, noise.depth, spec.dim, spec.n_users, self.alpha)
+        return Spectral(rho, 3 * rho, found.kappa * math.sqrt(found.rho_min / rho))
+
+
+def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, alpha: float) -> float:
+    """Returns rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / alpha)) / epsilon, where nu is the trees' depth.
+
+    The paper has it as a bound on the norm of the noise H of every prefix sum, "by concentration of random matrices".
+    That bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /
+    epsilon for *one* node. H is a sum over up to nu nodes, so that sqrt nu is missing (Dubey & Pentland 2020, Section
+    4.3, and the authors' code have it), and a union bound over t, too. For the noise in the paper's text (7) is false
+    if d is large and nu > 8 (ln(4/delta) / ln(2/delta))^2, which is 12 at delta = 0.1. For the noise of Algorithm 5,
+    which is less by sqrt(ln(2/delta)), (7) holds at the paper's size all the same, as 4 sqrt d is twice what a norm is.
+
+    DEVIATION liu2022 Eq. 7: the algorithm does not know m, and has n, which bounds the number of local clusters, in
+    place of m L.
+
+    Args:
+        epsilon: of the budget asked for.
+        delta: of the budget asked for.
+        depth: nu.
+        dim: d.
+        n_clusters: m L, or a bound on it.
+        alpha: failure probability.
+    """
+    log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / alpha)
+    return 8 * math.sqrt(2 * depth) * math.log(4 / delta) * log_term / epsilon
 
 
 def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:

@@ -1,0 +1,68 @@
+"""Equation (7) of Liu et al. (2022): proved for one node of a tree only, and yet true at the size of the paper."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.fclub import equation_7
+from fedbandit_jax.privacy.replanted import replant
+from fedbandit_jax.privacy.spectral import norm_quantile
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+PRINTED = dict(calibration="theorem", spectral="printed")
+
+
+def norm(dim, seed=0):
+    g = np.random.default_rng(seed).standard_normal((dim, dim))
+    return np.abs(np.linalg.eigvalsh((g + g.T) / math.sqrt(2))).max()
+
+
+def test_it_is_as_printed():
+    """At epsilon = 1, delta = .1, d = 10, nu = 17, m L = 10 and alpha = .01 it is 4,793; here n = 40 is for m L."""
+    by_hand = 8 * math.sqrt(2 * 17) * math.log(40) * (4 * math.sqrt(10) + 2 * math.log(2 * 10 / 0.01))
+    assert equation_7(1.0, 0.1, 17, 10, 10, 0.01) == pytest.approx(by_hand)
+    assert by_hand == pytest.approx(4793, abs=1)
+    env = fb.envs.clustered()
+    rho = float(fb.algos.FCLUB(BUDGET, **PRINTED).bind(env.spec, 100_000).rho)
+    assert rho == pytest.approx(by_hand * (12.6491 + 2 * math.log(8000)) / (12.6491 + 2 * math.log(2000)), rel=1e-5)
+    half = fb.algos.FCLUB(fb.privacy.Budget(2.0, 0.1), **PRINTED).bind(env.spec, 100_000)
+    assert float(half.rho) == pytest.approx(rho / 2)
+
+
+def test_it_is_not_the_noise_that_it_depends_on():
+    """Only rho is as printed: noise, certificate and the bound on ||h|| are those of the other choices."""
+    spec = fb.envs.clustered().spec
+    one, other = (fb.algos.FCLUB(BUDGET, **{**PRINTED, "spectral": s}).bind(spec, 1000) for s in ("printed", "theory"))
+    assert float(one.rho) < float(other.rho) / 2
+    assert one.noise.sigma == other.noise.sigma
+    assert one.guarantee().epsilon_exact == other.guarantee().epsilon_exact
+    np.testing.assert_allclose(one.vector, other.vector, rtol=1e-6)
+
+
+def test_it_bounds_the_noise_of_algorithm_5(key):
+    """The prefix sum of most nodes, from the trees that run, and the bound's tail: 1e-12 for a sum."""
+    noise = replant(BUDGET, leaves=(2**16,), method="theorem")
+    assert (noise.depth, noise.nodes) == (17, 16)
+    rho = equation_7(1.0, 0.1, 17, 10, 10, 0.01)
+
+    def prefix(key):  # H_k by its changes is too long, but nodes are independent: 16 first leaves have its law
+        first = jax.vmap(lambda slot: noise.first(key, jnp.int32(1), slot, 10))(jnp.arange(16))
+        return jnp.linalg.norm(first.sum(0)[:, :-1], 2)
+
+    norms = np.asarray(jax.jit(jax.vmap(prefix))(jax.random.split(key, 300)))
+    assert norms.max() < rho
+    assert 4 * noise.sigma * norm_quantile(10, 1e-12) < rho
+    assert norms.mean() > equation_7(1.0, 0.1, 17, 10, 10, 0.01) / 6  # and it is not vacuous
+
+
+def test_it_does_not_bound_the_noise_of_the_text():
+    """With sigma = 8 sqrt nu ln(2/delta) / epsilon it bounds a node, and not the 16 nodes of a prefix sum."""
+    dim, delta, nu = 400, 1e-6, 17
+    rho = equation_7(1.0, delta, nu, dim, 40, 0.01)
+    sigma = 8 * math.sqrt(nu) * math.log(2 / delta)
+    assert sigma * norm(dim) < rho / 3
+    assert math.sqrt(16) * sigma * norm(dim) > rho
