@@ -15,7 +15,7 @@ from fedbandit_jax.privacy import Budget, calibrate
 from fedbandit_jax.privacy.releases import RELEASES, make
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = PAGES[0].read_text()
 PRIVACY = (ROOT / "docs" / "privacy.md").read_text()
 
