@@ -404,6 +404,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.sweep: {
         "algos": ([A.LinUCB()], nothing),
         "grid": ({"alpha": [0.1]}, no_values),
+        "store": (None, optional(path)),
+        "executor": (None, optional(nothing)),
         **run,
     },
     fb.concat: dict(results=([RESULT], nothing)),

@@ -162,7 +162,7 @@ def sweep(
     options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride)
     if store is None:
         if executor is not None:
-            raise ValueError(f"store must be a folder if there is an executor, got None and {validate.shown(executor)}")
+            raise ValueError(f"executor must be None unless there is a store, got {validate.shown(executor)}")
         return _raise_if_bad(_run(configurations, progress=progress, checkpoint=checkpoint, **options), throw)
     if checkpoint is not None:
         raise ValueError(f"checkpoint must be None if there is a store, got {validate.shown(checkpoint)}")

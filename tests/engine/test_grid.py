@@ -48,6 +48,7 @@ def test_environments_by_name():
     }
 
 
+@pytest.mark.slow
 def test_a_sweep_over_agents_is_its_runs(key):
     options = dict(horizon=10, key=key, seeds=[3, 5])
     swept = fb.sweep(fb.envs.gap, ALGOS, grid={"n_agents": [2, 3], "n_arms": [4], "dim": [3]}, **options)

@@ -167,7 +167,7 @@ def test_dask_and_a_killed_worker(tmp_path, monkeypatch):
         (
             dict(store=None, executor=Failing()),
             ValueError,
-            "store must be a folder if there is an executor, got None and",
+            "executor must be None unless there is a store, got <",
         ),
         (dict(store="here", executor=5), TypeError, "executor must have the method submit, or be None, got 5"),
         (dict(store="here", checkpoint="file"), ValueError, "checkpoint must be None if there is a store, got 'file'"),
