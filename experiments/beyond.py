@@ -8,6 +8,8 @@ for delta = 10^-7 (there are 10^6 users). "Lazy" agents act on released statisti
 noise" is narrower even without noise, so it is compared with itself at epsilon = 10^4, where noise is next to nothing.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
@@ -16,7 +18,7 @@ from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
-BEST = dict(release="blt", regularizer="project", confidence="known_noise")
+BEST: dict[str, Any] = dict(release="blt", regularizer="project", confidence="known_noise")
 DELTAS = (0.1, 1e-7)
 
 
@@ -49,6 +51,8 @@ STEPS: dict[str, dict] = {
 def bars(result: fb.Result, ax: Axes) -> None:
     """Draws the final regret of every step at both delta, and prints the price of privacy at equal widths."""
     names = [*STEPS, "not private, lazy", "not private"]
+    ax.set(xscale="log", xlabel=f"group regret after {result.rounds[-1]:,} rounds")
+    ax.set_xlim(right=4 * result.regret[..., -1].mean(1).max())
     for i, (delta, hatch) in enumerate(zip(DELTAS, ("", "///"))):
         ones = {name: result[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in names}
         finals = {name: one.regret[:, -1] for name, one in ones.items()}
@@ -61,7 +65,6 @@ def bars(result: fb.Result, ax: Axes) -> None:
             more, of_more = mean_error(finals[name] - finals[base])
             print(f"δ = {delta:g}, {name}: {value:,.0f} ± {of_value:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}")
     ax.set_yticks(np.arange(len(names)) + 0.2, names)
-    ax.set(xscale="log", xlabel=f"group regret after {result.rounds[-1]:,} rounds", xlim=(None, mean.max() * 4))
     ax.set_title("ε = 1; green: certified; error bars: one standard error", fontsize="medium")
     ax.legend(fontsize="small")
     ax.invert_yaxis()

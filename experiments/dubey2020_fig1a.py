@@ -12,6 +12,7 @@ with a tenth of that width, agents learn at once from their own raw statistics, 
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 import tyro
 from common import DubeyOptions, at, curve, mean_error, per_agent, save
 
@@ -48,8 +49,8 @@ def main(options: DubeyOptions) -> None:
             label = f"M = {m}, ε = {epsilon:g}"
             curve(at(result, "private", epsilon=epsilon), centre, color=colour, linestyle=style, label=label)
         final(m, 0.1, short, colour, right)
-    rounds = result.rounds
-    centre.plot(rounds, RANDOM * rounds, color="#999999", label="an arm at random")
+    ends = np.array([1, long["horizon"]])
+    centre.plot(ends, RANDOM * ends, color="#999999", label="an arm at random")
     centre.set(title="the same runs over rounds", xscale="log", yscale="log", xlabel="round $t$")
     centre.set(ylabel="regret per agent")
     for ax, run, width in ((left, long, "width as printed"), (right, short, "a tenth of the width")):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 from fedbandit_jax.core import random
 from fedbandit_jax.core.choose_gpu import FEW, LARGE, MANY, TILE, choose
@@ -66,7 +67,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize(
     ("n_arms", "n_agents", "n_models"),
-    [(100, 37, 37), (100, 37, 1), (1, 1, 1), pytest.param(32, 8, 8, marks=pytest.mark.slow)],
+    deep([(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8)], keep={1, 2}),
     ids=["own", "shared", "one", "whole tiles"],
 )
 def test_equals_stored_contexts(n_arms, n_agents, n_models):

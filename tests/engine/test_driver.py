@@ -53,6 +53,7 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 
 
+@pytest.mark.slow
 def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     """Those of the layouts that were used last; others can be collected."""
     monkeypatch.setattr(layout, "_advance", functools.lru_cache(2)(layout._advance.__wrapped__))

@@ -44,6 +44,7 @@ def same(one, other):
             np.testing.assert_array_equal(curve, getattr(other, kind)[name])
 
 
+@pytest.mark.slow
 def test_a_sweep_in_pieces_is_the_sweep(tmp_path, computed, monkeypatch):
     monkeypatch.setattr(pieces, "SEEDS", 2)
     whole = sweep(None)

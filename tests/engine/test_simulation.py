@@ -45,6 +45,7 @@ def test_a_seed_is_a_run_by_itself():
     np.testing.assert_allclose(simulate(algo=PLAIN).regret, alone, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_vmapped_seeds_equal_single_seeds(monkeypatch):
     """Seed i is fold_in(key, i) and does not depend on how many run beside it, in one program or in several."""
     alone = simulate().regret

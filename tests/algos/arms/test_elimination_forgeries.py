@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, INIT, PRIVATE, STEP, algorithm
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms.loop import BoundElimination
@@ -326,7 +327,7 @@ class Odd:
         return rewards[: size // 2], rewards[size // 2 :]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.01, 1.01, 0.0, 1.0])
+@pytest.mark.parametrize("value", deep([math.nan, math.inf, -math.inf, -0.01, 1.01, 0.0, 1.0], keep={4}))
 def test_rewards_against_the_spec_are_flagged(value, same_noise):
     """And clipped, NaN to 0: the certificate stands, but the seed must not be trusted."""
     algo = algorithm("Dist-DP-SE")

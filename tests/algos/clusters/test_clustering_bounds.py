@@ -65,7 +65,7 @@ def run(key, algo, throw=False, **damage):
 
 @pytest.mark.parametrize(
     "algo",
-    [ALGOS[0], *(pytest.param(algo, marks=pytest.mark.slow) for algo in ALGOS[1:])],
+    deep(ALGOS, keep=()),
     ids=lambda algo: algo.name,
 )
 def test_strangers_are_refused(key, algo, same_noise):

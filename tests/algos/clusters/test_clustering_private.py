@@ -146,6 +146,7 @@ def test_silence_is_the_run_without_a_budget(key, options):
     assert not np.array_equal(play(private, key, given, spec).arms, expected.arms)
 
 
+@pytest.mark.slow
 def test_epsilon_does_not_matter_where_it_is_huge(key):
     """Mean regret over draws is that without privacy, to a tenth; with epsilon = 1 it is much more."""
     spec = population(*LARGE)
