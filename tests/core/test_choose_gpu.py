@@ -146,6 +146,7 @@ def test_only_agents_whose_index_is_nan_choose_nothing():
     assert arms.tolist() == [NOWHERE] * (FEW + 1)
 
 
+@pytest.mark.slow
 def test_agents_have_their_own_numbers():
     """The agents of a chunk draw as they do among all."""
     shared, own, agents = known(30, 1)

@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import fedbandit_jax as fb
 
@@ -12,6 +13,7 @@ def test_is_what_replay_takes():
     assert repr(table) == "Table('toy', 4 rows, 2 queries, dim 4)"
 
 
+@pytest.mark.slow
 def test_importing_data_needs_neither_scikit_learn_nor_envs():
     code = (
         "import sys; sys.modules['sklearn'] = None; import fedbandit_jax.data;"
