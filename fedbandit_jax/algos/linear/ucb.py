@@ -48,7 +48,7 @@ class Own(NamedTuple):
     """What agents know in a round, as `optimism` reads it."""
 
     posterior: Posterior  # A = 1 or A = M
-    width: Float[Array, ""] | Float[Array, " M"]  # beta_t
+    width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
 
 
 def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
@@ -64,10 +64,10 @@ def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
 
 def one(own: Own, agent: Int[Array, ""]) -> Own:
     """Returns what one agent knows."""
-    return Own(ridge.one(own.posterior, agent), own.width[agent] if jnp.ndim(own.width) else own.width)
+    return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
 
 
-def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " M"]) -> Float[Array, "K M"]:
+def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " A"]) -> Float[Array, "K M"]:
     """Returns the upper confidence bounds for a width beta_t."""
     return scores.mean + width * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
 
