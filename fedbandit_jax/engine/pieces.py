@@ -187,8 +187,13 @@ def compute_all(pieces: Sequence[SweepPiece], executor: Executor | None, *, prog
             for piece in pieces:
                 bar.update(compute(piece))
             return
-        waiting = [executor.submit(compute, piece) for piece in pieces]
+        waiting: list[Future] = []
         failures: list[Exception] = []
+        for piece in pieces:
+            try:
+                waiting.append(executor.submit(compute, piece))
+            except Exception as error:  # a pool refuses calls once a worker has died
+                failures.append(error)
         while waiting:
             rest = []
             for future in waiting:

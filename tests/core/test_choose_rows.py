@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_choose import FAMILIES, play
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.linear import ucb
@@ -14,14 +15,6 @@ from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.engine.process import RoundProcess
 
-BUDGET = fb.privacy.Budget(1.0, 0.1)
-FAMILIES = {
-    "FedLinUCB": fb.algos.fed_lin_ucb(schedule=4),
-    "LinUCB": fb.algos.LinUCB(),
-    "FedUCB": fb.algos.fed_ucb(),
-    "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3)),
-    "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
-}
 SIZES = np.array([1, 2, 16, 1, 3, 5, 4, 2, 1])
 
 
@@ -30,22 +23,7 @@ def table(dim):
     x = rng.normal(size=(SIZES.sum(), dim)).astype(np.float32)
     theta = rng.normal(size=dim).astype(np.float32)
     x, theta = x / np.linalg.norm(x, axis=1, keepdims=True), theta / np.linalg.norm(theta)
-    return fb.envs.replay(x, SIZES, theta, n_agents=3)
-
-
-def gaps(process, key):
-    @jax.jit
-    def run(process, key):
-        def body(carry, k):
-            world, state, metrics = process.step(key, *carry, k)
-            return (world, state), (metrics.gap, metrics.report.status)
-
-        return jax.lax.scan(body, process.init(key), jnp.arange(steps))[1]
-
-    steps = process.n_steps
-    found, status = run(process, key)
-    assert not status.any()
-    return np.asarray(found).ravel()[: process.horizon]
+    return fb.envs.replay(x, SIZES, theta, n_agents=5)
 
 
 @pytest.mark.parametrize("dim", [4, pytest.param(23, marks=pytest.mark.slow)])
@@ -58,9 +36,9 @@ def test_listed_and_padded_agree(family, dim, key, monkeypatch):
     process = RoundProcess(env=env, algo=FAMILIES[family].bind(env.spec, 40), horizon=40)
     padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
     assert (process.lists, padded.lists) == (True, False)
-    listed = gaps(process, key)
+    listed, _ = play(process, key)
     assert listed.sum() > 0
-    np.testing.assert_allclose(listed, gaps(padded, key), atol=1e-5)
+    np.testing.assert_allclose(listed, play(padded, key)[0], atol=1e-5)
 
 
 def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
