@@ -59,6 +59,9 @@ class Sphere(SingleDraws):
             return jnp.concatenate([half * u, one[..., None]], -1)
         return [*(half * x for x in random.direction(key, arm, agent, n)), one]
 
+    # `pull` answers the same; whoever redefines it without these two is run by it, see `rounds.has_hooks`
+    mean_at, reward_at = SingleDraws.mean_at, SingleDraws.reward_at
+
     def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with their gaps."""
         if world.means is None:

@@ -132,6 +132,11 @@ def test_long_directions_are_stored(key):
     assert (play(process, key)[0] >= 0).all()
 
 
+@pytest.mark.parametrize("env", [fb.envs.sphere(5, 6, 4), GAP], ids=["sphere", "gap"])
+def test_fresh_contexts_of_the_package_are_drawn(env):
+    assert RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12).draws
+
+
 def test_who_redefines_observe_is_asked():
     """An environment whose `observe` is its own is run by it, not by the draws that it has inherited."""
 
