@@ -11,7 +11,7 @@ import pytest
 from quick import compile_quickly
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import simulation
+from fedbandit_jax.engine import setup
 
 collect_ignore = ["audits/controls"]  # read by tests of audits, and by `fedbandit audit --controls`
 CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent / ".jax_cache"))
@@ -56,7 +56,7 @@ def key():
 @pytest.fixture
 def same_noise(monkeypatch):
     """Lets all that a test simulates draw the same privacy noise, whatever it is called and wherever it runs."""
-    monkeypatch.setattr(simulation, "salt", lambda *marks: ())
+    monkeypatch.setattr(setup, "salt", lambda *marks: ())
 
 
 @pytest.fixture

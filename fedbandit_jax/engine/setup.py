@@ -1,0 +1,127 @@
+"""What a sweep is, once its arguments have been checked: bound algorithms, recorded rounds, seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import process as clocks
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.provenance import describe
+from fedbandit_jax.engine.salt import digest, salt
+from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.report.results import spans
+
+RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
+MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
+_CHECKED: set[Any] = set()  # signatures of processes whose shapes are already checked, since tracing takes a while
+
+
+class Setup(NamedTuple):
+    """A sweep whose arguments have been checked."""
+
+    configurations: dict[str, Configuration]
+    processes: dict[str, Process]
+    at: np.ndarray  # rounds that are recorded
+    key: Array
+    seeds: np.ndarray
+    config: dict[str, Any]  # of the result
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """Returns the labels of the configurations that share a compiled program."""
+        found: dict[Any, list[str]] = {}
+        for label, process in self.processes.items():
+            found.setdefault(driver.signature(process), []).append(label)
+        return list(found.values())
+
+
+def set_up(configurations: dict[str, Configuration], *, horizon: Any, key: Any, seeds: Any, stride: Any) -> Setup:
+    """Checks what a result depends on, and binds all algorithms."""
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    at = _recorded(horizon, stride)
+    seeds = _seeds(seeds, len(at))
+    random.check_key("key", key)
+    worlds = {id(one.env): digest(one.env) for one in configurations.values()}
+    processes = {label: bind_process(worlds[id(one.env)], label, one, horizon) for label, one in configurations.items()}
+    for one in configurations.values():
+        if not dataclasses.is_dataclass(one.env):
+            raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
+    config = {
+        "environments": {  # `spec` may be an attribute of the class
+            label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
+        },
+        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
+        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
+        "horizon": horizon,
+        "seeds": spans(seeds),
+        "stride": stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+    }
+    return Setup(configurations, processes, at, key, seeds, config)
+
+
+def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
+    """Returns the rounds 1..T at which curves are recorded."""
+    if isinstance(stride, str) and stride == "log":
+        return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
+    if stride is None:
+        thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
+        return np.append(thinned, horizon)
+    stride = validate.integer("stride", stride, at_least=1)
+    if horizon % stride:
+        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
+    if horizon // stride > MAX_RECORDED:
+        raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {stride}")
+    return np.arange(stride, horizon + 1, stride)
+
+
+def _seeds(seeds: Any, n_records: int) -> np.ndarray:
+    """Returns the numbers of the seeds, after checking them."""
+    single = not (isinstance(seeds, Sequence) or np.ndim(seeds) == 1) or isinstance(seeds, (str, bytes))
+    n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)
+    if n > MAX_RECORDED // n_records:
+        most = f"{MAX_RECORDED // n_records:,} where {n_records:,} rounds are recorded, so that curves fit into memory"
+        raise ValueError(f"seeds must be at most {most}, got {n:,}")
+    which = np.arange(n) if single else validate.integer_array("seeds", seeds)
+    if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:
+        raise ValueError(f"seeds must be distinct integers in [0, 2^32), at least one, got {validate.shown(seeds)}")
+    return which.astype(np.uint32)
+
+
+def bind_process(world: bytes, label: str, one: Configuration, horizon: int) -> Process:
+    """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
+
+    `world` is the digest of the environment, which many processes of a sweep share.
+    """
+    env = one.env
+    bound = one.algo.bind(env.spec, horizon)
+    if not isinstance(bound, Algorithm):
+        raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
+    if getattr(bound, "spec", env.spec) != env.spec:
+        raise ValueError(
+            f"algorithm {label!r} was bound to another environment, with {bound.spec}, got {env.spec}: give the "  # pyright: ignore
+            "algorithm as it was before `bind`"
+        )
+    validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
+    for name, value in (("env", env), (f"algorithm {label!r}", bound)):
+        for leaf in jax.tree.leaves(value):
+            if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
+                raise TypeError(
+                    f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
+                    f"are no numbers with fb.static(), got {leaf!r}"
+                )
+    made = clocks.process(env, bound, horizon, salt(world, digest(bound)))
+    signature = driver.signature(made)
+    if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
+        made.check(label)
+        _CHECKED.add(signature)
+    return made
