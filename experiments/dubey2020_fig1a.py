@@ -4,11 +4,10 @@ python experiments/dubey2020_fig1a.py [--smoke | --full]
 
 There are M = 2 or 5 agents with d = 10 and K = 10 arms (the paper names neither M nor K), delta = 0.1, and the
 threshold of synchronisation is the paper's for communication of order M log T. The paper has T = 10^7 and 100 runs, and
-calls the regret "competitive". This T is refused, because an epoch of the adaptive schedule may last for all T rounds,
-and a float32 sum of so many users is too coarse for the noise; --full has the 100 runs. Left, with the
-width as printed: regret falls with epsilon and hardly depends on M, as in Theorem 1; by Corollary 1 it would fall like
-1 / sqrt M. Centre: the same runs over rounds. Agents play almost at random until the data outweigh the noise. Right,
-with a tenth of that width, agents learn at once from their own raw statistics, whatever epsilon is.
+calls the regret "competitive"; --full is that size (two days of one core). Left, with the width as printed: regret
+falls with epsilon and hardly depends on M, as in Theorem 1; by Corollary 1 it would fall like 1 / sqrt M. Centre: the
+same runs over rounds. Agents play almost at random until the data outweigh the noise. Right, with a tenth of that
+width, agents learn at once from their own raw statistics, whatever epsilon is.
 """
 
 import matplotlib.pyplot as plt
@@ -41,7 +40,7 @@ def final(m: int, scale: float, run: dict, colour: str, ax) -> fb.Result:
 
 def main(options: DubeyOptions) -> None:
     figure, (left, centre, right) = plt.subplots(1, 3, figsize=(17.0, 5.6), layout="constrained")
-    long = options.run(200, 300_000, 400_000, seeds=(2, 3, 100))
+    long = options.run(200, 300_000, 10_000_000, seeds=(2, 3, 100))
     short = options.run(200, 30_000, 40_000, seeds=(2, 3, 100))
     for m, colour in zip(AGENTS[: options.pick(1, 2, 2)], fb.plotting.COLOURS[1:]):
         result = final(m, 1.0, long, colour, left)

@@ -115,6 +115,11 @@ class Exact:
         """Returns whether `step` needs single users; otherwise their sum is enough."""
         return False
 
+    def absorb(self, state: ChannelState, part: Array) -> ChannelState:
+        """Adds part of the sum of a batch, (d, d + 1), before the batch is over; `step` is then given the rest."""
+        assert state.sums is not None  # schedules that are no clock run with exact sums only
+        return state._replace(sums=state.sums.add(part))
+
     def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
@@ -124,7 +129,7 @@ class Exact:
             key: of the noise.
             k: number of the batch.
             state: after batch k - 1.
-            total: (d, d + 1) sum of [x x' | x y] over all users of the batch.
+            total: (d, d + 1) sum of [x x' | x y] over the users of the batch, without what was absorbed before.
             x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
         """
         del key, k, x, y
@@ -194,7 +199,7 @@ class BoundMechanism(Exact):
     delta: struct.Number
     visits: struct.Number  # r, how often one user may come to their silo
     batch: int | None = struct.static()  # B, or None if the size of batches is not known in advance
-    longest: int = struct.static()  # the most rounds of a batch: B, or T if the size is not known
+    longest: int = struct.static()  # the most rounds whose users float32 adds up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "released"
 
     @property
@@ -213,8 +218,8 @@ class BoundMechanism(Exact):
     def coarse(self) -> str:
         """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
 
-        Only the sum of one batch is rounded (see `Sums`; the messages of integer noise are rounded to a grid that is
-        charged for), so that it matters once for a user. See `too_coarse`.
+        Only the sum that `absorb` or `step` is given is rounded (see `Sums`; the messages of integer noise are rounded
+        to a grid that is charged for), so that it matters once for a user. See `too_coarse`.
         """
         if self.trust.on_grid:
             return ""

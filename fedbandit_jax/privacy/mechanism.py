@@ -129,7 +129,7 @@ class Mechanism:
         n_agents: int,
         n_syncs: int,
         batch: int | None = None,
-        horizon: int | None = None,
+        longest: int = 1,
         pure: np.ndarray | float = 0.0,
     ) -> BoundMechanism | Closed:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
@@ -139,7 +139,7 @@ class Mechanism:
             n_agents: M.
             n_syncs: S, the largest number of synchronisations there can be.
             batch: B, if every batch has the same number of rounds, and None otherwise.
-            horizon: T, the most rounds that a batch may have; needed only if `batch` is None.
+            longest: the most rounds whose users float32 adds up before this mechanism does; B if `batch` is given.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
@@ -194,7 +194,7 @@ class Mechanism:
             epsilon=np.array([one.epsilon for one in self.budgets], float),
             delta=self.budgets[0].delta,
             batch=batch,
-            longest=batch or horizon or 1,
+            longest=batch or longest,
             visits=self.together,
             method=self.calibration,
         )

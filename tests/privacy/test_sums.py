@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.channel import Sums, too_coarse
+from fedbandit_jax.privacy.channel import Exact, Sums, too_coarse
 
 N = 4000
 
@@ -81,12 +81,32 @@ def test_too_many_users_are_refused():
     with pytest.raises(ValueError, match="n_agents, horizon or batch must be smaller.* 16,777,216 users.* of 2, too"):
         algo.bind(env.spec, 2**20)
     assert algo.replace(schedule=2**10).certificate(env.spec, 2**20).claim == "certified"
-    adaptive = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).replace(
-        schedule=fb.schedules.Geometric(1.5, first=100)
-    )
-    with pytest.raises(ValueError, match="horizon .*1,073,741,824 users.* of 128, too coarse for noise .* deviation"):
-        adaptive.bind(env.spec, 2**24)
-    assert adaptive.certificate(env.spec, 2**14).claim == "certified"
+
+
+def test_long_epochs_are_added_up_in_parts():
+    """Of a year of rounds without a clock a thousand at a time; at 2^15 silos their users are too many for float32."""
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
+    schedule = fb.schedules.Geometric(1.5, first=100)
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=schedule)
+    few, many = (fb.envs.sphere(m, 4, 3, rewards="bernoulli").spec for m in (64, 2**15))
+    assert algo.certificate(few, 2**25).claim == "certified"
+    assert algo.certificate(many, 2**6).claim == "certified"
+    with pytest.raises(ValueError, match="n_agents.* 32,768,000 users.* of 2, too coarse for noise of .* deviation"):
+        algo.bind(many, 2**25)
+
+
+def test_what_is_absorbed_is_released_to_the_last_bit(key):
+    """Parts of 10^7 users each, in which float32 has no more digits behind the point: the sum of 300 still does."""
+    mechanism = Exact(n_agents=1)
+    parts = np.asarray(jax.random.uniform(key, (300, 2, 3), minval=0.0, maxval=1e7))
+    state = mechanism.init(2)
+    for part in parts[:-1]:
+        state = mechanism.absorb(state, part)
+    nobody = np.zeros((0, 2, 1)), np.zeros((0, 1))
+    released, _ = mechanism.step(key, 1, state, parts[-1], *nobody)
+    exact = parts.astype(float).sum(0)
+    np.testing.assert_array_equal(released, exact.astype(np.float32))
+    assert (np.cumsum(parts, 0, dtype=np.float32)[-1] != released).any()
 
 
 def test_longer_batches_afterwards():

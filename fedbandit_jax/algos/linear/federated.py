@@ -250,7 +250,7 @@ class Federated(Recipe):
                 n_agents=m,
                 n_syncs=n_syncs,
                 batch=batch,
-                horizon=horizon,
+                longest=min(horizon, REFRESH),
                 pure=schedule.pure(shares),
             )
             stds = mechanism.stds()

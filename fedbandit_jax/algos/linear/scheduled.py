@@ -139,8 +139,8 @@ class RoundState(NamedTuple):
 
     mechanism: ChannelState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, shared since the last synchronisation
-    pending: Array  # (d, d + 1, A) sums of [x x' | x y] since then; A = M if `tracks`, else 1: all together
-    settled: Array  # older rows of the same sums, kept apart because float32 loses small numbers added to large ones
+    pending: Array  # (d, d + 1, A) sums of [x x' | x y] not in the mechanism yet; A = M if `tracks`, else 1: all
+    settled: Array | None  # (d, d + 1, M) older rows of this epoch, which are in the mechanism; None unless `tracks`
     own: Tracked | None  # V_i, if tracked
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
     counted: Array  # (M,) int32: sums of what users add, if the schedule reads that
@@ -199,7 +199,7 @@ class ScheduledLoop(Algorithm):
                 mechanism=self.mechanism.init(spec.dim),
                 belief=belief,
                 pending=nothing,
-                settled=nothing,
+                settled=nothing if self.tracks else None,
                 own=None,
                 shifted=None,
                 counted=jnp.zeros(spec.n_agents, jnp.int32),
@@ -294,7 +294,7 @@ class ScheduledLoop(Algorithm):
             random.stream(key, "release"),
             state.synced + 1,
             state.mechanism,
-            (state.settled + state.pending).sum(-1),
+            state.pending.sum(-1),  # of older rows the mechanism has the sum
             jnp.zeros((0, d, m)),
             jnp.zeros((0, m)),
         )
@@ -328,7 +328,7 @@ class ScheduledLoop(Algorithm):
             floor = 1 / (1.001 * norm)
         return state._replace(
             pending=jnp.zeros_like(state.pending),
-            settled=jnp.zeros_like(state.settled),
+            settled=None if state.settled is None else jnp.zeros_like(state.settled),
             own=own,
             shifted=shifted,
             counted=jnp.zeros_like(state.counted),
@@ -337,22 +337,23 @@ class ScheduledLoop(Algorithm):
         )
 
     def _refresh(self, state: RoundState, turn: Turn) -> RoundState:
-        """Settles pending rows, and computes inverses anew."""
-        rows, pending, settled = tracked.settle(state.pending, state.settled, turn)
-        state = state._replace(pending=pending, settled=settled)
-        if state.own is None:
-            return state
+        """Hands pending rows to the mechanism, whose sums are more than float32, and computes inverses anew."""
+        due, own, settled = jnp.where(turn.due, state.pending, 0), state.own, state.settled
+        state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
+        if own is None or settled is None:
+            return state._replace(pending=jnp.where(turn.due, 0, state.pending))
+        rows, pending, settled = tracked.settle(state.pending, settled, turn)
         shared = state.belief
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
         own, shifted = tracked.again(
             shared.gram + rows[..., :-1],
             bias + rows[..., -1],
             jnp.broadcast_to(self.shift, rows.shape[:1]),
-            state.own,
+            own,
             state.shifted,
             turn,
         )
-        return state._replace(own=own, shifted=shifted)
+        return state._replace(pending=pending, settled=settled, own=own, shifted=shifted)
 
 
 def best_arms(indices: Array, offered: Round) -> Array:
