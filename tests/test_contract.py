@@ -89,6 +89,12 @@ ALGOS = {
         fb.algos.Federated(
             policy=fb.algos.Thompson(), schedule=S.Geometric(1.5, first=2), privacy=BUDGET, name="Thompson geometric"
         ),
+        fb.algos.Federated(
+            policy=fb.algos.Greedy(),
+            schedule=S.Geometric(1.5, first=2),
+            privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5),
+            name="Greedy",
+        ),
     ],
     "fclub": [
         fb.algos.FCLUB(),
@@ -196,12 +202,12 @@ USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTER
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
 # One of every loop that the oracle tests do not run by `simulate`.
-KEEP = {4, 66, 71, 80}
+KEEP = {4, 66, 72, 81}
 
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 84
+    assert len(PAIRS) == 85
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 

@@ -16,6 +16,7 @@ from fedbandit_jax.algos.linear.federated import Federated as Federated
 from fedbandit_jax.algos.linear.federated import fed_lin_ucb as fed_lin_ucb
 from fedbandit_jax.algos.linear.federated import private_fed_lin_ucb as private_fed_lin_ucb
 from fedbandit_jax.algos.linear.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
+from fedbandit_jax.algos.linear.greedy import Greedy as Greedy
 from fedbandit_jax.algos.linear.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.linear.thompson import Thompson as Thompson
 from fedbandit_jax.algos.linear.ucb import UCB as UCB

@@ -22,8 +22,8 @@ from fedbandit_jax.interfaces import Algorithm, Recipe, Round, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.messages import Messages
-from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import matrix_weights, pack
+from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.privacy.statistic import matrix_weights
 from fedbandit_jax.schedules import Every
 
 N_SYNCS = 8  # S of a case
@@ -126,16 +126,30 @@ def _counted(algo: Any, shown: Any) -> Any:
     return jnp.stack([part.sum(1) for part in jnp.array_split(ones, BLOCKS, axis=1)], 1)
 
 
+def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
+    """Returns the user (x, y) by whom replacing x = (1, 0), y = 1 moves a bound mechanism's statistic most.
+
+    See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
+    """
+    one = mechanism.statistic
+    square = 0.5 if mechanism.trust.joint_matrix else one.gram_scale**2
+    k = min(1.0, (0.125 if one.centred else 0.5) / square)
+    return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
+
+
+FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # of x y and x x' as they are
+
+
 def neighbours(
-    horizon: int, n_agents: int, adjacency: str, visits: int, *, matrix: bool = False
+    horizon: int, n_agents: int, adjacency: str, visits: int, *, farthest: tuple[np.ndarray, float] = FARTHEST
 ) -> dict[str, tuple[Any, Any]]:
     """Builds pairs of data for a `Transcript` with two arms, that differ in `visits` rounds of one user of one silo.
 
-    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by x = (-1/2, sqrt 3 / 2) and y = 1
-    ("replace"), which moves (x x', x y) by sqrt 4.5 each, or by nothing ("add_remove"), which moves it by sqrt 2. With
-    noise on the joint matrix of [x y]'[x y] (`matrix`) the farthest replacement is x = (-1, 0), where x x' is the same;
-    it differs in the pair "other direction". In "out of range" and "reward" the user's features are too long and her
-    rewards far outside [0, 1].
+    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, by default x =
+    (-1/2, sqrt 3 / 2) and y = 1 ("replace"), which moves (x x', x y) by sqrt 4.5 each, or by nothing ("add_remove"),
+    which moves it by sqrt 2. With noise on the joint matrix of [x y]'[x y] the farthest replacement is x = (-1, 0),
+    where x x' is the same; it differs in the pair "other direction". In "out of range" and "reward" the user's features
+    are too long and her rewards far outside [0, 1].
 
     That user has the same features on both arms. All others choose between -e and e with e = (1, 0) and answer 0: what
     they add is the same whichever they choose, and their choice is the sign of what is believed about e, however small
@@ -151,16 +165,15 @@ def neighbours(
         features[rounds, i], answers[rounds, i], seen[rounds, i] = x, y, False
         return features, answers, seen
 
-    farthest = np.array([-1.0, 0.0] if matrix else [-0.5, 3**0.5 / 2])
     replaced, one, none = adjacency == "replace", np.array([1.0, 0.0]), (np.zeros(2), 0.0)
 
     def pair(t: int, i: int, x: Any, y: float, *other: Any) -> tuple[Any, Any]:
         return data(t, i, x, y), data(t, i, *(other if replaced else none))
 
     return {
-        "first user": pair(0, 0, one, 1.0, farthest, 1.0),
-        "middle user": pair(middle, n_agents // 2, one, 1.0, farthest, 1.0),
-        "last user": pair(last, silo, one, 1.0, farthest, 1.0),
+        "first user": pair(0, 0, one, 1.0, *farthest),
+        "middle user": pair(middle, n_agents // 2, one, 1.0, *farthest),
+        "last user": pair(last, silo, one, 1.0, *farthest),
         "other direction": pair(0, silo, one[::-1], 1.0, one, 1.0),
         "out of range": pair(0, 0, [3.0, 3.0], 50.0, [-3.0, 3.0], 50.0),
         "reward": pair(middle, 0, one, -50.0, one, 50.0),
@@ -215,17 +228,16 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
     privacy, budget = mechanism_of(algo)
     if not isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a fixed batch, got {algo.schedule!r}; see fb.audits.scheduled")
-    spec, visits = spec_of(n_agents), privacy.together
+    spec, visits = spec_of(n_agents, constant=privacy.centred), privacy.together
     horizon = validate.integer("n_syncs", n_syncs, at_least=1) * algo.schedule.batch
     bound = algo.bind(spec, horizon)
     certificate = certified(bound)
     mechanism: Any = bound.mechanism
-    release, matrix = mechanism.release, mechanism.trust.joint_matrix
-    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, matrix=matrix)
+    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=farthest_user(mechanism))
     replay: dict[str, Any] = {}
     if not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
-        by_prefix = release.prefix_at_silo or not privacy.messages
-        measure = _prefixes_moved(release, privacy.messages, matrix) if by_prefix else _messages_moved
+        by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
+        measure = _prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
         replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
@@ -247,9 +259,9 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
     )
 
 
-def spec_of(n_agents: int, n_arms: int = 2) -> Spec:
+def spec_of(n_agents: int, n_arms: int = 2, constant: bool = False) -> Spec:
     """Returns the spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
-    return Spec(n_agents=n_agents, n_arms=n_arms, dim=2, max_norm=1.0, rewards_in_unit=False)
+    return Spec(n_agents=n_agents, n_arms=n_arms, dim=2, max_norm=1.0, rewards_in_unit=False, constant=constant)
 
 
 def _messages_moved(view: Any, other: Any) -> float:
@@ -257,18 +269,18 @@ def _messages_moved(view: Any, other: Any) -> float:
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
-def _prefixes_moved(release: Release, by_silo: bool, matrix: bool) -> Callable[[Any, Any], float]:
+def _prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
     """Returns a function like `_messages_moved` for private prefix sums, whose increments are the sums of the batches.
 
-    Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With `matrix` the distance is in units of each
-    entry's noise relative to that of the bias.
+    Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With noise on the joint matrix of (x, y) the
+    distance is in units of each entry's noise relative to that of the bias.
     """
-    encoder = release.encoder()
+    encoder, statistic = mechanism.release.encoder(), mechanism.statistic
 
     def measure(view: Any, other: Any) -> float:
         moved = view[0] - other[0]
-        moved = np.asarray(moved.sum(1) if by_silo else pack(jnp.asarray(moved)), float)
-        if matrix:
+        moved = np.asarray(moved.sum(1) if by_silo else statistic.pack(jnp.asarray(moved)), float)
+        if mechanism.trust.joint_matrix:
             moved = moved / matrix_weights(moved.shape[-1])
         return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
 
@@ -306,6 +318,10 @@ def shipped_linear() -> list[Case]:
         case(calibration="theorem", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree add_remove"),
         case(visits=2, name="silo_local tree 2 visits"),
+        case(centred=True, name="silo_local tree centred"),
+        case(n_agents=2, centred=True, gram_scale=0.5, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
+        case(n_agents=2, centred=True, gram_scale=0.5, trust="secagg", release="blt", name="secagg blt centred 1/2"),
+        case(n_agents=2, centred=True, gram_scale=0.5, messages=True, name="silo_local tree centred 1/2 messages"),
         case(trust="silo_local_matrix", release="prefix_tree"),
         case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
         case(trust="shuffle_amplified"),

@@ -13,7 +13,15 @@ from jax import Array
 from fedbandit_jax.algos import Federated, fed_ucb, private_fed_lin_ucb
 from fedbandit_jax.algos.linear.ucb import BoundUCB
 from fedbandit_jax.audits._case import Case
-from fedbandit_jax.audits._linear import Transcript, certified, mechanism_of, neighbours, spec_of
+from fedbandit_jax.audits._linear import (
+    FARTHEST,
+    Transcript,
+    certified,
+    farthest_user,
+    mechanism_of,
+    neighbours,
+    spec_of,
+)
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
@@ -40,14 +48,15 @@ def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -
         TypeError: the schedule is `Every`, or there is no single budget.
         ValueError: the algorithm is not certified.
     """
-    _, budget = mechanism_of(algo)
+    privacy, budget = mechanism_of(algo)
     if isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a schedule that is not Every, got {algo.schedule!r}; see fb.audits.linear")
-    spec = spec_of(n_agents)
+    spec = spec_of(n_agents, constant=privacy.centred)
     bound: Any = algo.bind(spec, horizon)
     certified(bound)
     fixed = bound.schedule.reads == "nothing"
-    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, matrix=fixed and bound.mechanism.trust.joint_matrix)
+    worst = farthest_user(bound.mechanism) if fixed else FARTHEST
+    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, farthest=worst)
     if not fixed:
         pairs = {"Alice or Tracy": alone(horizon, n_agents), **pairs}
     which, *_ = pairs

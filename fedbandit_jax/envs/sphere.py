@@ -116,5 +116,6 @@ def sphere(
         fixed_contexts=validate.one_of("contexts", contexts, ("fresh", "fixed")) == "fixed",
         max_norm=1.0,
         rewards_in_unit=law.in_unit,
+        constant=True,
     )
     return Sphere(rewards=law, spec=spec)

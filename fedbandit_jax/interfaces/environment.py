@@ -26,12 +26,13 @@ class Spec:
     rewards_in_unit: bool = False  # whether all rewards are in [0, 1]
     n_users: int = 0  # n, users who return and are told apart; 0 if every user is new
     n_servers: int = 1  # servers that hold these users: user u is at server u % n_servers
+    constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
 
     def __post_init__(self):
         for name in ("n_agents", "n_arms", "dim", "n_servers"):
             validate.integer(name, getattr(self, name), at_least=1)
         validate.integer("n_users", self.n_users, at_least=0)
-        for name in ("fixed_contexts", "rewards_in_unit"):
+        for name in ("fixed_contexts", "rewards_in_unit", "constant"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
 

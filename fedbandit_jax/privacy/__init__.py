@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
+from fedbandit_jax.privacy.releases import Decaying as Decaying
 from fedbandit_jax.privacy.releases import Release as Release
 from fedbandit_jax.privacy.releases.bound import least_std as least_std
 from fedbandit_jax.privacy.releases.bound import relative_std as relative_std

@@ -25,6 +25,28 @@ ADJACENCY = {
 }
 
 
+def sensitivity_sq(adjacency: str, centred: bool = False, gram_scale: float = 1.0) -> float:
+    """Computes the supremum of ||change of U||_2^2 + s^2 ||change of W||_F^2, s = `gram_scale`, that one user makes.
+
+    She has ||x|| <= 1 and y in [0, 1], adds (x x', x c) with c = y, or c = y - 1/2 if `centred`, and is replaced by any
+    other ("replace"), or contributes zero ("add_remove": 1 + s^2, or 1/4 + s^2). Let k = |<x, x'>| for a replacement by
+    x'. For unit vectors the change of W is 2 (1 - k^2), squared, and that of U at most 2 (1 + k), where x' points away
+    from x and c = c' = 1, or a quarter of that if centred, where x' points towards x and c = -c' = 1/2. Their sum is
+    largest at k = 1 / (2 s^2), or 1 / (8 s^2), but at most 1. Shorter vectors move less. (Of both, the longer one must
+    have norm 1, as all terms grow with the norms together; if the other has norm b, the largest value over k grows
+    with b.)
+
+    >>> [sensitivity_sq("replace"), sensitivity_sq("replace", centred=True), sensitivity_sq("add_remove")]
+    [4.5, 2.53125, 2.0]
+    """
+    share = 0.25 if centred else 1.0
+    square = gram_scale**2
+    if adjacency == "add_remove":
+        return share + square
+    k = min(1.0, share / (2 * square))
+    return 2 * share * (1 + k) + 2 * square * (1 - k * k)
+
+
 @dataclasses.dataclass(frozen=True)
 class Budget:
     """An (epsilon, delta) differential privacy budget under a named adjacency.

@@ -104,6 +104,7 @@ def calibrate(
     batch: int | None = None,
     dim: int | None = None,
     pure: float = 0.0,
+    moves_sq: float | None = None,
 ) -> Calibration:
     """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
@@ -134,6 +135,8 @@ def calibrate(
             tails lack, which is charged to delta.
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); visits times pure must be less
             than the budget's epsilon.
+        moves_sq: Delta_J^2, if it is not that of (x y, x x'): see `Mechanism`, `centred` and `gram_scale`. It is for
+            "tight" noise on every packed entry only.
 
     Returns:
         A `Calibration`, whose `sigma` is the noise and whose `epsilon_exact` says what that noise really gives.
@@ -177,6 +180,7 @@ def calibrate(
         release=releases.make(release, n_syncs),
         visits=visits,
         pure=visits * pure,
+        moves_sq=moves_sq,
         **{name: value or 1 for name, value in sizes.items()},
     )
     bound = numbers(model.calibrate(ask, method))

@@ -24,7 +24,7 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import LinearStatistic, pack, packed_size, unpack
+from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
@@ -212,8 +212,8 @@ class BoundMechanism(Exact):
         return self.statistic.admit(x, y)
 
     def stds(self) -> np.ndarray:
-        """Returns the standard deviation of the noise on an entry of every release, (S,)."""
-        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance())
+        """Returns the standard deviation of the noise on the diagonal of W in every release, (S,)."""
+        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
 
     def coarse(self) -> str:
         """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
@@ -335,6 +335,7 @@ class BoundMechanism(Exact):
             n_agents=self.n_agents,
             batch=self.batch or 1,
             dim=self.statistic.dim,
+            moves_sq=self.statistic.sensitivity_sq(self.adjacency),
             pure=float(self.visits * (pure[i] if len(pure) == n else pure.max())),
         )
 
@@ -371,7 +372,7 @@ class Aggregated(BoundMechanism):
         del x, y
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
-        statistics = self._released(k, sums.noisy(unpack(noise, len(total))))
+        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
         return statistics, state._replace(sums=sums, release=release, view=statistics)
 
 
@@ -396,10 +397,10 @@ class Rounded(BoundMechanism):
     ) -> tuple[Array, ChannelState]:
         """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""
         encoder, decoder = state.release
-        message, encoder = self.release.encode(encoder, k, pack(total))
+        message, encoder = self.release.encode(encoder, k, self.statistic.pack(total))
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
         prefix, decoder = self.release.decode(decoder, k, noisy)
-        statistics = self._released(k, unpack(prefix, x.shape[1]))
+        statistics = self._released(k, self.statistic.unpack(prefix))
         return statistics, ChannelState(None, (encoder, decoder), trust, statistics)
 
 

@@ -15,7 +15,7 @@ from jax import Array
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, rows
-from fedbandit_jax.privacy.statistic import pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.statistic import pack_users, packed_size
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
 
@@ -71,7 +71,7 @@ class Messages(BoundMechanism):
         trust, release, m = self.trust, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release
-        sums = pack(jnp.einsum("bim,bjm->mij", x, rows(x, y), precision="highest"))
+        sums = self.statistic.pack(jnp.einsum("bim,bjm->mij", x, rows(x, y), precision="highest"))
         messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
         users = state.trust
         if trust.needs_users:
@@ -93,7 +93,7 @@ class Messages(BoundMechanism):
         view = total if trust.shows_sum else shown
         if state.view is not None:
             view = jnp.where(k <= release.n_syncs, view, state.view)
-        return self._released(k, unpack(prefix, x.shape[1])), ChannelState(None, (encoders, decoder), users, view)
+        return self._released(k, self.statistic.unpack(prefix)), ChannelState(None, (encoders, decoder), users, view)
 
     def _each(self, state: Any) -> Any:
         """Returns a copy of the state for every silo, stacked along a new leading axis of length M."""

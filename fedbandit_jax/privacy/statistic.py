@@ -1,15 +1,21 @@
 """The linear statistic (x x', x y): what one user adds to a message, how far she can move it, and how that is enforced.
 
 A statistic is a pair of a symmetric matrix W (d, d) and a vector U (d,), held as the array [W | U] of shape (d, d + 1).
-Its packed form is the vector of the D = d(d+1)/2 + d entries W_ii and sqrt 2 W_ij for i < j, row by row, and U_i. Its
-squared Euclidean norm is ||W||_F^2 + ||U||_2^2, the norm in which the joint sensitivity is measured. Noise of standard
-deviation sigma on every packed entry becomes, unpacked, the symmetric matrix sigma (G + G') / 2, where the
-entries of G are iid N(0, 1); its variance is sigma^2 on the diagonal and sigma^2 / 2 off the diagonal.
+Its packed form is the vector of the D = d(d+1)/2 + d entries W_ii and sqrt 2 W_ij for i < j, row by row, times a scale
+s, and U_i. Its squared Euclidean norm is s^2 ||W||_F^2 + ||U||_2^2: in that norm the joint sensitivity is measured.
+Noise of standard deviation sigma on every packed entry becomes, unpacked, the symmetric matrix (sigma/s) (G + G') / 2,
+where the entries of G are iid N(0, 1); its variance is (sigma/s)^2 on the diagonal and half of that off the diagonal.
+
+What is summed may be x (y - 1/2) instead of x y, which moves by less. If all x have the same constant entry, y - 1/2 is
+linear in x as y is, and arms are in the same order.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +23,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 
 TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
 
@@ -35,6 +41,24 @@ class LinearStatistic:
     clips: bool = True  # are rewards clipped to [0, 1], whatever is promised?
     fixed_contexts: bool = False  # are the features of every silo fixed and public?
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
+    constant: bool = False  # have all feature vectors the same constant entry?
+    centred: bool = False  # is x (y - 1/2) summed, and not x y?
+    gram_scale: float = 1.0  # s, factor on x x' in the packed form, in (0, 1]
+
+    @classmethod
+    def of(cls, spec: Any) -> LinearStatistic:
+        """Returns the statistic of the users of an environment with this `fb.Spec`."""
+        return cls(
+            dim=spec.dim,
+            unit_rewards=spec.rewards_in_unit,
+            fixed_contexts=spec.fixed_contexts,
+            n_users=spec.n_users,
+            constant=spec.constant,
+        )
+
+    def sensitivity_sq(self, adjacency: str) -> float:
+        """Returns how far one user moves the packed form, squared, see `budget.sensitivity_sq`."""
+        return sensitivity_sq(adjacency, self.centred, self.gram_scale)
 
     @property
     def bounded(self) -> bool:
@@ -51,19 +75,33 @@ class LinearStatistic:
             y: rewards, which are left as they are if they are neither promised nor clipped to be in [0, 1].
 
         Returns:
-            The features, zero where they were not finite, the rewards, and whether the environment's promise (features
-            of norm <= 1, rewards in [0, 1] if promised) was broken.
+            The features, zero where they were not finite, the rewards, less 1/2 if `centred`, and whether the
+            environment's promise (features of norm <= 1, rewards in [0, 1] if promised) was broken.
         """
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # sums of shorter floats move by more than one user
         square = (x * x).sum(0)
         finite = jnp.isfinite(square)
         x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
         broken = ~(square <= (1 + TOLERANCE) ** 2)
+        centre = 0.5 if self.centred else 0.0
         if not self.bounded:
-            return x, y, broken
+            return x, y - centre, broken
         if self.unit_rewards:
             broken |= ~((y >= 0) & (y <= 1))
-        return x, jnp.clip(jnp.nan_to_num(y), 0, 1), broken
+        return x, jnp.clip(jnp.nan_to_num(y), 0, 1) - centre, broken
+
+    def pack(self, statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:
+        """Packs statistics [W | U] into vectors."""
+        return pack(self._scaled(statistics, self.gram_scale))
+
+    def unpack(self, vector: Float[Array, "*n D"]) -> Float[Array, "*n d d+1"]:
+        """Unpacks vectors into statistics [W | U]; the inverse of `pack`."""
+        return self._scaled(unpack(vector, self.dim), 1 / self.gram_scale)
+
+    def _scaled(self, statistics: Array, scale: float) -> Array:
+        if scale == 1:
+            return statistics
+        return statistics * np.append(np.full(self.dim, np.float32(scale)), np.float32(1))
 
 
 def packed_size(dim: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits._linear import neighbours
+from fedbandit_jax.audits._linear import farthest_user, neighbours
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
@@ -209,8 +209,21 @@ def test_users_differ_first_in_the_middle_and_last():
     assert [places[f"{who} user"] for who in ("first", "middle", "last")] == [(0, 0), (2, 1), (5, 2)]
     (x, y, _), _ = pairs["out of range"]
     assert (np.abs(x).max(), y.max()) == (3, 50)
-    (x, _, _), (other, _, _) = neighbours(6, 3, "replace", 1, matrix=True)["first user"]
+    (x, _, _), (other, _, _) = neighbours(6, 3, "replace", 1, farthest=(np.array([-1.0, 0.0]), 1.0))["first user"]
     np.testing.assert_array_equal(x[0, 0], -other[0, 0])
+
+
+@pytest.mark.parametrize("options", [{}, dict(centred=True), dict(gram_scale=0.8), dict(centred=True, gram_scale=0.3)])
+def test_the_farthest_user_attains_the_sensitivity(options):
+    """Packed by the statistic that is bound, (1, 0) with reward 1 is as far from that user as the noise covers."""
+    spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True, constant=True)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options))
+    mechanism = algo.bind(spec, 50).mechanism
+    far, reward = farthest_user(mechanism)
+    x, y, _ = mechanism.admit(np.stack([[1.0, 0.0], far], 1), np.array([1.0, reward]))
+    packed = mechanism.statistic.pack(np.einsum("im,jm->mij", x, np.concatenate([x, y[None]])))
+    moved = np.linalg.norm(packed[0] - packed[1]) * mechanism.release.sensitivity_sq() ** 0.5
+    assert moved == pytest.approx(mechanism.sensitivity, rel=1e-5)
 
 
 def test_shipped_cases_have_the_neighbours_of_their_budgets():

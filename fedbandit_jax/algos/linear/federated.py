@@ -246,7 +246,7 @@ class Federated(Recipe):
             check_norms(str(self.name), spec.max_norm)
             shares = privacy.shares()
             mechanism = privacy.bind(
-                LinearStatistic(spec.dim, spec.rewards_in_unit, True, spec.fixed_contexts, spec.n_users),
+                LinearStatistic.of(spec),
                 n_agents=m,
                 n_syncs=n_syncs,
                 batch=batch,

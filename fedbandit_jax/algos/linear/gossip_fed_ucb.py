@@ -106,8 +106,7 @@ class GossipFedUCB(Recipe):
         mechanism = Exact(n_agents=1)
         if privacy is not None:
             check_norms(str(self.name), spec.max_norm)
-            statistic = LinearStatistic(d, spec.rewards_in_unit, True, spec.fixed_contexts, spec.n_users)
-            mechanism = privacy.bind(statistic, n_agents=1, n_syncs=uses)
+            mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=1, n_syncs=uses)
         of_silo = self.exploration.bounds(Law(m, d, np.zeros(0), mechanism), horizon)
         low, high, _ = of_silo
         if isinstance(mechanism, BoundMechanism):

@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxtyping import Complex, Float, Int, Key
 
 from fedbandit_jax.algos.linear import confidence
-from fedbandit_jax.algos.linear.confidence import KnownNoise, LogDetWidth, Width
+from fedbandit_jax.algos.linear.confidence import LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.backend import UNROLL_DIM
 from fedbandit_jax.core.choose import Scorer
@@ -87,7 +87,7 @@ class BoundUCB(Policy):
     first_regularization: struct.Number  # lambda before the first release
     regularization: struct.Number  # lambda after it
     width: Width | LogDetWidth  # beta
-    known_noise: KnownNoise | None  # if given, sets lambda and width anew at every synchronisation
+    known_noise: Any  # None, or a rule such as `KnownNoise`, which sets lambda and width anew at every synchronisation
     project: bool = struct.static()  # whether the released Gram matrix is projected
     rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
 

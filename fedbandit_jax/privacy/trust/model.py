@@ -47,6 +47,7 @@ class Ask:
         batch: B, users of one silo in a batch; 1 where the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
+        moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
     """
 
     budget: Budget
@@ -56,6 +57,7 @@ class Ask:
     batch: int = 1
     dim: int = 1
     pure: float = 0.0
+    moves_sq: float | None = None
 
     @property
     def draws(self) -> int:
@@ -73,7 +75,8 @@ class Ask:
 
         kappa is the squared sensitivity of the release, and Delta_J the joint sensitivity of one (x y, x x').
         """
-        return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.joint_sensitivity_sq)
+        moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
+        return self.visits * math.sqrt(self.release.sensitivity_sq() * moves_sq)
 
     @property
     def matrix_sensitivity(self) -> float:

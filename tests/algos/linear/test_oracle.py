@@ -153,6 +153,26 @@ def test_thompson(script, key, horizon, release, budget):
         assert np.linalg.eigvalsh(synced[:, :4])[0] < -0.7  # without the projection there would be no estimate
 
 
+@pytest.mark.parametrize("shrinkage", deep([0.0, 3.0], keep={1}))
+def test_greedy(script, key, shrinkage):
+    """Algorithm 8 with a greedy policy: the ridge is that many standard deviations of the noise on W, at least 0.7."""
+    policy = fb.algos.Greedy(shrinkage=shrinkage, regularization=0.7)
+    mechanism = fb.privacy.Mechanism(BUDGET, gram_scale=0.5)
+    regret, bound, state, noise = run(script, fb.algos.Federated(policy=policy, schedule=5, privacy=mechanism), 55, key)
+    scaled = np.append(np.full(4, 2.0), 1.0)  # of noise on the packed form, where x x' is halved
+    ridges = np.append(0.7, np.maximum(0.7, shrinkage * bound.mechanism.stds()))
+
+    def greedy(t, i, contexts, v, u):
+        more = ridges[t // 5] - 0.7
+        return int(np.argmax(contexts @ np.linalg.solve(v + more * np.eye(4), u)))
+
+    expected, synced = oracles.federated(script, 55, 5, 0.7, greedy, noise=lambda k: noise(k) * scaled, psd=True)
+    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    v = ridges[-1] * np.eye(4) + oracles.project(synced[:, :4])
+    theta = np.linalg.solve(v, synced[:, 4])
+    np.testing.assert_allclose(state.belief.posterior.theta[:, 0], theta, rtol=2e-4, atol=1e-4)
+
+
 def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))

@@ -1,0 +1,42 @@
+"""The release for batches that grow: a factorisation of the prefix sums, and the best for its weights."""
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy.releases import Decaying, make
+
+
+def weighted(release, decay):
+    return (decay ** -np.arange(release.n_syncs) * release.prefix_variance() * release.sensitivity_sq()).sum()
+
+
+@pytest.mark.parametrize(("decay", "n_syncs"), [(1.5, 1), (1.5, 12), (3.0, 5), (1.0, 20)])
+def test_factors(decay, n_syncs):
+    release = Decaying(decay)(n_syncs)
+    c, r = release.encoder(), release._r.astype(float)
+    np.testing.assert_allclose(r @ c, np.tril(np.ones((n_syncs, n_syncs))), atol=1e-5)
+    np.testing.assert_allclose((c**2).sum(0), 1, atol=1e-6)  # every user is worth as much
+    np.testing.assert_allclose(np.triu(c, 1), 0)
+
+
+def test_it_is_the_best_for_its_weights():
+    """No C nearby with columns of norm 1 has less weighted variance, nor has any release by name."""
+    decay, n = 1.5, 8
+    best = Decaying(decay)(n)
+    rng, sums = np.random.default_rng(0), np.tril(np.ones((n, n)))
+    for _ in range(200):
+        c = best.encoder() + 0.02 * np.tril(rng.standard_normal((n, n)))
+        c /= np.linalg.norm(c, axis=0)
+        variance = (np.linalg.solve(c.T, sums.T) ** 2).sum(0)
+        assert (decay ** -np.arange(n) * variance).sum() > weighted(best, decay)
+    for name in fb.privacy.RELEASES:
+        assert weighted(make(name, n), decay) > 1.1 * weighted(best, decay)
+
+
+def test_refusals():
+    for wrong, error in ((0.5, ValueError), (200, ValueError), ("a", TypeError)):
+        with pytest.raises(error, match=r"decay must be .*in \[1, 100\]"):
+            Decaying(wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="n_syncs must be <= 256 for the release Decaying.*, got 300"):
+        Decaying(1.1)(300)

@@ -1,0 +1,121 @@
+"""The linear statistic, centred or not: how far one user moves it, what is summed, and which noise that gets."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MATRIX_SENSITIVITY_SQ, sensitivity_sq
+from fedbandit_jax.privacy.statistic import LinearStatistic
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+CONSTANT = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True, constant=True)
+VARIANTS = [(False, 1.0), (False, 0.5), (True, 1.0), (True, 0.5), (True, 0.2)]
+
+
+@pytest.mark.parametrize(("centred", "scale"), VARIANTS)
+def test_sensitivity_is_the_supremum(centred, scale):
+    """Over a grid of two users, of whom the first has x = (a, 0); the formula is at most a part in 1,000 above it."""
+    a, b = (np.linspace(0, 1, 41)[shape] for shape in (np.s_[:, None, None, None], np.s_[None, :, None, None]))
+    cosine = np.linspace(-1, 1, 401)[None, None, :, None]
+    ends = np.array([-0.5, 0.5] if centred else [0.0, 1.0])
+    y, z = (np.array(one).reshape(1, 1, 1, -1) for one in zip(*((y, z) for y in ends for z in ends)))
+    bias = (a * y) ** 2 + (b * z) ** 2 - 2 * a * b * cosine * y * z
+    gram = a**4 + b**4 - 2 * (a * b * cosine) ** 2
+    moved = (bias + scale**2 * gram).max()
+    assert moved <= sensitivity_sq("replace", centred, scale) + 1e-12
+    assert sensitivity_sq("replace", centred, scale) <= moved * 1.001
+    alone = ((a * y) ** 2 + scale**2 * a**4).max()
+    assert sensitivity_sq("add_remove", centred, scale) == pytest.approx(alone, rel=1e-12)
+
+
+def test_the_constants_are_of_the_same_formula():
+    for adjacency, joint in JOINT_SENSITIVITY_SQ.items():
+        assert joint == sensitivity_sq(adjacency)
+        assert MATRIX_SENSITIVITY_SQ[adjacency] == pytest.approx(sensitivity_sq(adjacency, gram_scale=0.5**0.5))
+
+
+@pytest.mark.parametrize(("centred", "scale"), VARIANTS)
+def test_packing(key, centred, scale):
+    """The packed norm is that of the definition, and unpacking is the inverse."""
+    statistic = LinearStatistic(3, centred=centred, gram_scale=scale)
+    g = np.asarray(jax.random.normal(key, (5, 3, 4)), float)
+    g[..., :3] += np.swapaxes(g[..., :3], 1, 2)
+    packed = statistic.pack(g)
+    square = scale**2 * (g[..., :3] ** 2).sum((1, 2)) + (g[..., 3] ** 2).sum(1)
+    np.testing.assert_allclose((packed**2).sum(1), square, rtol=1e-5)
+    np.testing.assert_allclose(statistic.unpack(packed), g, rtol=1e-5)
+
+
+def private(**options):
+    return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5, privacy=fb.privacy.Mechanism(BUDGET, **options))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_what_is_summed(script, key, centred):
+    """Sums of x (y - 1/2) and x x' of the arms that were played, by a run that adds as good as no noise."""
+    spec = fb.Spec(**{**vars(script.spec), "constant": True})
+    world = script.replace(spec=spec) if hasattr(script, "replace") else jax.tree.map(lambda x: x, script)
+    algo = private(centred=centred, gram_scale=0.5).replace(epsilon=1e6)
+    bound = algo.bind(spec, 60)
+    process = RoundProcess(env=world, algo=bound, horizon=60)
+    w, state = process.init(key)
+    total = np.zeros((4, 5))
+    for k in range(12):
+        theta = np.asarray(state.belief.posterior.theta)[:, 0]
+        for t in range(5 * k, 5 * k + 5):
+            for i in range(3):
+                x = script.contexts[t, i].astype(float)
+                a = int(np.argmax(x.astype(np.float32) @ theta))
+                y = script.answers[t, i, a] - (0.5 if centred else 0)
+                total += np.outer(x[a], [*x[a], y])
+        w, state, _ = process.step(key, w, state, k)
+    np.testing.assert_allclose(state.mechanism.sums.high, total, atol=1e-3)
+
+
+@pytest.mark.parametrize(("scale", "wrong"), [(0.5, False), (0.5, True), (1.0, False)])
+def test_law_of_the_noise(key, scale, wrong):
+    """Releases of nothing: std / s on the diagonal, that over sqrt 2 off it, std on x y; a wrong s is rejected."""
+    mechanism = private(centred=True, gram_scale=scale).bind(CONSTANT, 5).mechanism
+    nobody = np.zeros((0, 3, 3)), np.zeros((0, 3))
+    release = jax.jit(jax.vmap(lambda key: mechanism.step(key, 1, mechanism.init(3), np.zeros((3, 4)), *nobody)[0]))
+    drawn = np.asarray(release(jax.random.split(key, 2000)), float)
+    if wrong:
+        drawn[..., :3] *= scale
+    std = float(mechanism.trust.sum_std())
+    diagonal, off, bias = drawn[:, range(3), range(3)], drawn[:, *np.triu_indices(3, 1)], drawn[..., 3]
+    for part, expected in ((diagonal, std / scale), (off, std / scale / 2**0.5), (bias, std)):
+        p = stats.kstest(part.ravel() / expected, "norm").pvalue
+        assert (p < 1e-9) == (wrong and part is not bias)
+        assert p > 1e-3 or wrong
+
+
+def test_certificates_know_the_statistic():
+    """Three quarters of the noise are enough if x (y - 1/2) is summed, and not if x y is."""
+    plain, centred = (private(centred=centred).bind(CONSTANT, 50) for centred in (False, True))
+    ratio = plain.mechanism.trust.sum_std() / centred.mechanism.trust.sum_std()
+    assert ratio == pytest.approx((4.5 / 2.53125) ** 0.5, rel=1e-4)
+    found = centred.guarantee()
+    assert (found.claim, round(found.epsilon_exact, 3)) == ("certified", 1.0)
+    one = centred.mechanism.statistic
+    for forged in (dict(centred=False), dict(gram_scale=1.5)):
+        statistic = LinearStatistic(**{**vars(one), **forged})
+        other = centred.replace(mechanism=dataclasses.replace(centred.mechanism, statistic=statistic)).guarantee()
+        assert (other.claim, other.epsilon_exact > 1.01) == ("none", True)
+
+
+def test_refusals():
+    env = fb.envs.gap(3, 2, 3)
+    with pytest.raises(ValueError, match="centred must be False unless all feature vectors .* got True"):
+        private(centred=True).bind(env.spec, 10)
+    for options in (dict(calibration="theorem"), dict(trust="silo_local_matrix"), dict(trust="shuffle_vector_sum")):
+        with pytest.raises(ValueError, match="centred must be False with calibration=.* as they are, got True"):
+            fb.privacy.Mechanism(BUDGET, centred=True, **options)
+    with pytest.raises(ValueError, match="gram_scale must be 1 with calibration='theorem'.* got 0.5"):
+        fb.privacy.Mechanism(BUDGET, calibration="theorem", gram_scale=0.5)
+    with pytest.raises(ValueError, match=r"gram_scale must be in \[0.001, 1\], got 2"):
+        fb.privacy.Mechanism(BUDGET, gram_scale=2)
