@@ -303,11 +303,12 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.Spec: {
         **{name: (2, count()) for name in ("n_agents", "n_arms", "dim", "n_servers")},
         **dict(n_users=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
-        **dict(rewards_in_unit=(False, flag)),
+        **dict(rewards_in_unit=(False, flag), constant=(False, flag)),
     },
     A.UCB: {**linear, "confidence": ("theory", one_of("released")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
+    A.Greedy: dict(shrinkage=(12.0, factor), regularization=(1.0, positive)),
     A.LinUCB: dict(exploration=(A.UCB(), nothing), name=("x", text)),
     A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
     A.fed_lin_ucb: {"exploration": (A.UCB(), nothing), **named},
@@ -348,14 +349,20 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     P.Mechanism: {
         **dict(budget=(BUDGET, nothing), release=("tree", release), trust=("silo_local", one_of(*trust.TRUST))),
         **dict(calibration=("tight", calibrations), visits=(1, optional(visits)), clip_rewards=(True, flag)),
-        **dict(messages=(False, flag)),
+        **dict(messages=(False, flag), centred=(False, flag), gram_scale=(1.0, number(1e-3, 1))),
     },
+    P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.calibrate: {
         **dict(
             budget=(BUDGET, nothing), n_syncs=(4, count()), release=("tree", release), method=("tight", calibrations)
         ),
         **dict(trust=("shuffle_amplified", one_of(*trust.TRUST)), visits=(1, visits), n_agents=(3, count())),
-        **dict(batch=(5, count()), dim=(3, optional(count())), pure=(0.0, number(0, 1))),
+        **dict(
+            batch=(5, count()),
+            dim=(3, optional(count())),
+            pure=(0.0, number(0, 1)),
+            moves_sq=(None, optional(positive)),
+        ),
     },
     P.epsilon_of: {
         **dict(sigma=(3.0, number(0)), delta=(0.1, delta), n_syncs=(4, count()), release=("tree", release)),

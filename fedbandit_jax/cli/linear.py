@@ -15,15 +15,16 @@ class LinearSimulation(Simulation):
     """Compare FedLinUCB with Private-FedLinUCB, as printed in the paper and as certified.
 
     In every round each of M silos serves one user, who comes with K arms (feature vectors of length d). Every B rounds
-    the silos synchronise through a server that is not trusted. Five algorithms see the same users and the same reward
+    the silos synchronise through a server that is not trusted. Six algorithms see the same users and the same reward
     noise:
       1. FedLinUCB, without privacy
       2. Private-FedLinUCB as printed (Zhou & Chowdhury 2024, Algorithm 1 with the noise of Theorem 5.1)
       3. Private-FedLinUCB that acts on synchronised statistics only (Algorithm 8), with exactly the noise it needs
       4. the same with less noise for the same guarantee (release "blt"), and confidence widths that know its law
-      5. the same as 4 with secure aggregation, where the silos add the noise together
+      5. agents that play greedily, in batches that grow from B / 2, on statistics that one user moves by less
+      6. the same as 4 with secure aggregation, where the silos add the noise together
 
-    The last three are certified: what they promise is proved for exactly what was simulated. The command prints
+    The last four are certified: what they promise is proved for exactly what was simulated. The command prints
     regrets, paired differences and certificates, and writes OUT/NAME.npz and NAME.png. If it is stopped by
     Ctrl-C or SIGTERM, the same command continues where it was.
 
@@ -72,7 +73,7 @@ class LinearSimulation(Simulation):
     output: Files = dataclasses.field(default_factory=Output)
 
     def comparison(self) -> Comparison:
-        """Returns the environment and the five algorithms."""
+        """Returns the environment and the six algorithms."""
         import fedbandit_jax as fb
 
         self.applies_to("--env sphere", self.env == "sphere", "arms", "dim")
@@ -87,6 +88,9 @@ class LinearSimulation(Simulation):
         best = {**common, "exploration": sharp}
         printed = mechanism(budget, calibration="theorem")
         blt, secagg = mechanism(budget, release="blt"), mechanism(budget, release="blt", trust="secagg")
+        constant = world.spec.constant
+        least = mechanism(budget, fb.privacy.Decaying(1.5), centred=constant, gram_scale=0.5 if constant else 0.5**0.5)
+        growing = fb.schedules.Geometric(1.5, first=max(1, batch // 2))
         late = horizon % batch
         return Comparison(
             world,
@@ -95,6 +99,9 @@ class LinearSimulation(Simulation):
                 private(printed, learns_in_batch=True, name="Private-FedLinUCB, Alg. 1 + Thm 5.1", **common),
                 private(budget, name="Private-FedLinUCB, Alg. 8 + exact noise", **common),
                 private(blt, name="Private-FedLinUCB, BLT noise", **best),
+                fb.algos.Federated(
+                    policy=fb.algos.Greedy(), schedule=growing, privacy=least, name="Private greedy, growing batches"
+                ),
                 private(secagg, name="Private-FedLinUCB, secure aggregation", **best),
             ],
             name=self.env,

@@ -160,6 +160,8 @@ def calibrate(
     """
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a fb.privacy.Budget, got {validate.shown(budget)}")
+    if moves_sq is not None:
+        validate.single("moves_sq", validate.positive("moves_sq", moves_sq))
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     model = _trust.find(trust)

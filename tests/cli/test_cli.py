@@ -436,7 +436,7 @@ def test_sigterm_is_like_ctrl_c(tmp_path):
 
 
 def test_simulate(tmp_path, monkeypatch, capsys):
-    """Interrupted, continued, repeated, shown; with two of the five algorithms."""
+    """Interrupted, continued, repeated, shown; with two of the six algorithms."""
     comparison, add = cli.LinearSimulation.comparison, recording.RoundRecord.add
 
     def two(self):
@@ -483,7 +483,7 @@ def test_simulate_linear(tmp_path, capsys):
     for words in ("Alg. 1 + Thm 5.1(epsilon=1.0)", "BLT noise(epsilon=5.0)", "secure aggregation(epsilon=1.0)"):
         assert words in text
     claims = [certificate.claim for certificate in fb.Result.load(tmp_path / "run").certificates.values()]
-    assert claims == ["none", *["as_printed"] * 2, *["certified"] * 6]
+    assert claims == ["none", *["as_printed"] * 2, *["certified"] * 8]
 
 
 ARMS_RUN = ["simulate", "arms", "--horizon", "3000", "--seeds", "2", "--arms", "3", "--name", "run"]
