@@ -308,7 +308,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.UCB: {**linear, "confidence": ("theory", one_of("released")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
-    A.Greedy: dict(shrinkage=(12.0, factor), regularization=(1.0, positive)),
+    A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
     A.LinUCB: dict(exploration=(A.UCB(), nothing), name=("x", text)),
     A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
     A.fed_lin_ucb: {"exploration": (A.UCB(), nothing), **named},
@@ -361,7 +361,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
             batch=(5, count()),
             dim=(3, optional(count())),
             pure=(0.0, number(0, 1)),
-            moves_sq=(None, optional(positive)),
+            moves_sq=(None, optional(number(1e-6, 1e3))),
         ),
     },
     P.epsilon_of: {

@@ -161,7 +161,7 @@ def calibrate(
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a fb.privacy.Budget, got {validate.shown(budget)}")
     if moves_sq is not None:
-        validate.single("moves_sq", validate.positive("moves_sq", moves_sq))
+        validate.within("moves_sq", moves_sq, 1e-6, 1e3)
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     model = _trust.find(trust)
