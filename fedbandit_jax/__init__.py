@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
+    from fedbandit_jax.engine.simulation import sweep_part as sweep_part
     from fedbandit_jax.interfaces import Algorithm as Algorithm
     from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
     from fedbandit_jax.interfaces import Arms as Arms
@@ -61,7 +62,7 @@ _HOME = {
     ),
     "report.results": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
-    "engine.simulation": ("SimulationError", "simulate", "sweep"),
+    "engine.simulation": ("SimulationError", "simulate", "sweep", "sweep_part"),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -108,6 +108,11 @@ def path(value):
     return isinstance(value, (str, Path)) and "\0" not in str(value)
 
 
+def pair(value):
+    """The second of two."""
+    return isinstance(value, np.ndarray) and value.tolist() == [1, 2]
+
+
 def rows_that_may_be_nan(value):
     """As what is inside a program may be."""
     return np.shape(value) == (1, 1) if isinstance(value, np.ndarray) else False
@@ -415,6 +420,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         "executor": (None, optional(nothing)),
         **run,
     },
+    fb.sweep_part: {
+        **dict(algos=([A.LinUCB()], nothing), grid=({"alpha": [0.1]}, no_values), part=((0, 1), pair)),
+        **dict(store=("store", path), executor=(None, optional(nothing))),
+        **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw")},
+    },
     fb.concat: dict(results=([RESULT], nothing)),
     save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
@@ -547,7 +557,13 @@ def public(module):
 
 def test_all_factories_and_arguments_are_tried():
     tried = {FOR.get(case, case): arguments for case, arguments in CASES.items()}
-    wanted = {value for module in MODULES for value in public(module)} | {fb.simulate, fb.sweep, fb.concat, fb.Spec}
+    wanted = {value for module in MODULES for value in public(module)} | {
+        fb.simulate,
+        fb.sweep,
+        fb.sweep_part,
+        fb.concat,
+        fb.Spec,
+    }
     assert not {value.__name__ for value in wanted - MADE - set(tried)}
     for factory, arguments in tried.items():
         several = inspect.Parameter.VAR_KEYWORD

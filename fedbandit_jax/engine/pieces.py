@@ -35,7 +35,8 @@ from fedbandit_jax.report.results import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
 CONFIGURATIONS = 16  # most configurations of a piece
-POLL = 0.05  # seconds between two looks at what is done
+POLL = 0.05  # seconds between two looks at what an executor has done
+LOOK = 1.0  # seconds between two looks at what other processes have written
 FILE = re.compile(r"seeds_(\d+)-(\d+)\.npz")
 
 
@@ -126,12 +127,6 @@ def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
 
 
-def missing(folder: Path, name: str, seeds: np.ndarray) -> tuple[int, ...]:
-    """Returns the seeds of a configuration about which there is no file."""
-    there = [span for _, span in _files(folder, name)]
-    return tuple(int(seed) for seed in seeds if not any(first <= seed < end for first, end in there))
-
-
 def cut(
     run: Callable[..., Result],
     configurations: Mapping[str, Configuration],
@@ -143,7 +138,7 @@ def cut(
     folder: Path,
     options: Mapping[str, Any],
 ) -> list[SweepPiece]:
-    """Returns the pieces that are not in the folder yet.
+    """Returns all pieces of a sweep, whatever is in the folder: the same ones in every process that cuts it.
 
     Args:
         run, configurations, names, folder, options: as in `SweepPiece`.
@@ -151,27 +146,45 @@ def cut(
         key: of the sweep.
         seeds: numbers of all seeds.
     """
-    words, pieces = np.asarray(jax.random.key_data(key)), []
-    for labels in groups:
-        lacking: dict[tuple[int, ...], list[str]] = {}
-        for label in labels:
-            if found := missing(folder, names[label], seeds):
-                lacking.setdefault(found, []).append(label)
-        for which, those in lacking.items():
-            for some in _runs(those, CONFIGURATIONS):
-                for few in _runs(which, SEEDS):
-                    pieces.append(
-                        SweepPiece(
-                            run,
-                            {label: configurations[label] for label in some},
-                            {label: names[label] for label in some},
-                            np.array(few, np.uint32),
-                            options,
-                            words,
-                            folder,
-                        )
-                    )
-    return pieces
+    words = np.asarray(jax.random.key_data(key))
+    return [
+        _of(some, SweepPiece(run, configurations, names, few, options, words, folder))
+        for labels in groups
+        for some in _runs(labels, CONFIGURATIONS)
+        for few in _runs(seeds, SEEDS)
+    ]
+
+
+def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
+    """Returns what is not in the folder yet: pieces, or parts of them."""
+    there: dict[str, list[tuple[int, int]]] = {}
+    found = []
+    for piece in pieces:
+        absent: dict[tuple[int, ...], list[str]] = {}
+        for label, name in piece.names.items():
+            if name not in there:
+                there[name] = [span for _, span in _files(piece.folder, name)]
+            missing = (seed for seed in piece.seeds.tolist() if not any(i <= seed < end for i, end in there[name]))
+            absent.setdefault(tuple(missing), []).append(label)
+        rest = {seeds: labels for seeds, labels in absent.items() if seeds}
+        found += [_of(labels, piece._replace(seeds=np.array(seeds, np.uint32))) for seeds, labels in rest.items()]
+    return found
+
+
+def share(pieces: Sequence[SweepPiece], i: int, n: int) -> Sequence[SweepPiece]:
+    """Returns what task i = 0, 1, ..., n - 1 of n computes: every n-th piece, some of every program."""
+    return pieces[i::n]
+
+
+def n_runs(pieces: Sequence[SweepPiece]) -> int:
+    """Returns how many runs, configurations times seeds, the pieces have."""
+    return sum(len(piece.configurations) * len(piece.seeds) for piece in pieces)
+
+
+def wait(pieces: Sequence[SweepPiece]) -> None:
+    """Returns when other processes have put all pieces into the folder."""
+    while pieces := lacking(pieces):
+        time.sleep(LOOK)
 
 
 def compute_all(pieces: Sequence[SweepPiece], executor: Executor | None, *, progress: bool | None) -> None:
@@ -180,8 +193,7 @@ def compute_all(pieces: Sequence[SweepPiece], executor: Executor | None, *, prog
     Raises:
         RuntimeError: a piece failed at a worker; all others are finished first, and what they found is kept.
     """
-    runs = sum(len(piece.configurations) * len(piece.seeds) for piece in pieces)
-    bar = tqdm(total=runs, unit=" runs", desc="sweep", disable=None if progress is None else not progress)
+    bar = tqdm(total=n_runs(pieces), unit=" runs", desc="sweep", disable=None if progress is None else not progress)
     with bar:
         if executor is None:
             for piece in pieces:
@@ -215,6 +227,12 @@ def compute_all(pieces: Sequence[SweepPiece], executor: Executor | None, *, prog
         ) from first
 
 
+def _of(labels: Sequence[str], piece: SweepPiece) -> SweepPiece:
+    """Returns what a piece has of some configurations."""
+    its = {label: piece.configurations[label] for label in labels}
+    return piece._replace(configurations=its, names={label: piece.names[label] for label in labels})
+
+
 def _file(folder: Path, name: str, first: int, end: int) -> Path:
     """Returns the file about a stretch of seeds."""
     return folder / name / f"seeds_{first}-{end}.npz"
@@ -226,7 +244,7 @@ def _files(folder: Path, name: str) -> list[tuple[Path, tuple[int, int]]]:
     return [(path, (int(match[1]), int(match[2]))) for path, match in found if match]
 
 
-def _runs(sequence: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+def _runs(sequence: Sequence[Any] | np.ndarray, most: int) -> Iterator[Any]:
     """Yields a sequence in parts of nearly equal length."""
     count = -(-len(sequence) // most)
     edges = [len(sequence) * i // count for i in range(count + 1)]

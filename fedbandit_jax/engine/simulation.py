@@ -5,11 +5,12 @@ All checks of arguments happen before anything is compiled.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -21,11 +22,11 @@ from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine import driver, pieces
 from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
-from fedbandit_jax.engine.pieces import Executor
+from fedbandit_jax.engine.pieces import Executor, SweepPiece
 from fedbandit_jax.engine.provenance import fingerprint, provenance
 from fedbandit_jax.engine.recording import Curves
 from fedbandit_jax.engine.salt import digest
-from fedbandit_jax.engine.setup import set_up
+from fedbandit_jax.engine.setup import Setup, set_up
 from fedbandit_jax.interfaces import Algorithm, Environment, Status, certify
 from fedbandit_jax.report.results import Result, concat
 from fedbandit_jax.report.saved import OF_LABELS
@@ -134,7 +135,9 @@ def sweep(
             or algorithm with code of its own must be picklable.
         executor: who computes the pieces, other processes or machines that see the same folder: whatever has the method
             `submit` of `concurrent.futures.Executor`, for instance a `ProcessPoolExecutor` that spawns its workers, or
-            the client of Dask, mpi4py.futures, submitit or Ray. It needs `store`. Default: this process.
+            the client of Dask, mpi4py.futures, submitit or Ray. It needs `store`. Default: this process; in a job of
+            several processes that have called `jax.distributed.initialize`, each computes its part of the pieces, and
+            all return the whole result.
 
     Returns:
         A `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one, and
@@ -160,7 +163,59 @@ def sweep(
         return _raise_if_bad(_run(configurations, progress=progress, checkpoint=checkpoint, **options), throw)
     if checkpoint is not None:
         raise ValueError(f"checkpoint must be None if there is a store, got {validate.shown(checkpoint)}")
-    return _raise_if_bad(_in_pieces(configurations, options, store, executor, progress), throw)
+    cut = _cut(configurations, options, store, executor, progress)
+    return _raise_if_bad(_in_pieces(cut, executor, progress), throw)
+
+
+def sweep_part(
+    env: Environments,
+    algos: Mapping[str, Algorithm] | Sequence[Algorithm],
+    *,
+    part: tuple[int, int],
+    store: str | Path,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    horizon: int,
+    key: Array,
+    seeds: int | Sequence[int],
+    stride: int | Literal["log"] | None = None,
+    progress: bool | None = None,
+    executor: Executor | None = None,
+) -> int:
+    """Computes one part of a sweep into its store, for jobs whose tasks do not know of each other.
+
+    Task i of n computes every n-th of the pieces that the sweep is cut into, whatever the others do; pieces that are in
+    the store already are not computed again. When all tasks have ended, `fb.sweep` with the same arguments gathers the
+    result, and computes what is missing because a task was lost.
+
+    Args:
+        part: (i, n), this task and their number, 0 <= i < n: in a job array of SLURM that was submitted with
+            `--array=0-19`, the environment's variables SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT.
+        env, algos, store, grid, horizon, key, seeds, stride, progress, executor: as in `sweep`.
+
+    Returns:
+        How many runs, configurations times seeds, were computed.
+
+    Raises:
+        ValueError, TypeError: as in `sweep`.
+
+    Example:
+        >>> import tempfile, jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
+        >>> one = dict(horizon=200, key=jax.random.key(0), seeds=16, store=tempfile.mkdtemp())
+        >>> [fb.sweep_part(env, [fb.algos.fed_lin_ucb()], part=(i, 2), **one) for i in range(2)]
+        [8, 8]
+        >>> fb.sweep(env, [fb.algos.fed_lin_ucb()], **one).provenance["computed"]  # pieces
+        0
+    """
+    pair = validate.sequence("part", part, "two integers (i, n)")
+    if len(pair) != 2:
+        raise ValueError(f"part must be two integers (i, n), got {validate.shown(part)}")
+    i, n = (validate.integer("part", one, at_least=least) for one, least in zip(pair, (0, 1)))
+    if i >= n:
+        raise ValueError(f"part must be (i, n) with 0 <= i < n, got {validate.shown(part)}")
+    configurations = expand(env, algos, {} if grid is None else grid)
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride)
+    return pieces.n_runs(_cut(configurations, options, store, executor, progress).compute((i, n), executor, progress))
 
 
 def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=None, **options: Any) -> Result:
@@ -222,10 +277,33 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
     )
 
 
-def _in_pieces(
+class _Cut(NamedTuple):
+    """A sweep in pieces."""
+
+    setup: Setup
+    names: dict[str, str]  # label -> name in the folder
+    folder: Path
+    pieces: list[SweepPiece]
+
+    def compute(self, part: tuple[int, int], executor: Executor | None, progress: bool | None) -> list[SweepPiece]:
+        """Computes what the folder lacks of a part, this process's (i, n), and returns that."""
+        missing = pieces.lacking(pieces.share(self.pieces, *part))
+        pieces.compute_all(missing, executor, progress=progress)
+        return missing
+
+    def gather(self) -> Result:
+        """Returns the result of the sweep, all of which is in the folder."""
+        found = []
+        for label, name in self.names.items():
+            config = self.setup.config | {kind: {label: self.setup.config[kind][label]} for kind in OF_LABELS}
+            found.append(pieces.gather(self.folder, name, label, config, self.setup.seeds))
+        return concat(found)
+
+
+def _cut(
     configurations: dict[str, Configuration], options: dict[str, Any], store: Any, executor: Any, progress: Any
-) -> Result:
-    """Computes what is not in the store yet, and returns the result of what is there then."""
+) -> _Cut:
+    """Checks the arguments of a sweep with a store, and cuts it into pieces."""
     if progress is not None:
         validate.boolean("progress", progress)
     if not (executor is None or callable(getattr(executor, "submit", None))):
@@ -238,7 +316,7 @@ def _in_pieces(
         label: pieces.name(worlds[id(configurations[label].env)], digest(process.algo), at=setup.at, key=setup.key)
         for label, process in setup.processes.items()
     }
-    lacking = pieces.cut(
+    found = pieces.cut(
         _run,
         configurations,
         names,
@@ -248,12 +326,21 @@ def _in_pieces(
         folder=folder.resolve(),
         options={name: options[name] for name in ("horizon", "stride")},
     )
-    pieces.compute_all(lacking, executor, progress=progress)
-    found = []
-    for label, one in names.items():
-        config = setup.config | {kind: {label: setup.config[kind][label]} for kind in OF_LABELS}
-        found.append(pieces.gather(folder, one, label, config, setup.seeds))
-    return concat(found)
+    return _Cut(setup, names, folder, found)
+
+
+def _in_pieces(cut: _Cut, executor: Executor | None, progress: bool | None) -> Result:
+    """Computes what is not in the store yet, and returns the result of what is there then.
+
+    Of a job of several processes (`jax.distributed`) each computes its part, and waits for the others.
+    """
+    started = time.monotonic()
+    computed = cut.compute((jax.process_index(), jax.process_count()), executor, progress)
+    if jax.process_count() > 1:
+        pieces.wait(cut.pieces)
+    found = cut.gather()
+    account = {"pieces": len(cut.pieces), "computed": len(computed), "seconds": round(time.monotonic() - started, 3)}
+    return dataclasses.replace(found, provenance={**found.provenance, **account})
 
 
 def _raise_if_bad(result: Result, throw: bool) -> Result:

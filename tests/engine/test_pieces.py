@@ -3,6 +3,9 @@
 import concurrent.futures
 import multiprocessing
 import os
+import socket
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -182,3 +185,83 @@ def test_errors(options, kind, words, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(kind, match=words):
         sweep(**options)
+
+
+# Tasks that do not know of each other.
+
+
+def test_the_parts_of_a_sweep(tmp_path, computed, monkeypatch):
+    """Every n-th piece, whatever is there already; a lost one is computed when all is gathered."""
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    options = dict(env=ENV, algos={"plain": PLAIN}, horizon=40, key=jax.random.key(0), seeds=5, store=tmp_path)
+    assert fb.sweep_part(part=(1, 3), **options) == 2
+    assert fb.sweep_part(part=(1, 3), **options) == 0
+    assert fb.sweep_part(part=(0, 2), **options) == 2
+    assert [seeds for _, seeds in computed] == [[1], [4], [0], [2]]
+    found = fb.sweep(**options)
+    assert [seeds for _, seeds in computed[4:]] == [[3]]
+    assert (found.provenance["pieces"], found.provenance["computed"]) == (5, 1)
+
+
+def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatch):
+    """Process 1 of 2 computes every second piece, and returns all when process 0 has computed the rest."""
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    options = dict(horizon=40, key=jax.random.key(0), seeds=3)
+
+    def other(seconds):
+        assert [seeds for _, seeds in computed] == [[1]]
+        assert fb.sweep_part(ENV, [PLAIN], part=(0, 2), store=tmp_path, **options) == 2
+
+    monkeypatch.setattr(pieces.time, "sleep", other)
+    assert fb.sweep(ENV, [PLAIN], store=tmp_path, **options).regret.shape == (1, 3, 40)
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "words"),
+    [
+        ((2, 2), ValueError, r"part must be \(i, n\) with 0 <= i < n, got \(2, 2\)"),
+        ((0,), ValueError, r"part must be two integers \(i, n\), got \(0,\)"),
+        ((-1, 2), ValueError, "part must be >= 0, got -1"),
+        ((0, 1.5), TypeError, "part must be an integer >= 1, got 1.5"),
+        ("0/2", TypeError, r"part must be a sequence of two integers \(i, n\), got '0/2'"),
+    ],
+)
+def test_parts_that_there_are_not(part, kind, words, tmp_path):
+    with pytest.raises(kind, match=words):
+        fb.sweep_part(ENV, [PLAIN], part=part, horizon=40, key=jax.random.key(0), seeds=1, store=tmp_path)
+
+
+DISTRIBUTED = """
+import sys, jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+address, i, store, path = sys.argv[1:]
+jax.distributed.initialize(coordinator_address=address, num_processes=2, process_id=int(i))
+import fedbandit_jax as fb
+from fedbandit_jax.engine import pieces
+pieces.SEEDS = 1
+assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 2, 1)
+env = fb.envs.sphere(3, 4, 5, rewards="gaussian")
+algos = {"plain": fb.algos.fed_lin_ucb(schedule=5)}
+result = fb.sweep(env, algos, horizon=40, key=jax.random.key(0), seeds=5, store=store)
+result.save(path)
+"""
+
+
+@pytest.mark.slow
+def test_jax_distributed(tmp_path, monkeypatch):
+    """Two processes of one job on loopback: each computes a part and returns all, with the same bits as alone."""
+    monkeypatch.setattr(pieces, "SEEDS", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = [[address, str(i), str(tmp_path / "store"), str(tmp_path / f"{i}.npz")] for i in range(2)]
+    job = [subprocess.Popen([sys.executable, "-c", DISTRIBUTED, *one]) for one in words]
+    assert [one.wait(300) for one in job] == [0, 0]
+    found = [fb.Result.load(tmp_path / f"{i}.npz") for i in range(2)]
+    alone = sweep(tmp_path / "alone", seeds=5, algos={"plain": PLAIN}, grid={})
+    for i, one in enumerate(found):
+        same(one, alone)
+        np.testing.assert_array_equal(one.regret, alone.regret)
+        assert (one.provenance["pieces"], one.provenance["computed"]) == (5, 3 - i)
