@@ -1,4 +1,4 @@
-"""The command line: `fedbandit simulate FAMILY`, `calibrate`, `audit`, `show` and `data`, which call the public API."""
+"""The command line: `fedbandit simulate FAMILY`, `sweep` and others (see `COMMANDS`), which call the public API."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.linear import LinearSimulation
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
+from fedbandit_jax.cli.sweep import SweepCommand
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
 
@@ -30,6 +31,7 @@ Silos (agents) learn together from users, each of whom must stay private. Result
 For example:
   fedbandit simulate                    compare private and non-private federated linear bandits
   fedbandit simulate schedules          when should silos synchronise?
+  fedbandit sweep CONFIG.toml           run what a file asks for, here or on many machines
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
   fedbandit --version
@@ -53,6 +55,7 @@ FAMILIES = {  # name -> command
 }
 COMMANDS = {  # name -> command, or a description and the commands below it
     "simulate": (SIMULATE, FAMILIES),
+    "sweep": SweepCommand,
     "calibrate": CalibrateCommand,
     "audit": AuditCommand,
     "show": ShowCommand,
