@@ -281,9 +281,6 @@ def test_parts_of_a_sweep_are_the_sweep(file, tmp_path, capsys):
     np.testing.assert_array_equal(found.regret, alone.regret)
     assert found.config == alone.config
     assert found.provenance["configuration"] == {"file": "sweep.toml", "text": SMALL, "set": []}
-    assert main([*command, "--set", "algorithms.ours.privacy.delta=0.2", "--set", "grid={}"]) == 0
-    assert "6 runs, 2 configurations under 3 seeds: 2 pieces, 1 of them computed now" in capsys.readouterr().out
-    assert fb.Result.load("out/mine.npz")["ours"].certificate.delta == 0.2
 
 
 def test_what_the_command_asks_of_sweep(file, monkeypatch, capsys):
