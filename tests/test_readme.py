@@ -62,6 +62,20 @@ def test_table_of_releases():
             assert f"{math.sqrt(noise) / least:.3g}" == times
 
 
+def test_table_of_costs():
+    """What 10^12 agent-rounds take at a rate that was measured."""
+    scaling, measured = (ROOT / "docs" / "scaling.md").read_text(), (ROOT / "bench" / "RESULTS.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| ([\d,]+) \| ([\d.]+) (\w+) \| ([\d.,]+) \| ([\d.]+) (\w+) \|$", scaling, re.M)
+    assert len(rows) == 9
+    seconds_of = dict(days=86400, hours=3600, minutes=60, seconds=1)
+    for rate, time, unit, core_hours, shared, shared_unit in rows:
+        assert rate in measured
+        seconds = 1e12 / int(rate.replace(",", ""))
+        assert float(time) * seconds_of[unit] == pytest.approx(seconds, rel=5e-3)
+        assert float(core_hours.replace(",", "")) * 3600 == pytest.approx(2 * seconds, rel=5e-3)
+        assert float(shared) * seconds_of[shared_unit] == pytest.approx(seconds / 100, rel=5e-3)
+
+
 def anchor(heading):
     """As GitHub makes it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

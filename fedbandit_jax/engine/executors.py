@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
+import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from typing import Any
 
 from fedbandit_jax.core import validate
@@ -43,11 +46,16 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
     if kind == "processes":
         if not (rest.isdecimal() and int(rest)):
             raise ValueError(f"executor must be processes:N with an integer N >= 1, got {name}")
-        pool = ProcessPoolExecutor(int(rest), get_context("spawn"))  # JAX does not survive a fork
+        others = set(active_children())
+        pool = ProcessPoolExecutor(int(rest), get_context("spawn"), _follow)  # JAX does not survive a fork
         try:
             yield pool
+        except BaseException:  # Ctrl-C, for instance: what a worker is at would take long
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
     elif kind == "dask" and rest:
         try:
             client = _extra("distributed").Client(rest, timeout=ANSWER)
@@ -65,6 +73,19 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
             yield client
     else:
         raise ValueError(f"executor must be one of {', '.join(NAMES)}, got {name}")
+
+
+def _follow() -> None:
+    """Lets a worker end when the process that began it is gone, and leaves Ctrl-C to that one."""
+    parent = parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _extra(module: str) -> Any:

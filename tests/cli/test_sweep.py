@@ -2,6 +2,11 @@
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import jax
@@ -313,6 +318,44 @@ def test_what_the_command_asks_of_sweep(file, monkeypatch, capsys):
     assert capsys.readouterr().err == "fedbandit: 1 of 2 pieces failed at a worker\n"
     with pytest.raises(RuntimeError):
         main(["sweep", "sweep.toml"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_all_processes(file, number, code):
+    """Nothing is left behind but whole files, and the same command goes on."""
+    command = [sys.executable, "-m", "fedbandit_jax", "sweep", file(), "--set", "seeds=100", "--out", "out"]
+    command += ["--executor", "processes:2"]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while run.poll() is None and len(list(Path("out/store").rglob("seeds_*.npz"))) < 2:
+        time.sleep(0.05)
+    assert run.poll() is None
+    if number == signal.SIGINT:  # as Ctrl-C does
+        os.killpg(run.pid, number)
+    else:
+        run.send_signal(number)
+    error = run.communicate(timeout=120)[1]
+    assert (run.returncode, error.count("Traceback")) == (code, 0), error
+    assert "\nfedbandit: stopped; the same command continues where it was\n" in error
+    before = time.monotonic()
+    while left := [pid for pid in Path("/proc").glob("[0-9]*") if session(pid) == run.pid]:
+        assert time.monotonic() < before + 30, left
+        time.sleep(0.1)
+    there = len(list(Path("out/store").rglob("seeds_*.npz")))
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert 0 < there < 39
+    assert "26 pieces" in done
+    assert "26 of them" not in done
+
+
+def session(folder):
+    """Of a process; None if it has ended."""
+    try:
+        state, _, _, its = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+    except OSError:
+        return None
+    return None if state == "Z" else int(its)
 
 
 def failing(**options):
