@@ -77,13 +77,14 @@ def main(json: bool = False, smoke: bool = False) -> None:
         alone = sweep(Path(folder) / "alone", changes)
         there = Path(folder) / "cluster"
         with (
-            LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None, local_directory=folder) as cluster,
+            LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=":0", local_directory=folder) as cluster,
             Client(cluster) as client,
         ):
-            first = next(iter(client.run(os.getpid).values()))
+            first = next(iter(client.run(os.getpid).values()))  # pyright: ignore[reportAttributeAccessIssue]
             watch = threading.Thread(target=kill_when, args=(there, alone.n_files // 2, first, killed), daemon=True)
             watch.start()
-            shared = sweep(there, changes, "--executor", f"dask:{cluster.scheduler_address}")
+            address = cluster.scheduler_address  # pyright: ignore[reportAttributeAccessIssue]
+            shared = sweep(there, changes, "--executor", f"dask:{address}")
     one, other = alone.result, shared.result
     equal = one.labels == other.labels and all(
         np.array_equal(getattr(one, kind), getattr(other, kind)) for kind in ("regret", "status", "rounds")
