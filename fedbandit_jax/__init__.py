@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
+    from fedbandit_jax.engine import record as record
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
+    from fedbandit_jax.engine.rollout import rollout as rollout
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {name: name for name in ("algos", "audits", "data", "envs", "linalg", "networks", "privacy", "schedules")}
-_MODULES["plotting"] = "report.plotting"
+_MODULES |= {"plotting": "report.plotting", "record": "engine.record"}
 _HOME = {
     "core.struct": ("pytree", "static"),
     "interfaces": (
@@ -62,6 +64,7 @@ _HOME = {
     ),
     "report.results": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
+    "engine.rollout": ("rollout",),
     "engine.simulation": ("SimulationError", "simulate", "sweep", "sweep_part"),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}

@@ -96,6 +96,10 @@ def array(ndim, letters="iuf"):
     return legitimate
 
 
+def function(value):
+    return callable(value) and not isinstance(value, type)
+
+
 def single_key(value):
     return isinstance(value, jax.Array) and str(value.dtype) == "key<fry>"
 
@@ -253,6 +257,7 @@ run = {
     "key": (KEY, single_key),
     "seeds": (2, either(count(), seeds)),
     "stride": (2, optional(either(count(), one_of("log")))),
+    "record": (None, no_values),
     "progress": (False, optional(flag)),
     "checkpoint": (None, optional(path)),
     "throw": (False, flag),
@@ -425,6 +430,12 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(store=("store", path), executor=(None, optional(nothing))),
         **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw")},
     },
+    fb.rollout: {
+        **dict(env=(SPHERE, nothing), algo=(A.LinUCB(), nothing), horizon=(3, count()), key=(KEY, single_key)),
+        **dict(record=(None, no_values)),
+    },
+    fb.record.every: dict(function=(fb.record.arms, function), stride=(2, either(count(), one_of("log")))),
+    fb.record.final: dict(function=(fb.record.arms, function)),
     fb.concat: dict(results=([RESULT], nothing)),
     save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
@@ -480,6 +491,7 @@ def harmless(monkeypatch, tmp_path):
     RESULT.save("saved")
     (tmp_path / "controls.py").write_text("from test_arguments import CASE\ndef broken_case():\n    return CASE\n")
     monkeypatch.setattr(driver, "run", reached)
+    monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.rollout"), "_play", reached)
     monkeypatch.setattr(black_box, "_program", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     monkeypatch.setattr(_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
@@ -537,13 +549,15 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.UserTable, fb.networks.Network),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.GaussianTrust, P.events.Composition),
+    *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
+    fb.record.recorder,
     *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
     **{thompson: A.Thompson, against_epsilon: fb.plotting.against_epsilon},
     **{an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
 }
-MODULES = [E, A, S, P, P.events, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
+MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 
 
 def public(module):
@@ -561,6 +575,7 @@ def test_all_factories_and_arguments_are_tried():
         fb.simulate,
         fb.sweep,
         fb.sweep_part,
+        fb.rollout,
         fb.concat,
         fb.Spec,
     }

@@ -80,7 +80,7 @@ def run(
     finally:
         if checkpoints is not None and progress.k > 0:
             checkpoints.save(program, progress)
-    return progress.record.curves()
+    return progress.record.curves()._replace(records=play.records(progress.states))
 
 
 def signature(process: Process) -> Any:

@@ -79,6 +79,7 @@ class Pieces:
     def __init__(self, processes: Sequence[Process], keys: Array):
         self.n_configs, self.n_seeds = len(processes), len(keys)
         clock, devices = processes[0], jax.local_devices()
+        self.recorder = clock.recorder
         alone = clock.alone and on_cpu()
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
@@ -117,6 +118,18 @@ class Pieces:
         if _several[program]:
             self.workers = 1  # see the first lines of this file
         program(*arguments)
+
+    def records(self, states: list[Any]) -> dict[str, np.ndarray]:
+        """Returns what all runs have recorded beside their curves: name -> array (C, S, N, ...)."""
+        if self.recorder is None:
+            return {}
+        found: dict[str, np.ndarray] = {}
+        for piece, (_, state) in zip(self.pieces, states):
+            for name, _, array in self.recorder.named(state):
+                part = np.swapaxes(_axes(np.asarray(array)[None], piece)[0], 0, 1)
+                whole = found.setdefault(name, np.empty((self.n_configs, self.n_seeds, *part.shape[2:]), part.dtype))
+                whole[piece.configs, piece.seeds] = part
+        return found
 
     def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
         """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).

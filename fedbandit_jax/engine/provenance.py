@@ -93,7 +93,7 @@ def written(structure: Any, *, own: bool = False) -> list[str]:
         if isinstance(value, struct.Static):
             value = value.value
         if isinstance(value, types.FunctionType) and looked_into(value.__module__):
-            found[f"{value.__module__}.{value.__qualname__}"] = repr(_code(value))
+            found[f"{value.__module__}.{value.__qualname__} {len(found)}"] = repr(_code(value))  # lambdas share a name
         for cls in (value if isinstance(value, type) else type(value)).__mro__:
             if looked_into(cls.__module__):
                 found[f"{cls.__module__}.{cls.__qualname__}"] = repr(_code(vars(cls)))

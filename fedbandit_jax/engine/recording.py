@@ -26,6 +26,7 @@ class Curves(NamedTuple):
     counts: dict[str, np.ndarray]  # what else was counted, each (C, S, N)
     status: np.ndarray  # (C, S) bits of `Status`
     gauges: dict[str, np.ndarray]  # values after the last step that has ended, each (C, S, N); NaN before the first
+    records: dict[str, np.ndarray]  # what else was asked for, each (C, S, its N, ...)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Record:
         counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
         communication = {name: counters.pop(name) for name in COMMUNICATION}
         status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
-        return Curves(regret, communication, counters, status, gauges)
+        return Curves(regret, communication, counters, status, gauges, records={})
 
 
 class RoundRecord(Record):

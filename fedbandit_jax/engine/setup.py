@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +12,12 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine import process as clocks
+from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.process.recorder import Recorder
 from fedbandit_jax.engine.provenance import describe
 from fedbandit_jax.engine.salt import digest, salt
 from fedbandit_jax.interfaces import Algorithm
@@ -34,6 +37,7 @@ class Setup(NamedTuple):
     key: Array
     seeds: np.ndarray
     config: dict[str, Any]  # of the result
+    record_rounds: dict[str, np.ndarray]  # rounds of everything that is recorded beside the curves
 
     @property
     def groups(self) -> list[list[str]]:
@@ -44,14 +48,19 @@ class Setup(NamedTuple):
         return list(found.values())
 
 
-def set_up(configurations: dict[str, Configuration], *, horizon: Any, key: Any, seeds: Any, stride: Any) -> Setup:
+def set_up(
+    configurations: dict[str, Configuration], *, horizon: Any, key: Any, seeds: Any, stride: Any, record: Any = None
+) -> Setup:
     """Checks what a result depends on, and binds all algorithms."""
     horizon = validate.integer("horizon", horizon, at_least=1)
-    at = _recorded(horizon, stride)
+    at = recorded_rounds(horizon, stride)
     seeds = _seeds(seeds, len(at))
     random.check_key("key", key)
     worlds = {id(one.env): digest(one.env) for one in configurations.values()}
-    processes = {label: bind_process(worlds[id(one.env)], label, one, horizon) for label, one in configurations.items()}
+    recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
+    processes = {
+        label: bind_process(worlds[id(one.env)], label, one, horizon, recorder) for label, one in configurations.items()
+    }
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
@@ -66,10 +75,10 @@ def set_up(configurations: dict[str, Configuration], *, horizon: Any, key: Any, 
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
-    return Setup(configurations, processes, at, key, seeds, config)
+    return Setup(configurations, processes, at, key, seeds, config, _kept(processes, len(seeds)))
 
 
-def _recorded(horizon: int, stride: int | str | None) -> np.ndarray:
+def recorded_rounds(horizon: int, stride: int | str | None) -> np.ndarray:
     """Returns the rounds 1..T at which curves are recorded."""
     if isinstance(stride, str) and stride == "log":
         return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
@@ -97,10 +106,29 @@ def _seeds(seeds: Any, n_records: int) -> np.ndarray:
     return which.astype(np.uint32)
 
 
-def bind_process(world: bytes, label: str, one: Configuration, horizon: int) -> Process:
+def _kept(processes: dict[str, Process], n_seeds: int) -> dict[str, np.ndarray]:
+    """Returns the rounds of all that is recorded beside the curves, after checking that it is alike and fits."""
+    recorder = next(iter(processes.values())).recorder
+    if recorder is None:
+        return {}
+    alike = {driver.signature(process): (label, process) for label, process in processes.items()}
+    found: dict[str, tuple[str, int, Any]] = {}  # name -> who has it, the number of its record, its shape and dtype
+    for label, process in alike.values():
+        for name, i, leaf in recorder.named(jax.eval_shape(process.init, jax.random.key(0))[1]):
+            first, _, other = found.setdefault(name, (label, i, leaf))
+            if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
+                one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
+                raise ValueError(f"record must return {name!r} of one shape for all algorithms, got {one}, {two}")
+    memory.check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(processes))
+    return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
+
+
+def bind_process(
+    world: bytes | None, label: str, one: Configuration, horizon: int, recorder: Recorder | None = None
+) -> Process:
     """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
 
-    `world` is the digest of the environment, which many processes of a sweep share.
+    `world` is the digest of the environment, which many processes of a sweep share; None: privacy noise has no salt.
     """
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
@@ -119,7 +147,7 @@ def bind_process(world: bytes, label: str, one: Configuration, horizon: int) -> 
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    made = clocks.process(env, bound, horizon, salt(world, digest(bound)))
+    made = clocks.process(env, bound, horizon, () if world is None else salt(world, digest(bound)), recorder)
     signature = driver.signature(made)
     if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
         made.check(label)

@@ -23,12 +23,14 @@ from fedbandit_jax.engine import driver, pieces
 from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
 from fedbandit_jax.engine.pieces import Executor, SweepPiece
+from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.provenance import fingerprint, provenance
+from fedbandit_jax.engine.record import Record
 from fedbandit_jax.engine.recording import Curves
 from fedbandit_jax.engine.salt import digest
 from fedbandit_jax.engine.setup import Setup, set_up
 from fedbandit_jax.interfaces import Algorithm, Environment, Status, certify
-from fedbandit_jax.report.results import Result, concat
+from fedbandit_jax.report.results import Result, concat, missing
 from fedbandit_jax.report.saved import OF_LABELS
 
 
@@ -48,6 +50,7 @@ def simulate(
     key: Array,
     seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
+    record: Record | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
@@ -68,6 +71,9 @@ def simulate(
         stride: record the curves every `stride` rounds, which must divide the horizon; or "log": at a few hundred
             rounds 1..T, evenly spaced on a logarithmic axis. Default: every round; if T > 10,000, at most 10,000
             rounds, evenly spaced.
+        record: what to keep beside the curves: name -> function of an `fb.record.Moment` that returns an array or a
+            pytree of arrays, at the rounds of the curves unless `fb.record.every` or `fb.record.final` says otherwise;
+            for instance {"arms": fb.record.arms}. No certificate covers it. See docs/records.md.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
         checkpoint: if given, the run writes the file `checkpoint`.0 every few seconds, and when it stops for any
             reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
@@ -96,6 +102,7 @@ def simulate(
         key=key,
         seeds=seeds,
         stride=stride,
+        record=record,
         progress=progress,
         checkpoint=checkpoint,
     )
@@ -111,6 +118,7 @@ def sweep(
     key: Array,
     seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
+    record: Record | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     store: str | Path | None = None,
@@ -128,7 +136,7 @@ def sweep(
         algos: label -> algorithm, or algorithms with distinct names.
         grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}; an algorithm
             without that parameter is run once (see `algo.parameters()`), in every environment.
-        horizon, key, seeds, stride, progress, throw: as in `simulate`.
+        horizon, key, seeds, stride, record, progress, throw: as in `simulate`.
         checkpoint: as in `simulate`, with one file for each compiled program: `checkpoint`.0, `checkpoint`.1, ...
         store: if given, the sweep is cut into pieces, each of which is kept in this folder: what is there is not
             computed again, by whatever sweep, and more seeds or another grid compute what is missing. An environment
@@ -156,7 +164,7 @@ def sweep(
     """
     validate.boolean("throw", throw)
     configurations = expand(env, algos, {} if grid is None else grid)
-    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride)
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record)
     if store is None:
         if executor is not None:
             raise ValueError(f"executor must be None unless there is a store, got {validate.shown(executor)}")
@@ -259,6 +267,11 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
     for kind, value in (("counts", 0), ("gauges", math.nan)):
         names = (name for curves in by_label.values() for name in getattr(curves, kind))
         absent[kind] = {name: np.full((len(seeds), len(at)), value) for name in names}
+    absent["records"] = {
+        name: np.full_like(array, missing(array))
+        for curves in by_label.values()
+        for name, array in curves.records.items()
+    }
     uniform = (
         curves._replace(**{kind: {**nothing, **getattr(curves, kind)} for kind, nothing in absent.items()})
         for curves in map(by_label.__getitem__, processes)
@@ -271,6 +284,8 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
         counts=stacked.counts,
         gauges=stacked.gauges,
         status=stacked.status,
+        records=stacked.records,
+        record_rounds=setup.record_rounds,
         certificates=certificates,
         config=config,
         provenance={**provenance(), "seconds": round(time.monotonic() - started, 3)},
@@ -313,7 +328,9 @@ def _cut(
     check_writable("store", folder)
     worlds = {id(one.env): digest(one.env) for one in configurations.values()}
     names = {
-        label: pieces.name(worlds[id(configurations[label].env)], digest(process.algo), at=setup.at, key=setup.key)
+        label: pieces.name(
+            worlds[id(configurations[label].env)], digest(_recorded(process)), at=setup.at, key=setup.key
+        )
         for label, process in setup.processes.items()
     }
     found = pieces.cut(
@@ -324,7 +341,7 @@ def _cut(
         key=setup.key,
         seeds=setup.seeds,
         folder=folder.resolve(),
-        options={name: options[name] for name in ("horizon", "stride")},
+        options={name: options[name] for name in ("horizon", "stride", "record")},
     )
     return _Cut(setup, names, folder, found)
 
@@ -341,6 +358,11 @@ def _in_pieces(cut: _Cut, executor: Executor | None, progress: bool | None) -> R
     found = cut.gather()
     account = {"pieces": len(cut.pieces), "computed": len(computed), "seconds": round(time.monotonic() - started, 3)}
     return dataclasses.replace(found, provenance={**found.provenance, **account})
+
+
+def _recorded(process: Process) -> Any:
+    """Returns the bound algorithm, with what else is recorded of it."""
+    return process.algo if process.recorder is None else (process.algo, process.recorder)
 
 
 def _raise_if_bad(result: Result, throw: bool) -> Result:

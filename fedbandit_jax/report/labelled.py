@@ -45,6 +45,12 @@ def to_xarray(result: Result) -> Any:
     data["status"] = (dims[:-1], spread(result.status, NOT_RUN))
     coords = {name: [_plain(value) for value in values] for name, values in axes.items()}
     coords |= {"round": result.rounds, "seed": result.seeds}
+    for name, array in result.records.items():
+        name, rounds = f"record_{name}", result.record_rounds[name]
+        when = "round" if np.array_equal(rounds, result.rounds) else f"{name}_round"
+        inner = (f"{name}_{axis}" for axis in range(array.ndim - result.regret.ndim))
+        data[name] = ((*dims[:-1], when, *inner), spread(array, np.nan))
+        coords[when] = rounds
     return xarray.Dataset(data, coords, attrs={"config": json.dumps(result.config)})
 
 

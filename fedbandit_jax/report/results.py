@@ -16,7 +16,7 @@ import numpy as np
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.report import labelled, saved
-from fedbandit_jax.report.saved import CURVES, OF_LABELS
+from fedbandit_jax.report.saved import CURVES, NAMED, OF_LABELS
 from fedbandit_jax.report.summary import summary
 
 
@@ -42,6 +42,10 @@ class Result:
         gauges: values that hold at each recorded round by name, shaped like `regret`, NaN where there is none; for
             clustering the "adjusted Rand index" of the clusters found, the "adjusted Rand index on servers" of what
             each server finds by itself, and the number of "clusters".
+        records: what `record=` asked for by name, (n_algorithms, n_seeds, its own rounds, ...), without the first axis
+            as in `regret`; of a function that returns a pytree, every leaf by its path in the name. An algorithm that
+            lacks one has NaN there, or 0 if it holds no floats. No certificate covers records.
+        record_rounds: the rounds 1..T of every record.
     """
 
     rounds: np.ndarray
@@ -53,6 +57,8 @@ class Result:
     provenance: Mapping[str, Any]
     counts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     gauges: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    records: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    record_rounds: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ class Result:
         if self.regret.ndim == 2:
             return self
         one = self._of([label])
-        curves: Any = {kind: {name: curve[0] for name, curve in getattr(one, kind).items()} for kind in CURVES}
+        curves: Any = {kind: {name: curve[0] for name, curve in getattr(one, kind).items()} for kind in NAMED}
         return dataclasses.replace(one, regret=one.regret[0], status=one.status[0], **curves)
 
     def __iter__(self) -> Iterator[str]:
@@ -159,7 +165,7 @@ class Result:
         return dataclasses.replace(
             self,
             regret=self.regret[rows],
-            **{kind: {name: curve[rows] for name, curve in getattr(self, kind).items()} for kind in CURVES},
+            **{kind: {name: curve[rows] for name, curve in getattr(self, kind).items()} for kind in NAMED},
             status=self.status[rows],
             certificates={label: self.certificates[label] for label in labels},
             config={**self.config, **of_labels},
@@ -171,7 +177,8 @@ class Result:
         if absent := [seed for seed in seeds.tolist() if seed not in there]:
             raise KeyError(f"seed {absent[0]} was not run; have {self.config['seeds']}")
         rows = [there[seed] for seed in seeds.tolist()]
-        curves: Any = {kind: {n: curve[..., rows, :] for n, curve in getattr(self, kind).items()} for kind in CURVES}
+        axis = self.status.ndim - 1
+        curves: Any = {kind: {n: x.take(rows, axis) for n, x in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(
             self,
             regret=self.regret[..., rows, :],
@@ -214,8 +221,9 @@ class Result:
 
         The dimensions are "algorithm", if there are several, the parameters, "seed" and "round"; so
         `data.regret.sel(epsilon=1).mean("seed")` is a curve of every algorithm. What an algorithm without a parameter
-        did stands at all values of it. Where nothing was run, curves are NaN and `status` is -1. It needs the extra
-        `xarray`.
+        did stands at all values of it. Where nothing was run, curves are NaN and `status` is -1. A record "x" is
+        `record_x`, whose rounds are the dimension "record_x_round" if they are not those of the curves, and whose own
+        axes are "record_x_0" and so on. It needs the extra `xarray`.
         """
         return labelled.to_xarray(self)
 
@@ -223,7 +231,8 @@ class Result:
         """Returns a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
         Its columns are "algorithm", "label", the parameters of the sweep (None where an algorithm does not have one),
-        "seed", "round", "regret", "status", and counts of communication and other things. It needs the extra `xarray`.
+        "seed", "round", "regret", "status", and counts of communication and other things; records are left out. It
+        needs the extra `xarray`.
         """
         return labelled.to_pandas(self)
 
@@ -302,7 +311,30 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
         found[kind] = {
             name: join([getattr(r, kind).get(name, zeros) for r, zeros in zip(results, nothing)]) for name in names
         }
+    kept: dict[str, tuple[Result, np.ndarray]] = {}  # who has a record, and its rounds
+    for result in results:
+        for name, rounds in result.record_rounds.items():
+            first, known = kept.setdefault(name, (result, rounds))
+            one, two = (r.records[name].shape[r.status.ndim :] for r in (first, result))
+            if one != two or not np.array_equal(known, rounds):
+                raise ValueError(f"results must share shape and rounds of the record {name!r}, got {one} and {two}")
+    found["record_rounds"] = {name: rounds for name, (_, rounds) in kept.items()}
+    found["records"] = {
+        name: join([_record(result, name, first) for result in results]) for name, (first, _) in kept.items()
+    }
     return found
+
+
+def missing(array: np.ndarray) -> float:
+    """Returns what stands in a record for an algorithm that has no such one: NaN, or 0 where it holds no floats."""
+    return math.nan if array.dtype.kind in "fc" else 0
+
+
+def _record(result: Result, name: str, other: Result) -> np.ndarray:
+    """Returns a record of a result; if it has none, an empty one like that of another result."""
+    like = other.records[name]
+    empty = np.full((*result.status.shape, *like.shape[other.status.ndim :]), missing(like), like.dtype)
+    return result.records.get(name, empty)
 
 
 def spans(seeds: np.ndarray) -> list[list[int]]:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # for what must not be left out, such as a part that weakens a claim.
 FORMAT = 3
 CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
+NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
 _ARRAYS = ("rounds", "regret", "status")
+_NAMED = (*NAMED, "record_rounds")
 _TEXTS = ("certificates", "config", "provenance")
 OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
 _CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
@@ -81,8 +83,19 @@ def check(result: Result) -> None:
     shape = (*axes, _n_seeds(config["seeds"]), result.rounds.size)
     for name, array in _arrays(result).items():
         wanted = {"rounds": shape[-1:], "status": shape[:-1]}.get(name, shape)
+        if name.startswith(("records_", "record_rounds_")):
+            continue
         if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
             raise ValueError(f"{name} must be numbers of shape {wanted}, got {array.dtype} of shape {array.shape}")
+    for name in [*result.records, *result.record_rounds]:
+        rounds, array = (getattr(result, kind).get(name, np.zeros(())) for kind in ("record_rounds", "records"))
+        wanted = (*shape[:-1], rounds.size)
+        known = array.dtype.kind in "biufc" and rounds.dtype.kind in "iu" and rounds.ndim == 1
+        if not known or array.shape[: len(wanted)] != wanted:
+            raise ValueError(
+                f"the record {name!r} must be numbers of shape {wanted} and more, got {array.dtype} of shape "
+                f"{array.shape} and rounds of shape {rounds.shape}"
+            )
     if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
         raise ValueError(f"rounds must increase from 1 to the horizon {config['horizon']}, got {result.rounds}")
 
@@ -100,8 +113,8 @@ def _n_seeds(spans: Any) -> int:
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:
     """Returns all arrays of a result by their names in the file."""
-    curves = {f"{kind}_{name}": curve for kind in CURVES for name, curve in getattr(result, kind).items()}
-    return {name: getattr(result, name) for name in _ARRAYS} | curves
+    named = {f"{kind}_{name}": array for kind in _NAMED for name, array in getattr(result, kind).items()}
+    return {name: getattr(result, name) for name in _ARRAYS} | named
 
 
 def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[str]]:
@@ -114,7 +127,7 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
     for name in _TEXTS:
         _ask(name, about[name], [])
     found: dict[str, Any] = {name: arrays.pop(name) for name in _ARRAYS} | {name: about[name] for name in _TEXTS}
-    for kind in CURVES:
+    for kind in _NAMED:
         names = [name for name in arrays if name.startswith(f"{kind}_")]
         found[kind] = {name.removeprefix(f"{kind}_"): arrays.pop(name) for name in names}
     unknown = [*arrays, *(name for name in about if name not in ("format", *_TEXTS))]

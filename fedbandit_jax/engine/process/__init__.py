@@ -10,14 +10,19 @@ from fedbandit_jax.engine.process.arrivals import MAX_ARRIVALS
 from fedbandit_jax.engine.process.arrivals import ArrivalProcess as ArrivalProcess
 from fedbandit_jax.engine.process.process import Process as Process
 from fedbandit_jax.engine.process.process import salted as salted
+from fedbandit_jax.engine.process.recorder import Recorder
 from fedbandit_jax.engine.process.rounds import RoundProcess as RoundProcess
 from fedbandit_jax.engine.process.users import MAX_USERS
 from fedbandit_jax.engine.process.users import UserProcess as UserProcess
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ClusteringAlgorithm, Environment
 
 
-def process(env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...]) -> Process:
+def process(
+    env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
+) -> Process:
     """Returns the process that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
+
+    What `recorder` asks for is kept in the process's state.
 
     Raises:
         TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
@@ -30,13 +35,13 @@ def process(env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ..
             raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
         if horizon > MAX_ARRIVALS:
             raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
-        return ArrivalProcess(env=env, algo=algo, horizon=horizon, salt=salt)  # pyright: ignore[reportArgumentType]
+        return ArrivalProcess(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
-        return RoundProcess(env=env, algo=algo, horizon=horizon, salt=salt)
+        return RoundProcess(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
         raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
     if env.spec.n_agents != 1:
         raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
     if horizon > MAX_USERS:
         raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
-    return UserProcess(env=env, algo=algo, horizon=horizon, salt=salt)  # pyright: ignore[reportArgumentType]
+    return UserProcess(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]

@@ -11,6 +11,7 @@ from jax import Array, lax
 from fedbandit_jax.core import metrics, random, ridge, struct
 from fedbandit_jax.engine.process._checks import admit, check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
+from fedbandit_jax.engine.process.recorder import Moment, Recorder
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Feedback, Metrics, Partition, Report, Round, Status, Users
 
 BLOCK = 16, 256  # fewest and most rounds in a step
@@ -36,6 +37,7 @@ class ArrivalProcess:
     horizon: Any  # T, a number, which is also the number of arrivals: runs of most lengths share a program
     salt: tuple[Any, ...] = ()
     block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
+    recorder: Recorder | None = None  # with it the state is a `Kept`
 
     def __post_init__(self):
         """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
@@ -70,16 +72,30 @@ class ArrivalProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        end = Moment(jnp.int32(0), world, state, self.algo)
+
+        def during() -> Moment:
+            offered, feedback, _ = self._draw(key, world, jnp.zeros(1, jnp.int32))
+            offered, feedback = jax.tree.map(lambda x: x[0], (offered, feedback))
+            return end._replace(offered=offered, arms=jnp.zeros(1, jnp.int32),
+                                rewards=feedback.reward[:1], gaps=feedback.gap[:1])  # fmt: skip
+
+        return world, self.recorder.start(state, 1, during, lambda: end)
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one block of rounds."""
         syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
+        kept = None
+        if self.recorder is not None:
+            kept, state = state, state.learner
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 
         def play(i, carry):
-            state, gaps, total = carry
+            state, gaps, total, kept = carry
             t = first + i
             state, before = self.algo.begin(syncs, t, state)
             now, answers = jax.tree.map(lambda x: x[i], (offered, feedback))
@@ -91,17 +107,24 @@ class ArrivalProcess:
             arm = ridge.first_argmax(index)  # no arm at all if an index is NaN
             offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
             reward = jnp.where(offers, answers.reward[arm], 0)
+            if self.recorder is not None and kept is not None:
+                one = Moment(t, world, state, self.algo, None, now, arm[None].astype(jnp.int32), reward[None])
+                kept = self.recorder.play(kept, one._replace(gaps=answers.gap[arm][None]))
             state, after = self.algo.serve(syncs, t, state, user, contexts[arm], reward)
             total = _add(_add(total, before), after)
             wrong = jnp.where(offers & ~outside[i, arm], 0, int(Status.OUTSIDE_SPEC))
             total = total._replace(status=total.status | wrong)
-            return state, gaps.at[i].set(answers.gap[arm]), total
+            return state, gaps.at[i].set(answers.gap[arm]), total, kept
 
         reports = jax.eval_shape(lambda: self._reports(syncs, state, offered))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), reports)
-        start = state, jnp.zeros(self.block), nothing
-        state, gaps, report = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
-        return world, state, Metrics(gaps, report, gauges=self._gauges(world, state))
+        start = state, jnp.zeros(self.block), nothing, kept
+        state, gaps, report, kept = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
+        metrics = Metrics(gaps, report, gauges=self._gauges(world, state))
+        if self.recorder is not None and kept is not None:
+            end = Moment(jnp.int32(self.horizon), world, state, self.algo)
+            state = self.recorder.end(kept._replace(learner=state), end, first + self.block >= self.horizon)
+        return world, state, metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
         """Draws what is offered in these rounds (B,), and what each of the K arms would pay.

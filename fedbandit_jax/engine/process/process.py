@@ -8,6 +8,7 @@ import jax
 from jax import Array
 
 from fedbandit_jax.core import random
+from fedbandit_jax.engine.process.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics
 
 
@@ -17,6 +18,11 @@ class Process(Protocol):
     @property
     def salt(self) -> tuple[Any, ...]:
         """Returns the words that set the privacy noise of this process apart from others', see `salted`."""
+        ...
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Returns what keeps records; with it, states are `Kept`."""
         ...
 
     @property

@@ -16,6 +16,7 @@ from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
 from fedbandit_jax.core.choose import Offer, Scorer, choose
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
+from fedbandit_jax.engine.process.recorder import Kept, Moment, Recorder
 from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
 
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
@@ -40,6 +41,7 @@ class Played(NamedTuple):
     records: Any  # what `Algorithm.gather` made of their records
     gap: Array  # (B,) summed over agents
     wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
+    kept: Kept | None = None  # what is recorded beside the curves
 
 
 class Chosen(NamedTuple):
@@ -62,6 +64,8 @@ class RoundProcess:
     rewards that the environment's own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`. (Features are
     bounded where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are
     played and `sync` is called, but neither is recorded.
+
+    With a `recorder` the state is a `Kept`, and every agent is offered all contexts.
     """
 
     env: Environment
@@ -69,6 +73,7 @@ class RoundProcess:
     horizon: Any  # T, a number: runs of any length share a program
     shared: bool = struct.static(default=False)  # whether several configurations run beside each other
     salt: tuple[Any, ...] = ()
+    recorder: Recorder | None = None
 
     @property
     def n_steps(self) -> int:
@@ -86,7 +91,18 @@ class RoundProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        t, keys = jnp.int32(0), Streams(key, key, key)
+
+        def during() -> Moment:
+            offered, strangers, world_then = self._offer(key, world, t)
+            local = self.algo.download(state, offered)
+            return self._turn(world_then, state, local, offered, strangers, t, keys)[0]
+
+        end = Moment(t, world, state, self.algo)
+        return world, self.recorder.start(state, self.env.spec.n_agents, during, lambda: end)
 
     @property
     def alone(self) -> bool:
@@ -110,12 +126,17 @@ class RoundProcess:
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
         play = self._drawn if self.draws else self._listed if self.lists else self._offered
-        played = play(streams, world, state, rounds)
+        kept = None if self.recorder is None else state
+        state = state if kept is None else kept.learner
+        played = play(streams, world, state, rounds, kept)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         whole = rounds[-1] < self.horizon
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
+        if self.recorder is not None and played.kept is not None:
+            end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
+            state = self.recorder.end(played.kept._replace(learner=state), end, rounds[-1] + 1 >= self.horizon)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
@@ -125,7 +146,7 @@ class RoundProcess:
         Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
         several configurations share are worth storing.
         """
-        if self.shared or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
+        if self.shared or self.recorder is not None or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
             return False
         return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
 
@@ -135,31 +156,44 @@ class RoundProcess:
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """
-        if not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged):
+        if self.recorder is not None or not (
+            on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged
+        ):
             return False
         return struct.is_sealed(self.algo) and self.algo.scores_alone
 
-    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: Kept | None) -> Played:
         """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
-        env, algo = self.env, self.algo
-
-        def offer(key, world, t):
-            offered, world = env.observe(key, world, t)
-            return *_known(offered, env.spec.n_users), world
+        algo = self.algo
 
         def play(carry, now):
-            (world, local), (t, keys) = carry, now
-            offered, strangers, world = offer(keys.users, world, t)
-            arms = algo.act(keys.choices, t, local, offered)
-            arms, refused = _existing(arms, offered)
-            feedback = env.pull(keys.answers, world, offered, arms)
-            reward, wrong = _allowed(feedback.reward, refused | strangers, env.spec.rewards_in_unit)
+            (world, local, kept), (t, keys) = carry, now
+            offered, strangers, world = self._offer(keys.users, world, t)
+            moment, wrong = self._turn(world, state, local, offered, strangers, t, keys)
+            arms, reward, gap = cast(tuple[Array, ...], (moment.arms, moment.rewards, moment.gaps))
             local, record = algo.learn(t, local, offered, arms, reward)
-            return (world, local), (record, feedback.gap.sum(), wrong.any())
+            if self.recorder is not None and kept is not None:
+                kept = self.recorder.play(kept, moment)
+            return (world, local, kept), (record, gap.sum(), wrong.any())
 
-        local = algo.download(state, offer(streams.users[0], world, rounds[0])[0])
-        (world, local), played = self._rounds(play, (world, local), (rounds, streams))
-        return Played(world, local, *played)
+        local = algo.download(state, self._offer(streams.users[0], world, rounds[0])[0])
+        (world, local, kept), played = self._rounds(play, (world, local, kept), (rounds, streams))
+        return Played(world, local, *played, kept)
+
+    def _offer(self, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
+        """Returns the offer of a round with known users, which users are not known, and the world."""
+        offered, world = self.env.observe(key, world, t)
+        return *_known(offered, self.env.spec.n_users), world
+
+    def _turn(
+        self, world: Any, state: Any, local: Any, offered: Round, strangers: Array | bool, t: Array, keys: Streams
+    ) -> tuple[Moment, Array]:
+        """Lets the agents act, and returns what happened, and for whom (M,) it was not as the spec says."""
+        arms = self.algo.act(keys.choices, t, local, offered)
+        arms, refused = _existing(arms, offered)
+        feedback = self.env.pull(keys.answers, world, offered, arms)
+        reward, wrong = _allowed(feedback.reward, refused | strangers, self.env.spec.rewards_in_unit)
+        return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
 
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
         """Plays the rounds of a batch, and returns what is carried, and the last fields of `Played`.
@@ -182,8 +216,9 @@ class RoundProcess:
         (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
         return carry, (total, gap, wrong)
 
-    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
         """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
+        del kept
         m = self.env.spec.n_agents
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
@@ -208,8 +243,9 @@ class RoundProcess:
         x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
         return Chosen(x, best, arms != chosen)
 
-    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
+    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
         """Plays a batch without padding what agents are offered."""
+        del kept
         agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
         return self._group(streams, world, state, rounds, agents, self._look_up)
 

@@ -13,6 +13,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.engine.process.process import salted
+from fedbandit_jax.engine.process.recorder import Moment, Recorder
 from fedbandit_jax.interfaces import ArmAlgorithm, Arms, Metrics, Plan, Report, Status
 
 BLOCK = 2**10  # users who are drawn from one key
@@ -34,6 +35,7 @@ class UserProcess:
     horizon: int = struct.static()  # T, which is also the number of users
     block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
     salt: tuple[Any, ...] = ()
+    recorder: Recorder | None = None  # with it the state is a `Kept`, whose learner is that state
 
     @property
     def n_steps(self) -> int:
@@ -67,14 +69,22 @@ class UserProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world, and as the state the number of users so far, 0, with the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        return world, (jnp.int32(0), self.algo.init(salted(key, "learner", self.salt), self.env.spec))
+        state = jnp.int32(0), self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        moment = Moment(jnp.int32(0), world, state[1], self.algo)
+        return world, self.recorder.start(state, 1, lambda: moment, lambda: moment)
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one batch; if the horizon cuts it short, nothing is collected or learned."""
         streams = (random.stream(key, name) for name in ("users", "choices"))
         noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
         *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
+        kept = None
+        if self.recorder is not None:
+            kept, state = state, state.learner
         played, learner = state
+        before = learner
         plan = self.algo.plan(learner, k)
         n_active = jnp.maximum(plan.active.sum(), 1)
         rest = self.horizon - played
@@ -95,7 +105,12 @@ class UserProcess:
             served = jnp.minimum(rest // plan.users, n_active)  # arms all of whose users come; no product overflows
             some = jnp.where(rank == served, rest - served * plan.users, 0)
             gap, rounds = gaps, jnp.where(plan.active, jnp.where(rank < served, plan.users, some), 0)
-        return world, (played + rounds.sum(), learner), Metrics(gap, report, rounds)
+        state = played + rounds.sum(), learner
+        if self.recorder is not None and kept is not None:
+            kept = self.recorder.serve(kept, Moment(played, world, before, self.algo), rounds.sum())
+            end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
+            state = self.recorder.end(kept._replace(learner=state), end, state[0] >= self.horizon)
+        return world, state, Metrics(gap, report, rounds)
 
     def _collect(self, keys: list[Array], world: Any, plan: Plan, asked: Array, k: Array) -> tuple[wide.Wide, Array]:
         """Collects the users of one batch, whose rewards, coins and shares of the noise have a key each.

@@ -1,0 +1,61 @@
+"""How much memory a run needs, and how much there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import psutil
+
+LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
+COPIES = 3  # of records: a program reads one and writes one, and the result is one
+SHARE = 0.8  # of the memory that a run may take
+
+
+def total() -> int:
+    """Returns the bytes of memory of the devices that runs share: of this machine, or of all its accelerators."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    if all("bytes_limit" in one for one in stats):
+        return sum(one["bytes_limit"] for one in stats)
+    try:
+        limit = int(LIMIT.read_text())
+    except (OSError, ValueError):  # there is none
+        limit = psutil.virtual_memory().total
+    return min(limit, psutil.virtual_memory().total)
+
+
+def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
+    """Raises a ValueError unless what is recorded of so many runs fits into memory.
+
+    Args:
+        arrays: name -> shape and dtype of what is recorded of one run.
+        n_runs: seeds times configurations.
+    """
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), SHARE * total() / COPIES
+    if size > most:
+        name = max(arrays, key=lambda name: bytes_of(arrays[name]))
+        raise ValueError(
+            f"record must fit into {shown(most)}, got {shown(size)} of {n_runs:,} runs, most of it {name!r} of shape "
+            f"{arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
+        )
+
+
+def bytes_of(array: Any) -> int:
+    """Returns the number of bytes of an array, of which only shape and dtype need be known."""
+    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
+
+
+def shown(size: float) -> str:
+    """Returns a number of bytes in words.
+
+    >>> shown(3 * 2**30), shown(2**60)
+    ('3 GiB', '1,073,741,824 GiB')
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
+    return f"{size / 2**10:,.3g} KiB"

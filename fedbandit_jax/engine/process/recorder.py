@@ -1,0 +1,140 @@
+"""What is kept of a run beside its curves: functions of what happens in a round, at chosen rounds.
+
+What is kept travels with the learner's state, in tables of their final size: memory does not grow while a run lasts, a
+checkpoint holds all of it, and rounds that are not recorded cost nothing but a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.interfaces import Algorithm, Round
+
+
+class Moment(NamedTuple):
+    """What a function that is recorded may read: a round as it was played, or the state at the end.
+
+    For multi-armed algorithms it is a batch of users, of which only `t`, `world`, `state` and `algo` are known, and
+    its first round. Where one user comes at a time (clusters), M is 1. Rewards are what the learner was given.
+    """
+
+    t: Int[Array, ""]  # round 0, 1, ..., or T at the end
+    world: Any  # what the environment has drawn for the seed, for instance theta*
+    state: Any  # the learner's state that the round, or its batch, began with; at the end, what it has become
+    algo: Algorithm  # the bound algorithm
+    local: Any = None  # what the agents act on, see `Algorithm.download`
+    offered: Round | None = None  # who came, and the contexts
+    arms: Int[Array, " M"] | None = None
+    rewards: Float[Array, " M"] | None = None
+    gaps: Float[Array, " M"] | None = None  # largest mean reward offered, less that of the arm played
+    regret: Float[Array, " M"] | None = None  # cumulative sums of the gaps of each agent, this round included
+
+
+class Kept(NamedTuple):
+    """The state of a process that records."""
+
+    learner: Any
+    regret: Array  # (M,) so far
+    rest: Array  # (M,) what float32 lost when that was added up (Kahan)
+    values: tuple[Any, ...]  # of every record a pytree, leaves (N, ...)
+
+
+@struct.pytree
+class Recorder:
+    """Functions of a `Moment`, and when to call them."""
+
+    rounds: tuple[Any, ...]  # (N,) int32, increasing rounds 1, 2, ... of every record
+    names: tuple[str, ...] = struct.static()
+    functions: tuple[Callable[[Moment], Any], ...] = struct.static()
+    final: tuple[bool, ...] = struct.static()  # which are called once, at the end
+
+    def start(self, learner: Any, n_agents: int, during: Callable[[], Moment], end: Callable[[], Moment]) -> Kept:
+        """Returns empty tables, for what is found in the shapes of moments that are never computed."""
+
+        def started(moment: Moment) -> Moment:
+            return moment._replace(regret=moment.gaps)
+
+        def table(i: int, rounds: Any) -> Any:
+            found = jax.eval_shape(lambda: self._value(i, end() if self.final[i] else started(during())))
+            return jax.tree.map(lambda x: jnp.zeros((len(rounds), *x.shape), x.dtype), found)
+
+        tables = tuple(table(i, rounds) for i, rounds in enumerate(self.rounds))
+        return Kept(learner, jnp.zeros(n_agents), jnp.zeros(n_agents), tables)
+
+    def play(self, kept: Kept, moment: Moment) -> Kept:
+        """Returns what is kept after a round, whose moment has no `regret` yet."""
+        gaps = jnp.asarray(moment.gaps) - kept.rest
+        regret = kept.regret + gaps
+        kept = kept._replace(regret=regret, rest=(regret - kept.regret) - gaps)
+        moment = moment._replace(regret=regret)
+
+        def put(i: int, table: Any) -> Any:
+            rounds = jnp.asarray(self.rounds[i])
+            place = jnp.searchsorted(rounds, moment.t + 1)
+            asked = rounds.at[place].get(mode="fill", fill_value=0) == moment.t + 1
+            value = self._if(asked, i, moment, table)
+            place = jnp.where(asked, place, len(rounds))  # past the end nothing is written
+            return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), table, value)
+
+        return self._each(kept, False, put)
+
+    def serve(self, kept: Kept, moment: Moment, n_rounds: Array) -> Kept:
+        """Returns what is kept after a batch of so many rounds, in all of which the moment was the same."""
+
+        def put(i: int, table: Any) -> Any:
+            rounds = jnp.asarray(self.rounds[i])
+            inside = (rounds > moment.t) & (rounds <= moment.t + n_rounds)
+
+            def where(old: Array, new: Array) -> Array:
+                return jnp.where(inside.reshape(-1, *[1] * new.ndim), new, old)
+
+            return jax.tree.map(where, table, self._value(i, moment))
+
+        return self._each(kept, False, put)
+
+    def end(self, kept: Kept, moment: Moment, ends: Array) -> Kept:
+        """Returns what is kept after a step, if the run `ends` with it."""
+
+        def put(i: int, table: Any) -> Any:
+            value = self._if(ends, i, moment, table)
+            return jax.tree.map(lambda old, new: jnp.where(ends, new[None], old), table, value)
+
+        return self._each(kept, True, put)
+
+    def named(self, kept: Kept) -> Iterator[tuple[str, int, Any]]:
+        """Yields the name of every array that is kept, the number of its record, and the array."""
+        for i, (name, table) in enumerate(zip(self.names, kept.values)):
+            for path, leaf in jax.tree_util.tree_leaves_with_path(table):
+                yield name + jax.tree_util.keystr(path), i, leaf
+
+    def _each(self, kept: Kept, final: bool, put: Callable[[int, Any], Any]) -> Kept:
+        """Returns what is kept after `put` has changed the tables of those records that are, or are not, final."""
+        tables = (put(i, table) if self.final[i] == final else table for i, table in enumerate(kept.values))
+        return kept._replace(values=tuple(tables))
+
+    def _if(self, asked: Array, i: int, moment: Moment, table: Any) -> Any:
+        """Returns the value of a record, computed only if it is asked for; otherwise zeros."""
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), table)
+        return lax.cond(asked, lambda: self._value(i, moment), lambda: zeros)
+
+    def _value(self, i: int, moment: Moment) -> Any:
+        """Returns the value of a record as arrays of numbers; errors say which record it is."""
+        try:
+            found = self.functions[i](moment)
+            return jax.tree.map(_numbers, found)
+        except Exception as error:
+            error.add_note(f"This happened in record[{self.names[i]!r}].")
+            raise
+
+
+def _numbers(leaf: Any) -> Array:
+    """Returns a leaf as an array of numbers; of keys it is their words."""
+    array = jnp.asarray(leaf)
+    return jax.random.key_data(array) if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array

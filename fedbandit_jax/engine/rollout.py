@@ -1,0 +1,97 @@
+"""`rollout`: one run of one seed as a pure function, for `jax.jit`, `jax.vmap` and programs of one's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.core import random, validate
+from fedbandit_jax.engine import record as records
+from fedbandit_jax.engine.grid import Configuration, check_environment
+from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.process.recorder import Kept
+from fedbandit_jax.engine.record import Record
+from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.engine.setup import bind_process, recorded_rounds
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
+
+
+class Rollout(NamedTuple):
+    """What one run of one seed measured."""
+
+    regret: Float[Array, " T"]  # cumulative, summed over agents; float32
+    status: Int[Array, ""]  # bits of `fb.Status`, 0 if all is well: look at it, nothing is raised
+    records: dict[str, Array]  # what `record` asked for, (its own rounds, ...)
+
+
+def rollout(
+    env: Environment, algo: Algorithm, key: Key[Array, ""], *, horizon: int, record: Record | None = None
+) -> Rollout:
+    """Plays one run of `horizon` rounds as a pure function of its arguments, which `jax.jit` and `jax.vmap` take.
+
+    The run is that of seed i of `fb.simulate(env, algo, key=key0)` if the key is `jax.random.fold_in(key0, i)`, up to
+    rounding. There are no certificates, checkpoints or progress, and no guard against a run that needs more memory than
+    there is.
+
+    Args:
+        env: environment; its numbers may be traced.
+        algo: algorithm, or a bound one, as `algo.bind(env.spec, horizon)` makes it, whose numbers may be traced: so one
+            compiled program serves many parameters, and vmap runs them side by side. Privacy noise is then drawn from
+            the key alone. So two private algorithms under one key would share their noise: give each a key of its own.
+        key: typed PRNG key; may be traced.
+        horizon: T, the number of rounds.
+        record: as in `fb.simulate`, by default at every round.
+
+    Returns:
+        A `Rollout` with regret of shape (T,).
+
+    Raises:
+        ValueError, TypeError: an argument is wrong; the message names it and its value.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env, algo = fb.envs.gap(4, 5, 3), fb.algos.fed_lin_ucb(schedule=10)
+        >>> run = jax.jit(jax.vmap(lambda key: fb.rollout(env, algo, key, horizon=50).regret))
+        >>> run(jax.random.split(jax.random.key(0), 8)).shape
+        (8, 50)
+    """
+    check_environment("env", env)
+    validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    random.check_key("key", key)
+    at = np.arange(1, horizon + 1) if isinstance(record, Mapping) else np.arange(0)
+    recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
+    with jax.ensure_compile_time_eval():  # what is set up once is set up on the host, within `jit` as well
+        bound = algo.bind(env.spec, horizon)
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((env, bound)))
+        world = None if traced else digest(env)
+        process = bind_process(world, algo.name, Configuration(env, bound, {}), horizon, recorder)
+    return _play(process, key, horizon)
+
+
+def _play(process: Process, key: Array, horizon: int) -> Rollout:
+    """Takes all steps of a process."""
+
+    def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:
+        world, state, metrics = process.step(key, *carry, k)
+        return (world, state), metrics
+
+    (_, state), metrics = lax.scan(step, process.init(key), jnp.arange(process.n_steps))
+    if metrics.rounds is None:
+        gap = metrics.gap.ravel()[:horizon]
+    else:  # stretches of rounds with the same gap
+        gap = jnp.repeat(metrics.gap.ravel(), metrics.rounds.ravel(), total_repeat_length=horizon)
+        gap = jnp.where(jnp.arange(horizon) < metrics.rounds.sum(), gap, jnp.nan)  # all rounds must have been played
+    regret = jnp.cumsum(gap)
+    status = lax.reduce(jnp.asarray(metrics.report.status), np.int32(0), lax.bitwise_or, (0,))
+    status |= jnp.where(jnp.isfinite(regret[-1]), 0, Status.NOT_FINITE.value)
+    found = process.recorder.named(state) if process.recorder is not None and isinstance(state, Kept) else ()
+    return Rollout(regret, status, {name: array for name, _, array in found})

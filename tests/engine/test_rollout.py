@@ -1,0 +1,91 @@
+"""A rollout is a seed of `simulate`, for every way in which users come, inside of `jit` and `vmap`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import deep
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import wide
+
+KEY, T = jax.random.key(5), 37
+GAP = fb.envs.gap(3, 4, 5)
+PLAIN = fb.algos.fed_lin_ucb(schedule=5)
+PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=5)
+ARMS = fb.envs.arms(means=[0.9, 0.5, 0.3])
+
+
+def keys(n):
+    return jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(n))
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "horizon"),
+    deep(
+        [
+            (GAP, PRIVATE, T),
+            (ARMS, fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"), 300),
+            (fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.FCLUB(), T),
+        ],
+        keep=[0],
+    ),
+)
+def test_it_is_a_seed_of_simulate(env, algo, horizon):
+    """With the privacy noise of `simulate`, and in pieces of T that the batch does not divide."""
+    run = jax.jit(jax.vmap(lambda key: fb.rollout(env, algo, key, horizon=horizon)))(keys(3))
+    whole = fb.simulate(env, algo, horizon=horizon, key=KEY, seeds=3, stride=1)
+    np.testing.assert_allclose(run.regret, whole.regret, rtol=1e-4, atol=1e-4)
+    assert not run.status.any()
+    assert run.records == {}
+
+
+def test_parameters_may_be_traced():
+    bound = PLAIN.bind(GAP.spec, T)
+    traces = []
+
+    @jax.jit
+    def last(scale, key):
+        traces.append(1)
+        width = jax.tree.map(lambda x: scale * x, bound.policy.width)
+        algo = bound.replace(width=width)
+        found = fb.rollout(GAP, algo, key, horizon=T, record={"arms": fb.record.every(fb.record.arms, 37)})
+        return found.regret[-1], found.records["arms"]
+
+    (regret, arms), (greedy, _) = last(1.0, keys(1)[0]), last(0.0, keys(1)[0])
+    assert len(traces) == 1
+    assert regret != greedy
+    assert arms.shape == (1, 3)
+    whole = fb.simulate(GAP, PLAIN, horizon=T, key=KEY, seeds=1)
+    np.testing.assert_allclose(regret, whole.regret[0, -1], rtol=1e-4)
+
+
+@fb.pytree
+class Nobody(fb.ArmAlgorithm):
+    """Asks too few users to reach any horizon."""
+
+    n_batches = 1
+
+    def init(self, key, spec):
+        return jnp.zeros(spec.n_arms)
+
+    def plan(self, state, k):
+        return fb.Plan(jnp.ones(len(state), bool), jnp.int32(1), jnp.bool_(True))
+
+    def collect(self, rounding, own, k, rewards, inside):
+        return wide.of(0)
+
+    def conclude(self, key, k, state, sums):
+        return state, fb.Report()
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_early_has_a_status():
+    found = fb.rollout(ARMS, Nobody(), KEY, horizon=10)
+    assert found.status == fb.Status.NOT_FINITE
+    assert np.isfinite(found.regret).sum() == 3
+
+
+def test_misfits_are_named():
+    with pytest.raises(TypeError, match="env must be multi-armed"):
+        fb.rollout(GAP, fb.algos.SuccessiveElimination(), KEY, horizon=5)
