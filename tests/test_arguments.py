@@ -258,6 +258,7 @@ run = {
     "seeds": (2, either(count(), seeds)),
     "stride": (2, optional(either(count(), one_of("log")))),
     "record": (None, no_values),
+    "devices": ("runs", one_of("agents")),
     "progress": (False, optional(flag)),
     "checkpoint": (None, optional(path)),
     "throw": (False, flag),

@@ -30,6 +30,7 @@ from jax import Array, lax
 from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.process.agents import everywhere
 
 _several = weakref.WeakKeyDictionary()  # program -> whether it factorises several matrices at once
 PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
@@ -80,11 +81,13 @@ class Pieces:
         self.n_configs, self.n_seeds = len(processes), len(keys)
         clock, devices = processes[0], jax.local_devices()
         self.recorder = clock.recorder
+        if clock.mesh is not None:  # one piece after the other, on all devices together
+            devices = [everywhere(clock.mesh)]
         alone = clock.alone and on_cpu()
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
-            self.workers = max(_cores(), len(devices))
+            self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
             size = _together(len(keys), clock.seeds_together, self.workers)
         groups = [[process] for process in processes] if alone else [processes]
         words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)

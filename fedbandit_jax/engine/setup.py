@@ -16,7 +16,8 @@ from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine import process as clocks
 from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.process import Process, RoundProcess
+from fedbandit_jax.engine.process import agents as placement
 from fedbandit_jax.engine.process.recorder import Recorder
 from fedbandit_jax.engine.provenance import describe
 from fedbandit_jax.engine.salt import digest, salt
@@ -49,7 +50,14 @@ class Setup(NamedTuple):
 
 
 def set_up(
-    configurations: dict[str, Configuration], *, horizon: Any, key: Any, seeds: Any, stride: Any, record: Any = None
+    configurations: dict[str, Configuration],
+    *,
+    horizon: Any,
+    key: Any,
+    seeds: Any,
+    stride: Any,
+    record: Any = None,
+    devices: Any = "runs",
 ) -> Setup:
     """Checks what a result depends on, and binds all algorithms."""
     horizon = validate.integer("horizon", horizon, at_least=1)
@@ -61,6 +69,8 @@ def set_up(
     processes = {
         label: bind_process(worlds[id(one.env)], label, one, horizon, recorder) for label, one in configurations.items()
     }
+    if validate.one_of("devices", devices, ("runs", "agents")) == "agents":
+        processes = {label: _spread(label, process) for label, process in processes.items()}
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
@@ -104,6 +114,16 @@ def _seeds(seeds: Any, n_records: int) -> np.ndarray:
     if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:
         raise ValueError(f"seeds must be distinct integers in [0, 2^32), at least one, got {validate.shown(seeds)}")
     return which.astype(np.uint32)
+
+
+def _spread(label: str, process: Process) -> Process:
+    """Returns a process whose agents are spread over all devices of this process."""
+    if not isinstance(process, RoundProcess):
+        raise ValueError(f"devices must be 'runs' for {label!r}, which serves one user at a time, got 'agents'")
+    mesh, m = placement.mesh(), process.env.spec.n_agents
+    if m % mesh.size:
+        raise ValueError(f"devices must be 'runs' unless their number {mesh.size} divides n_agents = {m}, got 'agents'")
+    return dataclasses.replace(process, mesh=mesh)
 
 
 def _kept(processes: dict[str, Process], n_seeds: int) -> dict[str, np.ndarray]:

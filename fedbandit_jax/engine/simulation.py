@@ -51,6 +51,7 @@ def simulate(
     seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
     record: Record | None = None,
+    devices: Literal["runs", "agents"] = "runs",
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
@@ -74,6 +75,9 @@ def simulate(
         record: what to keep beside the curves: name -> function of an `fb.record.Moment` that returns an array or a
             pytree of arrays, at the rounds of the curves unless `fb.record.every` or `fb.record.final` says otherwise;
             for instance {"arms": fb.record.arms}. No certificate covers it. See docs/records.md.
+        devices: what the devices of this process share: "runs", each of which is on one device; or the "agents" of
+            every run, for very many of them, whose number must be a multiple of that of devices. Then numbers are the
+            same up to rounding.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
         checkpoint: if given, the run writes the file `checkpoint`.0 every few seconds, and when it stops for any
             reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
@@ -103,6 +107,7 @@ def simulate(
         seeds=seeds,
         stride=stride,
         record=record,
+        devices=devices,
         progress=progress,
         checkpoint=checkpoint,
     )
@@ -119,6 +124,7 @@ def sweep(
     seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
     record: Record | None = None,
+    devices: Literal["runs", "agents"] = "runs",
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     store: str | Path | None = None,
@@ -136,7 +142,7 @@ def sweep(
         algos: label -> algorithm, or algorithms with distinct names.
         grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}; an algorithm
             without that parameter is run once (see `algo.parameters()`), in every environment.
-        horizon, key, seeds, stride, record, progress, throw: as in `simulate`.
+        horizon, key, seeds, stride, record, devices, progress, throw: as in `simulate`.
         checkpoint: as in `simulate`, with one file for each compiled program: `checkpoint`.0, `checkpoint`.1, ...
         store: if given, the sweep is cut into pieces, each of which is kept in this folder: what is there is not
             computed again, by whatever sweep, and more seeds or another grid compute what is missing. An environment
@@ -164,7 +170,7 @@ def sweep(
     """
     validate.boolean("throw", throw)
     configurations = expand(env, algos, {} if grid is None else grid)
-    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record)
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record, devices=devices)
     if store is None:
         if executor is not None:
             raise ValueError(f"executor must be None unless there is a store, got {validate.shown(executor)}")
@@ -341,7 +347,7 @@ def _cut(
         key=setup.key,
         seeds=setup.seeds,
         folder=folder.resolve(),
-        options={name: options[name] for name in ("horizon", "stride", "record")},
+        options={name: options[name] for name in ("horizon", "stride", "record", "devices")},
     )
     return _Cut(setup, names, folder, found)
 

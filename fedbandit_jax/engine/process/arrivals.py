@@ -46,6 +46,10 @@ class ArrivalProcess:
             object.__setattr__(self, "block", min(max(BLOCK[0], fitting), BLOCK[1]))
 
     @property
+    def mesh(self) -> None:
+        """Returns None: there is one agent."""
+
+    @property
     def n_steps(self) -> int:
         """Returns the number of blocks."""
         return -(-self.horizon // self.block)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import jax
 from jax import Array
+from jax.sharding import Mesh
 
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.process.recorder import Recorder
@@ -23,6 +24,11 @@ class Process(Protocol):
     @property
     def recorder(self) -> Recorder | None:
         """Returns what keeps records; with it, states are `Kept`."""
+        ...
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Returns the devices that the agents of every run are spread over, if they are."""
         ...
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import Mesh
 
 from fedbandit_jax.core import choose_rows, control, random, struct
-from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
+from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
 from fedbandit_jax.core.choose import Offer, Scorer, choose
+from fedbandit_jax.engine.process import agents as placement
 from fedbandit_jax.engine.process._checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.process.process import salted
 from fedbandit_jax.engine.process.recorder import Kept, Moment, Recorder
@@ -74,6 +77,7 @@ class RoundProcess:
     shared: bool = struct.static(default=False)  # whether several configurations run beside each other
     salt: tuple[Any, ...] = ()
     recorder: Recorder | None = None
+    mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
     @property
     def n_steps(self) -> int:
@@ -91,7 +95,7 @@ class RoundProcess:
     def init(self, key: Array) -> tuple[Any, Any]:
         """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        state = self._spread(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
         if self.recorder is None:
             return world, state
         t, keys = jnp.int32(0), Streams(key, key, key)
@@ -128,8 +132,10 @@ class RoundProcess:
         play = self._drawn if self.draws else self._listed if self.lists else self._offered
         kept = None if self.recorder is None else state
         state = state if kept is None else kept.learner
-        played = play(streams, world, state, rounds, kept)
+        with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
+            played = play(streams, world, state, rounds, kept)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
+        state = self._spread(state)
         whole = rounds[-1] < self.horizon
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
@@ -156,8 +162,10 @@ class RoundProcess:
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """
-        if self.recorder is not None or not (
-            on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged
+        if (
+            self.recorder is not None
+            or self.mesh is not None
+            or not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged)
         ):
             return False
         return struct.is_sealed(self.algo) and self.algo.scores_alone
@@ -176,14 +184,18 @@ class RoundProcess:
                 kept = self.recorder.play(kept, moment)
             return (world, local, kept), (record, gap.sum(), wrong.any())
 
-        local = algo.download(state, self._offer(streams.users[0], world, rounds[0])[0])
+        local = self._spread(algo.download(state, self._offer(streams.users[0], world, rounds[0])[0]))
         (world, local, kept), played = self._rounds(play, (world, local, kept), (rounds, streams))
         return Played(world, local, *played, kept)
 
     def _offer(self, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
         """Returns the offer of a round with known users, which users are not known, and the world."""
         offered, world = self.env.observe(key, world, t)
-        return *_known(offered, self.env.spec.n_users), world
+        return *_known(self._spread(offered), self.env.spec.n_users), world
+
+    def _spread(self, tree: Any) -> Any:
+        """Returns what agents have, on the devices that these are spread over."""
+        return placement.spread(tree, self.env.spec.n_agents, self.mesh)
 
     def _turn(
         self, world: Any, state: Any, local: Any, offered: Round, strangers: Array | bool, t: Array, keys: Streams
@@ -222,7 +234,8 @@ class RoundProcess:
         m = self.env.spec.n_agents
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
-            return self._group(streams, world, state, rounds, jnp.arange(size, dtype=jnp.uint32), self._draw)
+            agents = self._spread(jnp.arange(size, dtype=jnp.uint32))
+            return self._group(streams, world, state, rounds, agents, self._draw)
 
         def group(total: Played | None, first: Array) -> tuple[Played, None]:
             agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
@@ -232,7 +245,13 @@ class RoundProcess:
         firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
         part = jax.eval_shape(lambda: group(None, firsts[0])[0])
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
-        return lax.scan(group, nothing, firsts)[0]._replace(world=world)
+        if self.mesh is None:
+            return lax.scan(group, nothing, firsts)[0]._replace(world=world)
+        n = self.mesh.size  # every device plays its own groups, and what they leave behind is added up once
+        firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
+        parts = jax.vmap(lambda firsts: lax.scan(group, nothing, firsts)[0])(placement.spread(firsts, n, self.mesh))
+        records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
+        return Played(world, None, records, gap, parts.wrong.any(0))
 
     def _draw(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
         """Returns what agents choose in round t among features that are drawn for it."""

@@ -38,6 +38,10 @@ class UserProcess:
     recorder: Recorder | None = None  # with it the state is a `Kept`, whose learner is that state
 
     @property
+    def mesh(self) -> None:
+        """Returns None: there is one agent."""
+
+    @property
     def n_steps(self) -> int:
         """Returns the most batches that the algorithm may need."""
         return self.algo.n_batches

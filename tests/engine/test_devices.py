@@ -1,0 +1,112 @@
+"""Four devices, which are one CPU that is told to be four: the same runs, bit by bit, and the same agents."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from helpers import ENV, PLAIN
+
+import fedbandit_jax as fb
+
+SCRIPT = """
+import sys
+import jax, numpy as np
+jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+import fedbandit_jax as fb
+from fedbandit_jax.engine.process import rounds
+rounds.GROUP = 4
+env, key = fb.envs.gap(16, 5, 3), jax.random.key(0)
+algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB(), fb.algos.fed_ucb()]
+options = dict(horizon=30, key=key, seeds=5, record={"arms": fb.record.every(fb.record.arms, 10)})
+found = {"devices": np.array(jax.local_device_count())}
+if sys.argv[3] == "runs":
+    result = fb.sweep(env, algos[:2], grid={"epsilon": [1.0, 5.0]}, **options)
+    found |= dict(regret=result.regret, arms=result.records["arms"])
+else:
+    devices = "agents" if jax.local_device_count() > 1 else "runs"
+    for i, algo in enumerate(algos):
+        result = fb.simulate(env, algo, devices=devices, **{**options, "seeds": 2, "record": None})
+        found[f"regret {i}"] = result.regret
+        whole = fb.simulate(env, algo, devices=devices, **{**options, "seeds": 2})
+        found[f"arms {i}"] = whole.records["arms"]
+np.savez(sys.argv[1], **found)
+"""
+
+
+def run(path, devices, what):
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    cache = os.environ.get("FEDBANDIT_TEST_CACHE", str(path.parent / "cache"))
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(path), cache, what],
+        check=True,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        cwd=Path(fb.__file__).parent.parent,
+        timeout=900,
+    )
+    with np.load(path) as found:
+        assert found["devices"] == devices
+        return dict(found)
+
+
+@pytest.mark.slow
+def test_runs_on_four_devices_are_those_on_one(tmp_path):
+    one, four = (run(tmp_path / f"{n}.npz", n, "runs") for n in (1, 4))
+    for name in ("regret", "arms"):
+        np.testing.assert_array_equal(four[name], one[name])
+
+
+@pytest.mark.slow
+def test_agents_on_four_devices_are_those_on_one(tmp_path):
+    """In groups of four, by GSPMD, and offered all contexts: the same up to rounding."""
+    one, four = (run(tmp_path / f"{n}.npz", n, "agents") for n in (1, 4))
+    for i in range(3):
+        np.testing.assert_allclose(four[f"regret {i}"], one[f"regret {i}"], atol=1e-3)
+        np.testing.assert_array_equal(four[f"arms {i}"], one[f"arms {i}"])
+
+
+def test_agents_who_cannot_be_spread(monkeypatch):
+    options = dict(horizon=4, key=jax.random.key(0), seeds=1)
+    with pytest.raises(ValueError, match="devices must be 'runs' for 'CLUB', which serves one user at a time, got 'ag"):
+        fb.simulate(fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.CLUB(), devices="agents", **options)
+    with pytest.raises(ValueError, match="devices must be one of 'runs', 'agents', got 'all'"):
+        fb.simulate(ENV, PLAIN, devices="all", **options)
+    four = jax.sharding.AbstractMesh((4,), ("agents",))
+    monkeypatch.setattr("fedbandit_jax.engine.process.agents.mesh", lambda: four)
+    with pytest.raises(ValueError, match="devices must be 'runs' unless their number 4 divides n_agents = 3, got 'ag"):
+        fb.simulate(ENV, PLAIN, devices="agents", **options)
+
+
+SENT = """
+import json, re, jax, numpy as np
+import fedbandit_jax as fb
+from fedbandit_jax.engine import grid, layout, setup
+from fedbandit_jax.engine.process import rounds
+rounds.GROUP = 4
+env = fb.envs.gap(16, 5, 3)
+one = grid.Configuration(env, fb.algos.fed_lin_ucb(schedule=7), {})
+made = setup.set_up({"a": one}, horizon=28, key=jax.random.key(0), seeds=1, stride=None, devices="agents")
+play = layout.Pieces([made.processes["a"]], jax.vmap(jax.random.key)(np.arange(1)))
+(state,), piece = play.init(), play.pieces[0]
+steps = layout._steps(range(4), 4)
+text = layout._advance(piece.layout).lower(piece.leaves, piece.keys, *state, *steps).compile().as_text()
+kinds = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+print(json.dumps({k: len(re.findall(rf"\\b{k}(?:-start)?\\(", text)) for k in kinds}))
+"""
+
+
+@pytest.mark.slow
+def test_devices_talk_once_in_a_batch():
+    """What agents send, their regret and their status are summed, outside of the loop over rounds."""
+    flags = "--xla_force_host_platform_device_count=4"
+    done = subprocess.run([sys.executable, "-c", SENT], check=True, capture_output=True, text=True, timeout=600,
+                          env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+                          cwd=Path(fb.__file__).parent.parent)  # fmt: skip
+    sent = json.loads(done.stdout)
+    assert 1 <= sent.pop("all-reduce") <= 3
+    assert not any(sent.values())
