@@ -11,8 +11,12 @@ import jax
 import numpy as np
 import psutil
 
+from fedbandit_jax.engine.process import Process
+
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
 COPIES = 3  # of records: a program reads one and writes one, and the result is one
+FLOAT = 4  # bytes
+CURVES = 6  # of a run: regret, three of communication, and others
 SHARE = 0.8  # of the memory that a run may take
 
 
@@ -44,9 +48,39 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
         )
 
 
+def seeds_together(process: Process, n_configs: int, n_seeds: int, n_records: int) -> int:
+    """Returns how many seeds of a program fit into memory at a time.
+
+    Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
+    (before and after a chunk of rounds) and two of the contexts, if these are stored.
+
+    Args:
+        process: any of those that share the program.
+        n_configs: how many there are.
+        n_seeds: of the run.
+        n_records: rounds of a curve.
+
+    Raises:
+        ValueError: not even one seed fits.
+    """
+    world, state = jax.eval_shape(process.init, jax.random.key(0))
+    spec = process.env.spec
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not process.draws)
+    one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
+    one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, SHARE * total()
+    if curves + one > most:
+        raise ValueError(
+            f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "
+            f"seed of {n_configs:,} configurations and {shown(curves)} for the curves of all"
+        )
+    return min(n_seeds, int((most - curves) // max(one, 1)))
+
+
 def bytes_of(array: Any) -> int:
     """Returns the number of bytes of an array, of which only shape and dtype need be known."""
-    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
+    size = 8 if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
+    return math.prod(array.shape) * size
 
 
 def shown(size: float) -> str:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine import driver, pieces
+from fedbandit_jax.engine import driver, memory, pieces
 from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
 from fedbandit_jax.engine.pieces import Executor, SweepPiece
@@ -250,6 +250,7 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, fingerprint(config, processes.values()))
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
+    programs, together = 0, len(seeds)
     bar = tqdm(
         total=len(processes) * len(seeds) * config["horizon"],
         unit=" rounds",
@@ -258,15 +259,18 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
         disable=None if progress is None else not progress,
     )
     with bar:
-        for i, labels in enumerate(setup.groups):
-            curves = driver.run(
-                [processes[label].beside(len(labels)) for label in labels],
-                keys,
-                at=at,
-                bar=bar,
-                checkpoints=checkpoints,
-                program=i,
-            )
+        for labels in setup.groups:
+            group = [processes[label].beside(len(labels)) for label in labels]
+            most = memory.seeds_together(group[0], len(group), len(seeds), len(at))
+            together = min(together, most)
+            if most < len(seeds):
+                bar.set_postfix_str(f"{most} seeds at a time, to fit into memory")
+            parts = []
+            for first in range(0, len(seeds), most):
+                few = keys[first : first + most]
+                parts.append(driver.run(group, few, at=at, bar=bar, checkpoints=checkpoints, program=programs))
+                programs += 1
+            curves = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x, 1), *parts)
             by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
 
     absent = {}  # an algorithm that lacks a counter has 0 there, one that lacks a gauge NaN
@@ -294,7 +298,12 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
         record_rounds=setup.record_rounds,
         certificates=certificates,
         config=config,
-        provenance={**provenance(), "seconds": round(time.monotonic() - started, 3)},
+        provenance={
+            **provenance(),
+            "seconds": round(time.monotonic() - started, 3),
+            "devices": jax.local_device_count(),
+            "seeds_together": together,
+        },
     )
 
 

@@ -69,6 +69,11 @@ class ArrivalProcess:
         return True
 
     @property
+    def draws(self) -> bool:
+        """Returns True: its contexts are few."""
+        return True
+
+    @property
     def seeds_together(self) -> int:
         """Returns 1, see `alone`."""
         return 1

@@ -52,6 +52,11 @@ class Process(Protocol):
         ...
 
     @property
+    def draws(self) -> bool:
+        """Returns whether contexts are never stored."""
+        ...
+
+    @property
     def seeds_together(self) -> int:
         """Returns how many seeds side by side fill the vector units of a CPU, and still fit into its cache."""
         ...

@@ -57,6 +57,11 @@ class UserProcess:
         return False
 
     @property
+    def draws(self) -> bool:
+        """Returns True: there are no contexts."""
+        return True
+
+    @property
     def seeds_together(self) -> int:
         """Returns 1: side by side, all seeds would draw for every arm that is active for any of them."""
         return 1

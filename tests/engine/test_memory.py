@@ -1,0 +1,64 @@
+"""What a run needs is known before it is compiled, and seeds that do not fit together run one after the other."""
+
+import numpy as np
+import pytest
+from helpers import PLAIN, PRIVATE, simulate
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine import driver, memory
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import bind_process
+
+
+def room(monkeypatch, size):
+    monkeypatch.setattr(memory, "total", lambda: size / memory.SHARE)
+
+
+def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
+    whole = simulate()
+    assert whole.provenance["seeds_together"] == 3
+    ran, run = [], driver.run
+
+    def noted(processes, keys, **options):
+        ran.append((len(keys), options["program"]))
+        return run(processes, keys, **options)
+
+    monkeypatch.setattr(driver, "run", noted)
+    monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)
+    parts = simulate(checkpoint=tmp_path / "run")
+    assert ran == [(2, 0), (1, 1)]
+    assert parts.provenance["seeds_together"] == 2
+    np.testing.assert_allclose(parts.regret, whole.regret, atol=1e-5)
+    np.testing.assert_array_equal(parts.status, whole.status)
+    assert {path.name for path in tmp_path.iterdir()} == {"run.0", "run.1"}
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(driver, "run", lambda *_, **__: pytest.fail("it runs"))
+    room(monkeypatch, 100)
+    with pytest.raises(ValueError, match=r"env, algorithms and seeds must fit into .* of memory, got .* for the state"):
+        simulate()
+
+
+def test_more_of_anything_needs_more(monkeypatch):
+    def fitting(env, algo, n_configs=1, n_records=4):
+        process = bind_process(None, "x", Configuration(env, algo, {}), 40)
+        return memory.seeds_together(process, n_configs, 10**7, n_records)
+
+    room(monkeypatch, 2**33)
+    drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)
+    assert fitting(drawn, PLAIN) > fitting(drawn, PRIVATE) > fitting(drawn, PRIVATE, n_configs=2)
+    assert fitting(drawn, PLAIN) > fitting(drawn, PLAIN, n_records=8)
+    contexts = 2 * 300 * 4 * 25 * 4  # more than 20 features: stored
+    assert fitting(large, PLAIN) < 2**33 // contexts
+    one = (memory.SHARE * memory.total() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
+    assert 100 < one < 2000  # bytes: theta, and two copies of the server's sums and estimate
+
+
+def test_a_container_may_have_less(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "LIMIT", tmp_path / "memory.max")
+    machine = memory.total()
+    assert machine > 2**28
+    for text, expected in (("max\n", machine), (str(2**27), 2**27), (str(2**60), machine)):
+        memory.LIMIT.write_text(text)
+        assert memory.total() == expected
