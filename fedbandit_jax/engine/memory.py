@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import psutil
 
@@ -79,7 +80,7 @@ def seeds_together(process: Process, n_configs: int, n_seeds: int, n_records: in
 
 def bytes_of(array: Any) -> int:
     """Returns the number of bytes of an array, of which only shape and dtype need be known."""
-    size = 8 if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
+    size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
     return math.prod(array.shape) * size
 
 

@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -40,7 +41,7 @@ def spread(tree: Any, n_agents: int, over: Mesh | None) -> Any:
 
     def one(x: Array) -> Array:
         axes = [axis for axis, length in enumerate(x.shape) if length == n_agents]
-        if not axes or jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        if not axes or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return x
         where = PartitionSpec(*[None] * axes[-1], AXIS)
         return jax.lax.with_sharding_constraint(x, NamedSharding(over, where))
