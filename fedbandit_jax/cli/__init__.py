@@ -116,11 +116,17 @@ def entry() -> None:
     """Runs `fedbandit` and ends the process.
 
     After a signal the process ends without the interpreter's clean-up, because a computation may still be running in
-    another thread, which must not see the interpreter go.
+    another thread, which must not see the interpreter go. After a second one it ends at once, unless it is just writing
+    a checkpoint: every file is whole at any time, and the lock of a process that is gone is not respected.
     """
-    signal.signal(signal.SIGTERM, _terminate)
+    stop = _Stop()
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
     _keep_programs()
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # before the command began
+        code = INTERRUPTED
     sys.stdout.flush()
     sys.stderr.flush()
     if code in (INTERRUPTED, TERMINATED):
@@ -140,8 +146,19 @@ def _keep_programs() -> None:
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
-def _terminate(*_: Any) -> None:
-    raise Terminated
+class _Stop:
+    """A handler of signals: the first one raises an exception, and after the second one there is no time for that."""
+
+    def __init__(self):
+        self._stopping = False
+
+    def __call__(self, number: int, *_: Any) -> None:
+        terminated = number == signal.SIGTERM
+        if self._stopping:
+            os.write(sys.stderr.fileno(), b"\nfedbandit: stopped at once\n")
+            os._exit(TERMINATED if terminated else INTERRUPTED)
+        self._stopping = True
+        raise Terminated if terminated else KeyboardInterrupt
 
 
 def _tree(commands: Mapping[str, Any], named: Sequence[str]) -> Any:

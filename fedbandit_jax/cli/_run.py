@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -14,6 +12,7 @@ import tyro
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.lock import locked
 
 if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Algorithm, Environment
@@ -135,7 +134,8 @@ class Simulation(Command):
         elif name != Path(name).name or name.startswith("."):
             raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
         checkpoint = out / f".{name}.checkpoint"
-        with _alone(out / f".{name}.lock"):
+        once = f"name must be that of one run at a time, got {name!r}"
+        with locked(out / f".{name}.lock", once, otherwise="give another name"):
             import jax
             import matplotlib
 
@@ -195,27 +195,6 @@ def report(result: Result) -> None:
     for label in result.labels:
         if result[label].certificate.epsilon is not None or result[label].certificate.claim == "certified":
             print(f"\nCertificate of {label}\n{result[label].certificate}")
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Holds the file `lock` while the block runs, so that no other process writes the same files.
-
-    Raises:
-        ValueError: the file exists already; the message says which process made it, and what to do.
-    """
-    try:
-        with open(lock, "x") as file:
-            file.write(f"{os.getpid()}\n")
-    except FileExistsError:
-        raise ValueError(
-            f"process {lock.read_text().strip()} is writing the same files, or was killed while it did: "
-            f"wait until it ends, or make sure that it is gone and delete {lock}"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
 
 
 def _flags(command: type[Command]) -> set[str]:

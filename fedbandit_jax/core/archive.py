@@ -22,7 +22,13 @@ _DIGITS = 64  # of a SHA-256 digest, in hexadecimal
 
 
 def write(
-    path: Path, kind: str, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, compress: bool = True
+    path: Path,
+    kind: str,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    compress: bool = True,
+    before: Path | None = None,
 ) -> None:
     """Writes a sealed file, complete or not at all.
 
@@ -32,6 +38,7 @@ def write(
         about: what JSON can hold, or NumPy numbers; it becomes the text `kind`.json in the archive.
         arrays: name -> array, none of which holds Python objects.
         compress: whether the file is to be small rather than quickly written.
+        before: where the file goes that is there already; None: nowhere.
     """
     text = json.dumps(about, indent=1, default=_plain).encode()  # Infinity and NaN are written as such
 
@@ -49,7 +56,7 @@ def write(
         file.seek(-_DIGITS, os.SEEK_END)
         file.write(digest)
 
-    write_atomic(path, content)
+    write_atomic(path, content, before=before)
 
 
 def read(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

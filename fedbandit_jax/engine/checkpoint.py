@@ -1,8 +1,10 @@
-"""Checkpoints: files from which a run that was interrupted goes on, one for each compiled program of a sweep."""
+"""Checkpoints: files from which a run that was interrupted goes on, two for each compiled program of a sweep."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedbandit_jax.core import archive
+from fedbandit_jax.core.files import remove_unfinished
+from fedbandit_jax.core.lock import locked
 from fedbandit_jax.engine.recording import Record
 
 
@@ -25,7 +29,9 @@ class Progress(NamedTuple):
 
 
 class Checkpoints:
-    """The files `stem`.0, `stem`.1, ... of a sweep.
+    """The files `stem`.0, `stem`.1, ... of the programs of a sweep, and `stem`.0.before, ... which they were before.
+
+    Each is sealed by a digest. From the one before a run goes on if the newest has been damaged.
 
     Args:
         stem: their path, without the number of the program.
@@ -36,15 +42,28 @@ class Checkpoints:
         self.stem, self.fingerprint = stem, fingerprint
         self._warned = False
 
-    def save(self, program: int, progress: Progress) -> None:
-        """Writes the checkpoint of a program; the first time that this fails it warns, and the run goes on."""
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a block in which no other process can write these files.
+
+        Raises:
+            ValueError: another process does; the message names it.
+        """
+        what = f"checkpoint must be that of one run at a time, got {str(self.stem)!r}"
+        return locked(Path(f"{self.stem}.lock"), what, otherwise="give another path")
+
+    def save(self, program: int, progress: Progress) -> bool:
+        """Writes the checkpoint of a program, and returns whether that went well.
+
+        The first time that it does not, this warns; the run goes on.
+        """
         path = self._path(program)
         leaves = jax.tree.leaves(progress.states)
         arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {f"record_{name}": array for name, array in progress.record.arrays.items()}
-        about = {"run": self._run(progress), "steps": progress.k, "names": progress.record.names}
+        about = {"run": self.fingerprint, "layout": progress.layout}
+        about |= {"steps": progress.k, "names": progress.record.names}
         try:
-            archive.write(path, "checkpoint", about, arrays, compress=False)
+            archive.write(path, "checkpoint", about, arrays, compress=False, before=_before(path))
         except OSError as error:  # a full disk must not end a run that works otherwise
             if not self._warned:
                 warnings.warn(
@@ -53,35 +72,74 @@ class Checkpoints:
                     stacklevel=3,
                 )
             self._warned = True
+            return False
+        return True
 
     def restore(self, program: int, fresh: Progress) -> Progress:
-        """Returns where the checkpoint of a program left off, or `fresh` if there is none.
+        """Returns where the newest intact checkpoint of a program left off, or `fresh` if there is none at all.
 
         Raises:
-            ValueError: the file is damaged, or belongs to another run.
+            ValueError: it belongs to another run, or there are only damaged ones.
         """
         path = self._path(program)
-        try:
-            about, arrays = archive.read(path, "checkpoint")
-        except FileNotFoundError:
-            return fresh
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
+        remove_unfinished(path)
+        damaged: dict[Path, str] = {}
+        for one in (path, _before(path)):
+            try:
+                about, arrays = archive.read(one, "checkpoint")
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                damaged[one] = str(error.strerror if isinstance(error, OSError) else error)
+                continue
+            self._check(one, about, fresh)
+            if damaged:
+                warnings.warn(
+                    f"checkpoint {str(path)!r} cannot be continued: {damaged[path]}; the run goes on from the one "
+                    f"before, {str(one)!r}, {about['steps']} steps after its beginning",
+                    stacklevel=3,
+                )
+                with contextlib.suppress(OSError):
+                    os.replace(one, path)  # lest the damaged one becomes the one before
+            return _continued(about, arrays, fresh)
+        if damaged:
+            first, *others = damaged
+            also = "".join(f"; nor can the one before, {str(one)!r}: {damaged[one]}" for one in others)
             raise ValueError(
-                f"checkpoint {str(path)!r} cannot be continued, delete it to begin anew or give another path: {why}"
-            ) from error
-        if about.get("run") != self._run(fresh):
-            raise ValueError(f"checkpoint {str(path)!r} belongs to another run: delete it or give another path")
-        treedef = jax.tree.structure(fresh.states)
-        leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
-        states = jax.tree.unflatten(treedef, leaves)
-        recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
-        record = dataclasses.replace(fresh.record, names=tuple(about["names"]), arrays=recorded)
-        return Progress(fresh.layout, about["steps"], states, record)
+                f"checkpoint {str(first)!r} cannot be continued, delete {'both' if also else 'it'} to begin anew or "
+                f"give another path: {damaged[first]}{also}"
+            )
+        return fresh
 
     def _path(self, program: int) -> Path:
         return Path(f"{self.stem}.{program}")
 
-    def _run(self, progress: Progress) -> str:
-        """Returns what identifies the run, and the layout of what it has saved."""
-        return f"{self.fingerprint} {progress.layout}"
+    def _check(self, path: Path, about: dict[str, Any], fresh: Progress) -> None:
+        """Raises a `ValueError` unless an intact checkpoint is one of this run."""
+        there = " and ".join(repr(str(one)) for one in (path, _before(path)) if one.exists())
+        if about.get("run") != self.fingerprint:
+            raise ValueError(
+                f"checkpoint {str(path)!r} belongs to another run, whose configuration, code or versions are not those "
+                f"of this one: give another path, or delete {there} to begin anew"
+            )
+        if about.get("layout") != fresh.layout:
+            raise ValueError(
+                f"checkpoint {str(path)!r} has its runs in {about.get('layout')}, and here they would be in "
+                f"{fresh.layout}: continue where there are as many processors and devices, give another path, or "
+                f"delete {there} to begin anew"
+            )
+
+
+def _before(path: Path) -> Path:
+    """Returns where a checkpoint goes when the next one has been written."""
+    return path.with_name(f"{path.name}.before")
+
+
+def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Progress) -> Progress:
+    """Returns the progress that a checkpoint holds."""
+    treedef = jax.tree.structure(fresh.states)
+    leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
+    states = jax.tree.unflatten(treedef, leaves)
+    recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
+    record = dataclasses.replace(fresh.record, names=tuple(about["names"]), arrays=recorded)
+    return Progress(fresh.layout, about["steps"], states, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
+from fedbandit_jax.engine.interruption import STOPS, Interruption
 from fedbandit_jax.engine.layout import Pieces
 from fedbandit_jax.engine.process import Process
 from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
@@ -22,7 +24,10 @@ CHUNKS = 50  # a run is cut into about so many chunks, with a progress update af
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never cut, and
 CHUNK_SECONDS = 0.2  # chunks that take less time grow, since to begin and to end one takes time, too
+LONG_SECONDS = 5.0  # chunks that take more time shrink, since Ctrl-C loses the one it comes in;
+FIRST_WORK = 10**6  # so the first one has about so many agent-rounds, of all runs together
 CHECKPOINT_SECONDS = 10.0  # the least time between two checkpoints, unless the run stops
+CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
 
 
 def run(
@@ -42,7 +47,7 @@ def run(
         at: (N,) rounds 1, 2, ... to record, increasing.
         bar: progress bar, advanced by the number of rounds played by all runs together.
         checkpoints: where to continue if the run was interrupted, which is written now and then, and when the run
-            stops for any reason; None: nowhere.
+            stops for any reason, Ctrl-C and SIGTERM included; None: nowhere.
         program: number of this program, which names its checkpoint.
 
     Raises:
@@ -52,7 +57,7 @@ def run(
     play = Pieces(processes, keys)
     kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
     layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
-    length, capacity = _chunk(clock)
+    length, capacity = _chunk(clock, len(processes) * len(keys))
     bar.set_description("compiling")
     progress = Progress(layout, 0, play.init(), kind(at, len(processes), len(keys)))
     play.compile(progress.states, capacity)
@@ -61,25 +66,31 @@ def run(
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
         bar.update(progress.record.played)
-    saved = time.monotonic()
-    try:
-        while progress.k < clock.n_steps:
-            started = time.monotonic()
-            steps = range(progress.k, min(progress.k + length, clock.n_steps))
-            states, metrics = play.advance(progress.states, steps, capacity)
-            covered = [clock.rounds_at(k) for k in steps]
-            lengths = [None if rounds is None else len(rounds) for rounds in covered]
-            record = progress.record.add(metrics, lengths)
-            bar.update(record.played - progress.record.played)
-            progress = Progress(layout, steps.stop, states, record)  # at once: Ctrl-C sees all or none
-            if checkpoints is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+    saved, wait, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
+    with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
+        try:
+            while progress.k < clock.n_steps:
+                started = time.monotonic()
+                with stop.allowed():
+                    steps = range(progress.k, min(progress.k + length, clock.n_steps))
+                    states, metrics = play.advance(pool, progress.states, steps, capacity)
+                    covered = [clock.rounds_at(k) for k in steps]
+                    lengths = [None if rounds is None else len(rounds) for rounds in covered]
+                    record = progress.record.add(metrics, lengths)
+                    bar.update(record.played - progress.record.played)
+                    progress = Progress(layout, steps.stop, states, record)  # at once: Ctrl-C sees all or none
+                ended = time.monotonic()
+                if on_cpu() and ended - started < CHUNK_SECONDS:
+                    length = min(2 * length, capacity)
+                elif on_cpu() and ended - started > LONG_SECONDS:
+                    length = max(length // 2, 1)
+                if checkpoints is not None and ended - saved > wait:
+                    kept = progress.k if checkpoints.save(program, progress) else kept
+                    saved = time.monotonic()
+                    wait = max(CHECKPOINT_SECONDS, (saved - ended) / CHECKPOINT_SHARE)
+        finally:  # before the pool is waited for
+            if checkpoints is not None and progress.k > kept:
                 checkpoints.save(program, progress)
-                saved = time.monotonic()
-            if on_cpu() and time.monotonic() - started < CHUNK_SECONDS:
-                length = min(2 * length, capacity)
-    finally:
-        if checkpoints is not None and progress.k > 0:
-            checkpoints.save(program, progress)
     return progress.record.curves()._replace(records=play.records(progress.states))
 
 
@@ -89,8 +100,8 @@ def signature(process: Process) -> Any:
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
-def _chunk(clock: Process) -> tuple[int, int]:
-    """Returns the number of steps in a chunk, and how many its program can take.
+def _chunk(clock: Process, n_runs: int) -> tuple[int, int]:
+    """Returns the number of steps in the first chunk, and how many its program can take.
 
     On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many
     as it is compiled for, a divisor of n_steps where one is near, so that one program serves all chunks.
@@ -102,7 +113,7 @@ def _chunk(clock: Process) -> tuple[int, int]:
     work = len(first) * clock.env.spec.n_agents  # of a step
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():
-        return longest, most
+        return max(1, min(longest, FIRST_WORK // (work * n_runs))), most
     for length in range(longest, longest // 2, -1):
         if clock.n_steps % length == 0:
             return length, length

@@ -19,7 +19,7 @@ import math
 import os
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import jax
@@ -134,10 +134,10 @@ class Pieces:
                 whole[piece.configs, piece.seeds] = part
         return found
 
-    def advance(self, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
+    def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
         """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
 
-        The program is for at most `capacity` steps; another capacity needs another program.
+        The pool has `workers` threads. The program is for at most `capacity` steps; another capacity needs another one.
         """
 
         def run(which: int) -> Any:
@@ -145,9 +145,7 @@ class Pieces:
             *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
             return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
-        which = range(len(self.pieces))
-        with ThreadPoolExecutor(self.workers) as pool:
-            done = list(pool.map(run, which))
+        done = list(pool.map(run, range(len(self.pieces))))
 
         def whole(*parts: np.ndarray) -> np.ndarray:
             metric = np.empty((len(ks), self.n_seeds, self.n_configs, *parts[0].shape[3:]), parts[0].dtype)

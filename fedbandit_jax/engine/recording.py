@@ -89,10 +89,11 @@ class RoundRecord(Record):
         per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         played, old = int(self.arrays.get("rounds", 0)), self.arrays
         total = old.get("total", np.zeros((configs, seeds)))
-        curve = total[..., None] + np.cumsum(per_round, axis=-1, dtype=np.float64)
+        gaps = np.concatenate([total[..., None], per_round], -1)
+        curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # the same bits, however chunks are cut
         names, counts = _counted(metrics.report)
         before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
-        counts = np.concatenate([before, before + np.cumsum(counts, axis=2)], 2)
+        counts = np.cumsum(np.concatenate([before, counts], 2), axis=2)
         ends = played + np.cumsum(sizes)
         at = self.at[(self.at > played) & (self.at <= ends[-1])]
         finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round

@@ -5,6 +5,7 @@ All checks of arguments happen before anything is compiled.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -54,6 +55,7 @@ def simulate(
     devices: Literal["runs", "agents"] = "runs",
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
+    store: str | Path | None = None,
     throw: bool = True,
 ) -> Result:
     """Runs one algorithm for `horizon` rounds under several seeds.
@@ -79,8 +81,11 @@ def simulate(
             every run, for very many of them, whose number must be a multiple of that of devices. Then numbers are the
             same up to rounding.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
-        checkpoint: if given, the run writes the file `checkpoint`.0 every few seconds, and when it stops for any
-            reason, Ctrl-C included. The same call continues from it; delete it once the result is safe.
+        checkpoint: if given, the run writes the file `checkpoint`.0 every ten seconds or so, and when it stops for any
+            reason, Ctrl-C and SIGTERM included (which then ends the process with code 143). The same call continues
+            from it, to the same bits. The file before it is kept as `checkpoint`.0.before, from which the run goes on
+            if the newest was damaged. Delete them once the result is safe.
+        store: if given, what is computed is kept in this folder, and what is there is not computed again; see `sweep`.
         throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
 
     Returns:
@@ -100,18 +105,9 @@ def simulate(
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     validate.boolean("throw", throw)
-    run = _run(
-        {algo.name: Configuration(check_environment("env", env), algo, {"algorithm": algo.name})},
-        horizon=horizon,
-        key=key,
-        seeds=seeds,
-        stride=stride,
-        record=record,
-        devices=devices,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    return _raise_if_bad(run[algo.name], throw)
+    one = {algo.name: Configuration(check_environment("env", env), algo, {"algorithm": algo.name})}
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record, devices=devices)
+    return raise_if_bad(_run_or_read(one, options, progress, checkpoint, store)[algo.name], throw)
 
 
 def sweep(
@@ -171,14 +167,25 @@ def sweep(
     validate.boolean("throw", throw)
     configurations = expand(env, algos, {} if grid is None else grid)
     options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record, devices=devices)
+    return raise_if_bad(_run_or_read(configurations, options, progress, checkpoint, store, executor), throw)
+
+
+def _run_or_read(
+    configurations: dict[str, Configuration],
+    options: dict[str, Any],
+    progress: Any,
+    checkpoint: Any,
+    store: Any,
+    executor: Any = None,
+) -> Result:
+    """Runs all configurations, or what is not in the store yet, if there is one."""
     if store is None:
         if executor is not None:
             raise ValueError(f"executor must be None unless there is a store, got {validate.shown(executor)}")
-        return _raise_if_bad(_run(configurations, progress=progress, checkpoint=checkpoint, **options), throw)
+        return run(configurations, progress=progress, checkpoint=checkpoint, **options)
     if checkpoint is not None:
         raise ValueError(f"checkpoint must be None if there is a store, got {validate.shown(checkpoint)}")
-    cut = _cut(configurations, options, store, executor, progress)
-    return _raise_if_bad(_in_pieces(cut, executor, progress), throw)
+    return _in_pieces(_cut(configurations, options, store, executor, progress), executor, progress)
 
 
 def sweep_part(
@@ -192,6 +199,7 @@ def sweep_part(
     key: Array,
     seeds: int | Sequence[int],
     stride: int | Literal["log"] | None = None,
+    record: Record | None = None,
     progress: bool | None = None,
     executor: Executor | None = None,
 ) -> int:
@@ -204,7 +212,7 @@ def sweep_part(
     Args:
         part: (i, n), this task and their number, 0 <= i < n: in a job array of SLURM that was submitted with
             `--array=0-19`, the environment's variables SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT.
-        env, algos, store, grid, horizon, key, seeds, stride, progress, executor: as in `sweep`.
+        env, algos, store, grid, horizon, key, seeds, stride, record, progress, executor: as in `sweep`.
 
     Returns:
         How many runs, configurations times seeds, were computed.
@@ -228,11 +236,11 @@ def sweep_part(
     if i >= n:
         raise ValueError(f"part must be (i, n) with 0 <= i < n, got {validate.shown(part)}")
     configurations = expand(env, algos, {} if grid is None else grid)
-    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride)
+    options: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=stride, record=record, devices="runs")
     return pieces.n_runs(_cut(configurations, options, store, executor, progress).compute((i, n), executor, progress))
 
 
-def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=None, **options: Any) -> Result:
+def run(configurations: dict[str, Configuration], *, progress=None, checkpoint=None, **options: Any) -> Result:
     """Checks the arguments, runs all configurations, and returns the result with one row for each."""
     if progress is not None:
         validate.boolean("progress", progress)
@@ -258,7 +266,7 @@ def _run(configurations: dict[str, Configuration], *, progress=None, checkpoint=
         desc="simulate",
         disable=None if progress is None else not progress,
     )
-    with bar:
+    with contextlib.nullcontext() if checkpoints is None else checkpoints.alone(), bar:
         for labels in setup.groups:
             group = [processes[label].beside(len(labels)) for label in labels]
             most = memory.seeds_together(group[0], len(group), len(seeds), len(at))
@@ -349,7 +357,7 @@ def _cut(
         for label, process in setup.processes.items()
     }
     found = pieces.cut(
-        _run,
+        run,
         configurations,
         names,
         setup.groups,
@@ -380,7 +388,7 @@ def _recorded(process: Process) -> Any:
     return process.algo if process.recorder is None else (process.algo, process.recorder)
 
 
-def _raise_if_bad(result: Result, throw: bool) -> Result:
+def raise_if_bad(result: Result, throw: bool) -> Result:
     """Returns the result, or raises `SimulationError` if any seed has a status bit and `throw` is set."""
     if not (throw and result.status.any()):
         return result

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from fedbandit_jax import audits, cli, networks, privacy
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
 from fedbandit_jax.core import archive
+from fedbandit_jax.core.lock import locked
 from fedbandit_jax.engine import recording, simulation
 from fedbandit_jax.engine.provenance import describe
 from fedbandit_jax.envs._rewards import LAWS
@@ -393,7 +395,7 @@ def test_every_request_has_files_of_its_own(swept, tmp_path):
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):
-    def full(path, write):
+    def full(path, write, **options):
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(archive, "write_atomic", full)
@@ -406,14 +408,15 @@ def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatc
 
 def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
     command = ["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]
-    lock = tmp_path / ".mine.lock"
-    lock.write_text("123\n")
-    assert main(command) == 2
+    with locked(tmp_path / ".mine.lock", "", otherwise=""):
+        assert main(command) == 2
     error = capsys.readouterr().err
-    assert "process 123 is writing the same files, or was killed while it did: wait until it ends" in error
-    assert f"and delete {lock}" in error
+    assert (
+        f"--name must be that of one run at a time, got 'mine', which is being written by process {os.getpid()}"
+        in error
+    )
+    assert error.endswith(": wait until it ends, or give another name\n")
     assert not swept
-    lock.unlink()
     assert main(command) == 0
     assert files(tmp_path) == ["mine.npz", "mine.png"]
 
@@ -430,6 +433,22 @@ def test_sigterm_is_like_ctrl_c(tmp_path):
     _, error = process.communicate(timeout=20)
     assert process.returncode == 143
     assert error == "\nfedbandit: stopped; the same command continues where it was\n"
+
+
+def test_who_presses_ctrl_c_twice_waits_for_nothing(tmp_path):
+    """Not for the computation of another thread, nor for what it was about to do; and sees no traceback."""
+    code = "import time, fedbandit_jax.cli as cli\ndef wait(self):\n try: print('begun', flush=True); time.sleep(60)\n"
+    code += " finally: print('stopping', flush=True); time.sleep(60)\ncli.LinearSimulation.run = wait\ncli.entry()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "simulate"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for words in ("begun\n", "stopping\n"):
+        assert process.stdout.readline() == words
+        process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert error == "\nfedbandit: stopped at once\n"
 
 
 # Whole runs.

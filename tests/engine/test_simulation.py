@@ -251,13 +251,14 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     """It is told once, however often a checkpoint fails, and what was written before stays to be continued."""
     for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):
         monkeypatch.setattr(driver, name, 0)
+    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", 1e9)
     write, add, calls = archive.write_atomic, RoundRecord.add, []
 
-    def filling(path, content):
+    def filling(path, content, **options):
         calls.append(path)
         if len(calls) > space:
             raise OSError(28, "No space left on device")
-        write(path, content)
+        write(path, content, **options)
 
     def interrupted(self, *arguments):
         if len(calls) > 4:

@@ -1,0 +1,271 @@
+"""Runs that are stopped, killed or damaged go on to the same bits as a run alone; how many were tried is printed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from helpers import deep, simulate
+
+from fedbandit_jax.core import archive
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.interruption import STOPS, Interruption
+from fedbandit_jax.engine.recording import RoundRecord
+from fedbandit_jax.report.results import Result
+
+ADD, WRITE = RoundRecord.add, archive.write_atomic
+SECONDS = dict(CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Every step of five rounds is a chunk, with a checkpoint after each."""
+    for name, value in SECONDS.items():
+        monkeypatch.setattr(driver, name, value)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return simulate()
+
+
+def same(found, whole):
+    assert dict(found.certificates) == dict(whole.certificates)
+    np.testing.assert_array_equal(found.regret, whole.regret)
+    np.testing.assert_array_equal(found.status, whole.status)
+    for name, curve in whole.communication.items():
+        np.testing.assert_array_equal(found.communication[name], curve)
+    return True
+
+
+class Fault:
+    """What happens at the n-th chunk: signals, the second of which comes while a checkpoint is written; or a crash."""
+
+    def __init__(self, monkeypatch, at, *signals):
+        self.at, self.signals, self.chunks, self.written = at, list(signals), 0, 0
+        monkeypatch.setattr(RoundRecord, "add", lambda record, *arguments: self.add(record, *arguments))
+        monkeypatch.setattr(archive, "write_atomic", self.write)
+
+    def add(self, record, *arguments):
+        self.chunks += 1
+        if self.chunks == self.at:
+            if not self.signals:
+                raise MemoryError("this machine has none left")
+            signal.raise_signal(self.signals.pop(0))
+        return ADD(record, *arguments)
+
+    def write(self, path, content, **options):
+        def torn(file):
+            content(file)
+            while self.chunks >= self.at and self.signals:
+                signal.raise_signal(self.signals.pop(0))
+
+        WRITE(path, torn, **options)
+        self.written += 1
+
+
+@pytest.mark.parametrize(
+    ("signals", "error"),
+    deep(
+        [
+            ([signal.SIGINT], KeyboardInterrupt),
+            ([signal.SIGINT, signal.SIGINT], KeyboardInterrupt),
+            ([signal.SIGTERM], SystemExit),
+            ([signal.SIGTERM, signal.SIGINT], SystemExit),
+            ([], MemoryError),
+        ],
+        keep=(1, 2),
+    ),
+    ids=["Ctrl-C", "Ctrl-C twice", "SIGTERM", "both", "a crash"],
+)
+def test_stopped_and_continued(tmp_path, monkeypatch, often, whole, signals, error):
+    monkeypatch.setattr(driver, "CHECKPOINT_SECONDS", 1e9)
+    handlers = [signal.getsignal(number) for number in STOPS]
+    fault = Fault(monkeypatch, 4, *signals)
+    with pytest.raises(error) as caught:
+        simulate(checkpoint=tmp_path / "run")
+    assert error is not SystemExit or caught.value.code == 143
+    assert [signal.getsignal(number) for number in STOPS] == handlers
+    assert not fault.signals
+    assert [path.name for path in tmp_path.iterdir()] == ["run.0"]
+    assert archive.read(tmp_path / "run.0", "checkpoint")[0]["steps"] == 3
+    fault.at = 0
+    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    assert (fault.chunks, fault.written) == (4 + 5, 2)
+
+
+def test_a_signal_while_a_checkpoint_is_written(tmp_path, monkeypatch, often, whole):
+    """It waits until the checkpoint is whole."""
+    fault = Fault(monkeypatch, 4, signal.SIGINT)
+
+    def add(record, *arguments):
+        fault.chunks += 1
+        return ADD(record, *arguments)
+
+    monkeypatch.setattr(RoundRecord, "add", add)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(checkpoint=tmp_path / "run")
+    assert (fault.chunks, fault.written) == (4, 4)  # it is not written again as it was
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.0", "run.0.before"]
+    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+
+
+def test_a_handler_that_takes_note(tmp_path, monkeypatch, often, whole):
+    """What a program wants to do about SIGTERM is up to it: here the run goes on."""
+    noted = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))
+    try:
+        Fault(monkeypatch, 4, signal.SIGTERM, signal.SIGTERM)
+        assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert noted == [signal.SIGTERM] * 2
+
+
+def test_only_the_main_thread_has_handlers():
+    found = []
+
+    def enter():
+        with Interruption() as stop, stop.allowed():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    with Interruption():
+        found.append(signal.getsignal(signal.SIGTERM))
+    with Interruption(()):
+        found.append(signal.getsignal(signal.SIGTERM))
+    assert [handler == signal.SIG_DFL for handler in found] == [True, False, True]
+
+
+def test_a_signal_waits_for_the_end():
+    waited = []
+
+    def block():
+        with Interruption():
+            signal.raise_signal(signal.SIGINT)
+            waited.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert waited
+
+
+def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole):
+    def second(record, *arguments):
+        if not refused:
+            with pytest.raises(ValueError, match=rf"got '.*run', which is being written by process {os.getpid()} on "):
+                simulate(checkpoint=tmp_path / "run")
+            refused.append(1)
+        return ADD(record, *arguments)
+
+    refused = []
+    monkeypatch.setattr(RoundRecord, "add", second)
+    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    assert refused
+    assert not (tmp_path / "run.lock").exists()
+
+
+# Real processes.
+
+BEGIN = f"""
+import os, resource, sys, time
+sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
+import jax
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.recording import RoundRecord
+jax.config.update("jax_compilation_cache_dir", {jax.config.jax_compilation_cache_dir!r})
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_disable_most_optimizations", {jax.config.values["jax_disable_most_optimizations"]!r})
+for name, value in {SECONDS}.items():
+    setattr(driver, name, value)
+pause, limit, add = float(sys.argv.pop(1)), int(sys.argv.pop(1)), RoundRecord.add
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+def slowly(record, *arguments):
+    os.write(1, b"chunk\\n")
+    time.sleep(pause)
+    return add(record, *arguments)
+RoundRecord.add = slowly
+"""
+API = """
+from helpers import simulate
+folder, horizon = sys.argv[1], int(sys.argv[2])
+simulate(horizon=horizon, checkpoint=folder + "/run").save(folder + "/result")
+"""
+COMMAND = """
+from fedbandit_jax import cli
+sys.argv += "--agents 3 --arms 4 --dim 3 --seeds 2 --name result".split()
+cli.entry()
+"""
+
+
+def begun(code, *words, pause=0.05, limit=0):
+    """A process that says when it is at a chunk; no file of it can be longer than the limit."""
+    command = [sys.executable, "-c", BEGIN + code, str(pause), str(limit), *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process):
+    _, told = process.communicate()
+    assert not process.returncode, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "faults"),
+    [
+        ("kill -9", 20),
+        ("SIGTERM", 4),
+        ("Ctrl-C twice", 6),
+        ("the command, Ctrl-C twice", 6),
+        ("damage", 6),
+        ("full disk", 6),
+    ],
+)
+def test_stopped_again_and_again(tmp_path, how, faults):
+    """At random moments after the first checkpoint; what is found in the end is what a run alone finds."""
+    rng, survived = np.random.default_rng(7), 0
+    command = how.startswith("the command")
+
+    def start(folder, **options):
+        folder.mkdir(exist_ok=True)
+        words = ["simulate", "--out", folder, "--horizon", 5000] if command else [folder, 1000]
+        return begun(COMMAND if command else API, *words, **options)
+
+    finished(start(tmp_path / "alone", pause=0))
+    alone, folder = Result.load(tmp_path / "alone" / "result"), tmp_path / "here"
+    for _ in range(faults):
+        process = start(folder, limit=int(rng.integers(30_000)) if how == "full disk" else 0)
+        for _ in range(rng.integers(2, 7)):
+            assert process.stdout.readline() == "chunk\n", process.communicate()
+        time.sleep(rng.uniform(0, 0.1))
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        elif how.endswith("twice"):
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                time.sleep(rng.uniform(0, 0.01))
+        else:
+            process.kill()
+        _, told = process.communicate()
+        code = {"SIGTERM": 143, "Ctrl-C twice": -signal.SIGINT, "the command, twice": 130}
+        assert process.returncode == code.get(how, -signal.SIGKILL), told
+        if command:
+            assert "Traceback" not in told
+            assert "fedbandit: stopped" in told
+        (newest,) = folder.glob("*run.0") if not command else folder.glob(".result.checkpoint.0")
+        whole = newest.read_bytes()
+        if how == "damage":
+            i = int(rng.integers(len(whole)))
+            newest.write_bytes(whole[:i] if rng.integers(2) else whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
+        survived += 1
+    finished(start(folder, pause=0))
+    assert same(Result.load(folder / "result"), alone)
+    print(f"\n{how}: {faults} tried, {survived} survived")
