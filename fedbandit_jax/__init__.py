@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.core.struct import static as static
     from fedbandit_jax.engine import record as record
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
+    from fedbandit_jax.engine.extension import extend as extend
     from fedbandit_jax.engine.rollout import rollout as rollout
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
@@ -64,6 +65,7 @@ _HOME = {
     ),
     "report.results": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
+    "engine.extension": ("extend",),
     "engine.rollout": ("rollout",),
     "engine.simulation": ("SimulationError", "simulate", "sweep", "sweep_part"),
 }

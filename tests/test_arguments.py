@@ -26,7 +26,9 @@ from matplotlib.figure import Figure
 import fedbandit_jax as fb
 from fedbandit_jax.audits import _arms, black_box
 from fedbandit_jax.certificate import no_privacy
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, provenance
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import account
 from fedbandit_jax.privacy import releases, trust
 from fedbandit_jax.report.audit import Audit
 
@@ -188,6 +190,14 @@ def a_result():
     )
 
 
+def run_by_hand(algo, horizon):
+    """What a simulation on the sphere would return, without a simulation."""
+    one = {algo.name: Configuration(SPHERE, algo, {"algorithm": algo.name})}
+    config = dict(horizon=horizon, seeds=[[0, 2]], stride=None, key=[0, 1], **account(one))
+    certificates = {algo.name: no_privacy("the algorithm adds no noise")}
+    return dataclasses.replace(RESULT, certificates=certificates, config=config, provenance=provenance.provenance())
+
+
 def an_audit():
     numbers_of = {field.name: 1.0 for field in dataclasses.fields(Audit)}
     words = dict(name="an audit", which="first user", statistic="linear", bound="Clopper-Pearson")
@@ -263,6 +273,7 @@ run = {
     "checkpoint": (None, optional(path)),
     "throw": (False, flag),
 }
+more = {name: run[name] for name in ("env", "progress", "checkpoint", "throw")}
 drawn = {
     "result": (RESULT, nothing),
     "band": ("error", one_of("error", "deviation")),
@@ -418,7 +429,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=(jnp.zeros(2), nothing)),
     sample: dict(key=(KEY, single_key), scale=(1.0, either(non_negative, number(0), a(jax.Array, np.generic)))),
     std: dict(contexts=(jnp.eye(2), nothing)),
-    fb.simulate: {"algo": (A.LinUCB(), nothing), **run},
+    fb.simulate: {"algo": (A.LinUCB(), nothing), "store": (None, optional(path)), **run},
     fb.sweep: {
         "algos": ([A.LinUCB()], nothing),
         "grid": ({"alpha": [0.1]}, no_values),
@@ -437,6 +448,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     fb.record.every: dict(function=(fb.record.arms, function), stride=(2, either(count(), one_of("log")))),
     fb.record.final: dict(function=(fb.record.arms, function)),
+    fb.extend: {
+        **dict(result=(run_by_hand(A.LinUCB(), 2), nothing), algos=(A.LinUCB(), nothing), grid=(None, no_values)),
+        **dict(seeds=(5, optional(either(count(), seeds))), horizon=(2, optional(count(2)))),
+        **more,
+    },
     fb.concat: dict(results=([RESULT], nothing)),
     save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),

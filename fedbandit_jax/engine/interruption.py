@@ -27,7 +27,8 @@ class Interruption:
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = STOPS):
-        self._signals, self._before = signals, {}
+        self._signals = signals
+        self._before: dict[int, Any] = {}  # handlers
         self._open, self._waiting = False, 0  # 0: none
 
     def __enter__(self) -> Interruption:

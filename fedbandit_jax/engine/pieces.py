@@ -118,13 +118,21 @@ def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds
         here = [seed for seed in wanted if first <= seed < end]
         wanted = [seed for seed in wanted if not first <= seed < end]
         if here:
-            loaded = Result.load(path)
+            loaded = _whole(path)
             its = {**config, "seeds": loaded.config["seeds"]}
             mine = dataclasses.replace(loaded, certificates={label: loaded.certificate}, config=its)
             parts.append(mine.sel(seed=here))
     if wanted:
         raise ValueError(f"store must have all seeds of {label!r}, got none of {wanted} in {str(folder / name)!r}")
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
+
+
+def _whole(path: Path) -> Result:
+    """Returns the result in a file of a store, or says how to go on without it."""
+    try:
+        return Result.load(path)
+    except ValueError as error:
+        raise ValueError(f"{error} (in a store: delete it, and the same call computes it again)") from error
 
 
 def cut(

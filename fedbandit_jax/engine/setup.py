@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -62,7 +62,7 @@ def set_up(
     """Checks what a result depends on, and binds all algorithms."""
     horizon = validate.integer("horizon", horizon, at_least=1)
     at = recorded_rounds(horizon, stride)
-    seeds = _seeds(seeds, len(at))
+    seeds = numbers(seeds, len(at))
     random.check_key("key", key)
     worlds = {id(one.env): digest(one.env) for one in configurations.values()}
     recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
@@ -75,17 +75,24 @@ def set_up(
         if not dataclasses.is_dataclass(one.env):
             raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
     config = {
-        "environments": {  # `spec` may be an attribute of the class
-            label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
-        },
-        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
-        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
+        **account(configurations),
         "horizon": horizon,
         "seeds": spans(seeds),
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
     return Setup(configurations, processes, at, key, seeds, config, _kept(processes, len(seeds)))
+
+
+def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
+    """Returns what the `config` of a result says about configurations: see `Result`."""
+    return {
+        "environments": {  # `spec` may be an attribute of the class
+            label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
+        },
+        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
+        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
+    }
 
 
 def recorded_rounds(horizon: int, stride: int | str | None) -> np.ndarray:
@@ -103,7 +110,7 @@ def recorded_rounds(horizon: int, stride: int | str | None) -> np.ndarray:
     return np.arange(stride, horizon + 1, stride)
 
 
-def _seeds(seeds: Any, n_records: int) -> np.ndarray:
+def numbers(seeds: Any, n_records: int) -> np.ndarray:
     """Returns the numbers of the seeds, after checking them."""
     single = not (isinstance(seeds, Sequence) or np.ndim(seeds) == 1) or isinstance(seeds, (str, bytes))
     n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)

@@ -392,7 +392,7 @@ def raise_if_bad(result: Result, throw: bool) -> Result:
     """Returns the result, or raises `SimulationError` if any seed has a status bit and `throw` is set."""
     if not (throw and result.status.any()):
         return result
-    where = [f"{label}: seeds {', '.join(map(str, np.flatnonzero(result[label].status)))}" for label in result
+    where = [f"{label}: seeds {', '.join(map(str, result.seeds[result[label].status != 0]))}" for label in result
              if result[label].status.any()]  # fmt: skip
     flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
     raise SimulationError(

@@ -287,7 +287,7 @@ def _along_seeds(results: Sequence[Result]) -> Result:
     for result in results:
         for kind in OF_LABELS:
             if first.config[kind] != result.config[kind]:
-                where, one, other = _difference(kind, first.config[kind], result.config[kind])
+                where, one, other = difference(kind, first.config[kind], result.config[kind])
                 raise ValueError(f"results of other seeds must share {where}, got {one!r} and {other!r}")
         if dict(first.certificates) != dict(result.certificates):
             raise ValueError("results of other seeds must share their certificates, which a newer version may change")
@@ -347,9 +347,9 @@ def spans(seeds: np.ndarray) -> list[list[int]]:
     return [[int(part[0]), int(part[-1]) + 1] for part in np.split(seeds, cuts)]
 
 
-def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+def difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
     """Returns where two accounts first differ, such as environment.n_agents, and what each says there."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
-        return _difference(f"{name}.{key}", one.get(key), other.get(key))
+        return difference(f"{name}.{key}", one.get(key), other.get(key))
     return name, one, other

@@ -78,6 +78,19 @@ def test_only_what_is_missing_is_computed(tmp_path, computed):
     assert {"seeds_0-2.npz", "seeds_2-3.npz", "seeds_1-2.npz"} == set(monitored)
 
 
+def test_a_simulation_and_a_sweep_share_pieces(tmp_path, computed):
+    options = dict(horizon=40, key=jax.random.key(0), store=tmp_path)
+    found = fb.simulate(ENV, PLAIN, seeds=2, **options)
+    assert found.regret.shape == (2, 40)
+    swept = sweep(tmp_path, algos={"mine": PLAIN}, grid={}, seeds=3)
+    assert computed == [((PLAIN.name,), [0, 1]), (("mine",), [2])]
+    np.testing.assert_array_equal(fb.simulate(ENV, PLAIN, seeds=3, **options).regret, swept.regret[0])
+    np.testing.assert_array_equal(swept.regret[0, :2], found.regret)
+    assert len(computed) == 2
+    with pytest.raises(ValueError, match="checkpoint must be None if there is a store, got 'file'"):
+        fb.simulate(ENV, PLAIN, seeds=3, checkpoint="file", **options)
+
+
 def test_a_damaged_file_is_named(tmp_path):
     sweep(tmp_path, seeds=1, algos={"plain": PLAIN}, grid={})
     (path,) = tmp_path.rglob("*.npz")

@@ -19,13 +19,13 @@ from fedbandit_jax.engine.recording import RoundRecord
 from fedbandit_jax.report.results import Result
 
 ADD, WRITE = RoundRecord.add, archive.write_atomic
-SECONDS = dict(CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
+OFTEN = dict(CHUNKS=10**6, CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
 
 
 @pytest.fixture
 def often(monkeypatch):
     """Every step of five rounds is a chunk, with a checkpoint after each."""
-    for name, value in SECONDS.items():
+    for name, value in OFTEN.items():
         monkeypatch.setattr(driver, name, value)
 
 
@@ -183,7 +183,7 @@ from fedbandit_jax.engine.recording import RoundRecord
 jax.config.update("jax_compilation_cache_dir", {jax.config.jax_compilation_cache_dir!r})
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_disable_most_optimizations", {jax.config.values["jax_disable_most_optimizations"]!r})
-for name, value in {SECONDS}.items():
+for name, value in {OFTEN}.items():
     setattr(driver, name, value)
 pause, limit, add = float(sys.argv.pop(1)), int(sys.argv.pop(1)), RoundRecord.add
 if limit:
@@ -224,7 +224,7 @@ def finished(process):
         ("kill -9", 20),
         ("SIGTERM", 4),
         ("Ctrl-C twice", 6),
-        ("the command, Ctrl-C twice", 6),
+        ("the command, twice", 6),
         ("damage", 6),
         ("full disk", 6),
     ],
