@@ -56,8 +56,9 @@ def _take(path: Path, what: str, otherwise: str) -> IO[str]:
             if _is_at(path, file):
                 file.truncate(0)
                 since = time.strftime("%Y-%m-%d %H:%M:%S")
-                json.dump({"process": os.getpid(), "host": here, "since": since}, file)
-                file.flush()
+                text = json.dumps({"process": os.getpid(), "host": here, "since": since})
+                with contextlib.suppress(OSError):  # a full disk: then the lock has no name on it
+                    os.write(file.fileno(), text.encode())
                 return file
         except BaseException:
             file.close()

@@ -73,6 +73,16 @@ def test_nobody_knows_whether_a_process_elsewhere_has_died(tmp_path, monkeypatch
         pass
 
 
+def test_a_full_disk_is_no_reason_to_be_two(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    words = "which is being written by another process: wait until it ends, or take another"
+    with take(tmp_path / "it.lock"), pytest.raises(ValueError, match=words), take(tmp_path / "it.lock"):
+        pytest.fail("two hold it")
+
+
 RACE = """
 import sys, time
 from pathlib import Path

@@ -65,6 +65,19 @@ def test_stretches_are_a_curve_user_by_user(steps, at):
 
 
 @pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
+def test_chunks_change_no_bit_of_rounds(steps, pieces):
+    """Nor where sums are rounded, since gaps are of all sizes."""
+    steps = steps._replace(gap=steps.gap ** np.random.default_rng(1).integers(-9, 40, steps.gap.shape))
+    at = np.arange(1, STEPS * P + 1)
+    whole = record = RoundRecord(at, CONFIGS, SEEDS)
+    whole = whole.add(steps, [P] * STEPS)
+    for first, last in zip((0, *pieces), pieces):
+        record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], steps), [P] * (last - first))
+    for one, other in zip(jax.tree.leaves(record.curves()), jax.tree.leaves(whole.curves())):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
 def test_chunks_change_nothing(steps, pieces):
     at = np.arange(1, T + 1)
     whole = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, STEPS)

@@ -115,6 +115,24 @@ def test_a_signal_while_a_checkpoint_is_written(tmp_path, monkeypatch, often, wh
     assert same(simulate(checkpoint=tmp_path / "run"), whole)
 
 
+def test_chunks_that_take_long_shrink(monkeypatch, often, whole):
+    """To a step in the end; and the first is short if there are many runs. No bit depends on it."""
+    lengths = []
+
+    def add(record, metrics, covered):
+        lengths.append(len(covered))
+        return ADD(record, metrics, covered)
+
+    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(driver, "CHUNKS", 2)
+    monkeypatch.setattr(driver, "LONG_SECONDS", -1)
+    assert same(simulate(), whole)
+    monkeypatch.setattr(driver, "FIRST_WORK", 2 * 5 * 9)  # two steps of five rounds, of three agents under three seeds
+    monkeypatch.setattr(driver, "LONG_SECONDS", 1e9)
+    assert same(simulate(), whole)
+    assert lengths == [4, 2, 1, 1, 2, 2, 2, 2]
+
+
 def test_a_handler_that_takes_note(tmp_path, monkeypatch, often, whole):
     """What a program wants to do about SIGTERM is up to it: here the run goes on."""
     noted = []
