@@ -175,6 +175,22 @@ def test_a_signal_waits_for_the_end():
     assert waited
 
 
+def test_a_second_signal_does_not_disturb_what_the_first_leads_to():
+    finished = []
+
+    def block():
+        with Interruption() as stop, stop.allowed():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                finished.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert finished
+
+
 def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole):
     def second(record, *arguments):
         if not refused:
