@@ -440,7 +440,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.sweep_part: {
         **dict(algos=([A.LinUCB()], nothing), grid=({"alpha": [0.1]}, no_values), part=((0, 1), pair)),
         **dict(store=("store", path), executor=(None, optional(nothing))),
-        **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw")},
+        **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw", "devices")},
     },
     fb.rollout: {
         **dict(env=(SPHERE, nothing), algo=(A.LinUCB(), nothing), horizon=(3, count()), key=(KEY, single_key)),
@@ -592,6 +592,7 @@ def test_all_factories_and_arguments_are_tried():
         fb.simulate,
         fb.sweep,
         fb.sweep_part,
+        fb.extend,
         fb.rollout,
         fb.concat,
         fb.Spec,

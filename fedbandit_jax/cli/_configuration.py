@@ -221,7 +221,8 @@ def _parts() -> Types:
     from fedbandit_jax import algos, data, networks, privacy, schedules
 
     parts = (
-        *(privacy.Budget, privacy.Mechanism, algos.UCB, algos.LogDetUCB, algos.Thompson),
+        *(privacy.Budget, privacy.Mechanism, algos.UCB, algos.LogDetUCB, algos.Thompson, algos.Greedy),
+        privacy.Decaying,
         *(schedules.Every, schedules.Geometric, schedules.LogDet, schedules.PrivateLogDet),
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )

@@ -257,6 +257,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(driver, "run", lambda *_, **__: pytest.fail("it runs"))
     with pytest.raises(ValueError, match=r"record must fit into .*, got 224 GiB of 2 runs, most of it 'x'"):
         simulate(record={"arms": R.arms, "x": lambda moment: jnp.zeros((751_619, 1000))})
+    monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
     size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
     record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
     for room, fits in ((size, True), (size - 1, False)):
