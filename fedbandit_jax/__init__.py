@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedbandit_jax import envs as envs
     from fedbandit_jax import linalg as linalg
     from fedbandit_jax import networks as networks
+    from fedbandit_jax import planning as planning
     from fedbandit_jax import privacy as privacy
     from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
@@ -49,13 +50,15 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Spec as Spec
     from fedbandit_jax.interfaces import Status as Status
     from fedbandit_jax.interfaces import Users as Users
+    from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
     from fedbandit_jax.report.results import Result as Result
     from fedbandit_jax.report.results import concat as concat
 
 __version__ = "0.1.0"
 
-_MODULES = {name: name for name in ("algos", "audits", "data", "envs", "linalg", "networks", "privacy", "schedules")}
+_ROOMS = "algos", "audits", "data", "envs", "linalg", "networks", "planning", "privacy", "schedules"
+_MODULES = {name: name for name in _ROOMS}
 _MODULES |= {"plotting": "report.plotting", "record": "engine.record"}
 _HOME = {
     "core.struct": ("pytree", "static"),
@@ -68,6 +71,7 @@ _HOME = {
     "engine.extension": ("extend",),
     "engine.rollout": ("rollout",),
     "engine.simulation": ("SimulationError", "simulate", "sweep", "sweep_part"),
+    "planning.recommend": ("plan",),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "fedbandit_jax"
 LAYERS = [  # top to bottom
     {"__main__"},
     {"cli"},
-    {"audits"},
+    {"audits", "planning"},
     {"engine"},
     {"report"},
     {"algos", "envs"},

@@ -18,6 +18,7 @@ from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.clusters import ClustersSimulation
 from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.linear import LinearSimulation
+from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.sweep import SweepCommand
@@ -32,6 +33,7 @@ For example:
   fedbandit simulate                    compare private and non-private federated linear bandits
   fedbandit simulate schedules          when should silos synchronise?
   fedbandit sweep CONFIG.toml           run what a file asks for, here or on many machines
+  fedbandit plan --trusted secagg       which algorithm, under whose trust, how often to communicate?
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
   fedbandit --version
@@ -56,6 +58,7 @@ FAMILIES = {  # name -> command
 COMMANDS = {  # name -> command, or a description and the commands below it
     "simulate": (SIMULATE, FAMILIES),
     "sweep": SweepCommand,
+    "plan": PlanCommand,
     "calibrate": CalibrateCommand,
     "audit": AuditCommand,
     "show": ShowCommand,
@@ -88,8 +91,9 @@ def parse(args: Sequence[str]) -> Command:
 def main(args: Sequence[str] | None = None) -> int:
     """Runs the command that these words ask for, and returns the exit code.
 
-    The code is 0 if all went well; 1 if an audit found something that is not as it should be; 2 after an error, which
-    is one sentence on stderr that names the flag; 130 after Ctrl-C; 143 after SIGTERM.
+    The code is 0 if all went well; 1 if an audit found something that is not as it should be, or if nothing meets the
+    demands of a plan; 2 after an error, which is one sentence on stderr that names the flag; 130 after Ctrl-C; 143
+    after SIGTERM.
 
     Args:
         args: the words after `fedbandit`; by default those of this process.

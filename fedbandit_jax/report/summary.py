@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ def summary(result: Result) -> str:
     one = {label: result[label] for label in result.labels}
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
-    text = [", ".join((*dict.fromkeys(map(_who, one.values())), many)), _table(_rows(one))]
+    text = [", ".join((*dict.fromkeys(map(_who, one.values())), many)), aligned(_rows(one))]
     if result.counts:
         wraps = any(one.wrap_probability is not None for one in result.certificates.values())
         rows = [("counted, mean", *result.counts, *(["allowed per decoding"] if wraps else []))]
@@ -26,13 +27,13 @@ def summary(result: Result) -> str:
             counts = (f"{curve[:, -1].mean():g}" for curve in its.counts.values())
             bound = its.certificate.wrap_probability
             rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
-        text += ["", _table(rows)]
+        text += ["", aligned(rows)]
     if result.gauges:
         rows = [("at T, mean", *result.gauges)]
         for label, its in one.items():
             stood = (curve[:, -1].mean() for curve in its.gauges.values())
             rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
-        text += ["", _table(rows)]
+        text += ["", aligned(rows)]
     for first, others in _paired(one).items():
         rows = [(f"minus {first}, seed by seed", "mean", "s.e.", "95 % interval")]
         for label in others:
@@ -40,7 +41,7 @@ def summary(result: Result) -> str:
             half = _t_quantile(seeds) * error
             interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
             rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
-        text += ["", "Final regret, paired (all saw the same users and reward noise):", _table(rows)]
+        text += ["", "Final regret, paired (all saw the same users and reward noise):", aligned(rows)]
     failed = np.argwhere(result.status != 0)
     if len(failed):
         flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
@@ -110,7 +111,7 @@ def _one_digit(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1f}"
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     """Returns rows as text with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(

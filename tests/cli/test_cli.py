@@ -25,7 +25,8 @@ from fedbandit_jax.envs._rewards import LAWS
 from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.report.results import Result
 
-COMMANDS = [["simulate", family] for family in FAMILIES] + [["sweep"], ["calibrate"], ["audit"], ["show"], ["data"]]
+COMMANDS = [["simulate", family] for family in FAMILIES]
+COMMANDS += [["sweep"], ["plan"], ["calibrate"], ["audit"], ["show"], ["data"]]
 ARMS = importlib.import_module("fedbandit_jax.envs.arms")
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
 BROKEN = Path(__file__).parents[1] / "audits" / "controls"
@@ -114,7 +115,7 @@ def test_help_and_version_are_quick():
         ("simulate --seed 3", "--random-seed"),
         ("simulate linear --env mars", "'sphere'"),
         ("simulate schedules --threshold abc", "M log T"),
-        ("", "simulate, sweep, calibrate, audit, show, data"),
+        ("", "simulate, sweep, plan, calibrate, audit, show, data"),
     ],
 )
 def test_choices_are_listed(capsys, command, words):

@@ -1,0 +1,116 @@
+"""The command `fedbandit plan`: which trust model, release, schedule and policy to use."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from fedbandit_jax.cli._run import Adjacency, Command
+from fedbandit_jax.core import validate
+
+SCRIPT = """
+The code that runs it, on users that the plan has not seen:
+
+import jax
+import fedbandit_jax as fb
+
+env = {env}
+algo = {algo}
+result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
+print(result.summary())"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanCommand(Command):
+    """Recommend a trust model, release, schedule and policy, for a budget and limits on communication.
+
+    M silos serve one user each in every one of T rounds; a user comes with K arms, which are feature vectors of length
+    d. Say whom users trust, which (epsilon, delta) each of them is promised, and how much silos may communicate. The
+    command answers with
+      - what to use, as Python code that runs it,
+      - a table of what was considered: predicted regret with a 95 % interval, and as a multiple of that without
+        privacy; synchronisations, and bits that a silo sends and receives; which part of T was simulated,
+      - what was excluded, and why,
+      - the certificate of the recommended algorithm.
+    Communication and certificate are exact. Regret is predicted from simulations: all candidates go through the first
+    eighth of --rounds, the best through all of them, and growth is extrapolated from there to T.
+
+    Users are those of the paper's synthetic instance ("sphere" in `fedbandit simulate`). If yours are different, give
+    fb.plan in Python an environment that is like them.
+
+    For example:
+      fedbandit plan                                            the paper's size, nobody is trusted but silos
+      fedbandit plan --trusted secagg --delta 1e-7              with secure aggregation
+      fedbandit plan --max-syncs 20                             at most 20 synchronisations
+      fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come ten times each
+
+    Args:
+        trusted: whom users trust beside their own silos: silo (nobody else), shuffler, secagg (secure aggregation),
+            server; several may be named.
+        epsilon: epsilon of the budget, for all visits of a user together.
+        delta: delta of the budget, in (0, 1); it means something only if it is far below one over the number of users.
+        adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
+            contribution is replaced by zero (add_remove).
+        agents: M, the number of silos.
+        arms: K, the number of arms.
+        dim: d, the number of features.
+        horizon: T, the number of rounds.
+        users: users of one silo, who take turns, so that nobody comes more than T / users times, rounded up. By
+            default every user comes once.
+        visits: how often one user may come, if not as --users says.
+        max_syncs: the most synchronisations in T rounds.
+        max_bits: the most bits that one silo may send and receive in T rounds.
+        seeds: simulations of each candidate.
+        rounds: how many rounds are simulated at most; by default as many as 10^6 users need, but not less than T / 8.
+        random_seed: seed of the random number generator.
+    """
+
+    trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
+    epsilon: float = 1.0
+    delta: float = 0.1
+    adjacency: Adjacency = "replace"
+    agents: int = 100
+    arms: int = 100
+    dim: int = 10
+    horizon: int = 10_000
+    users: int | None = None
+    visits: int | None = None
+    max_syncs: int | None = None
+    max_bits: float | None = None
+    seeds: int = 4
+    rounds: int | None = None
+    random_seed: int = 0
+
+    def run(self) -> int:
+        """Prints the recommendation; returns 0, or 1 if nothing meets the demands."""
+        import jax
+
+        import fedbandit_jax as fb
+        from fedbandit_jax.planning.code import code
+
+        visits = self.visits
+        if self.users is not None:
+            self.applies_to("users who come as often as it says, not with --users", False, "visits")
+            visits = math.ceil(self.horizon / validate.integer("users", self.users, at_least=1))
+        validate.within("random_seed", self.random_seed, 0, 2**32 - 2)
+        found = fb.plan(
+            fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli"),
+            fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
+            horizon=self.horizon,
+            key=jax.random.key(self.random_seed),
+            trusted=self.trusted,
+            visits=visits,
+            max_syncs=self.max_syncs,
+            max_bits=self.max_bits,
+            seeds=self.seeds,
+            rounds=self.rounds,
+        )
+        print(found)
+        if found.best is None:
+            return 1
+        sizes = f"n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}"
+        env = f'fb.envs.sphere({sizes}, rewards="bernoulli")'
+        algo = code(found.best.algo)
+        print(SCRIPT.format(env=env, algo=algo, horizon=self.horizon, seed=self.random_seed + 1))
+        return 0

@@ -1,0 +1,202 @@
+"""What a plan chooses from: private federated LinUCB under trust models, schedules and widths of confidence.
+
+For every trust model there is one release, that with the least noise among those which go with it, and one regulariser
+and rule for widths, "project" and "known_noise": docs/linear.md shows what each of these contributes. What is left to
+choose, because it depends on the setting, is when to synchronise, and how optimistic to be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedbandit_jax.algos import UCB, Federated
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.interfaces import Spec, certify
+from fedbandit_jax.planning.forecast import Forecast
+from fedbandit_jax.privacy import Budget, Mechanism
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import Every, Geometric, Schedule
+
+SYNCS = (2000, 400, 80)  # synchronisations in fixed batches,
+GROWING = (100, 30)  # and in growing ones, of which the first has 1 / SHARE of the horizon
+SHARE = 1000
+SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale`
+
+
+class Party(NamedTuple):
+    """Somebody whom users may trust beside their own silos, or these alone."""
+
+    trust: str  # the trust model that needs no more
+    release: str  # the release that has the least noise there
+    grows: bool  # whether batches may grow there
+    words: str
+
+
+PARTIES = {
+    "silo": Party("silo_local", "blt", True, "silos"),
+    "shuffler": Party("shuffle_vector_sum", "tree", False, "a shuffler"),
+    "secagg": Party("secagg", "blt", False, "secure aggregation"),
+    "server": Party("central", "blt", True, "the server"),
+}
+
+
+class Demands(NamedTuple):
+    """What a recommendation must meet."""
+
+    spec: Spec
+    horizon: int  # T
+    budget: Budget
+    trusted: tuple[str, ...]  # keys of `PARTIES`
+    visits: int | None  # as in `Mechanism`
+    max_syncs: int | None
+    max_bits: float | None  # that a silo sends and receives in T rounds
+
+    def broken(self, syncs: int, bits: float) -> str:
+        """Returns which limit on communication is exceeded, or an empty string."""
+        if self.max_syncs is not None and syncs > self.max_syncs:
+            return f"{syncs:,} synchronisations are more than {self.max_syncs:,}"
+        if self.max_bits is not None and bits > self.max_bits:
+            return f"{bits:,.0f} bits of a silo are more than {self.max_bits:,.0f}"
+        return ""
+
+    def most(self, syncs: int, bits: float) -> float:
+        """Returns how many synchronisations the limits allow, if so many need so many bits."""
+        by_bits = math.inf if self.max_bits is None else math.floor(syncs * self.max_bits / bits)
+        return min(by_bits, math.inf if self.max_syncs is None else self.max_syncs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A recipe that a plan has considered.
+
+    Attributes:
+        label: the trust model, the schedule and, if it was simulated, `exploration_scale`.
+        group: label without the scale; candidates of a group differ only in numbers and run together.
+        algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
+        syncs: number of synchronisations in T rounds.
+        bits: what one silo sends and receives in T rounds, on average over silos.
+        certificate: what a run of T rounds proves, read from what the recipe is bound to.
+        excluded: why it cannot be recommended; empty if it can.
+        forecast: the regret that is predicted; None if nothing was simulated.
+    """
+
+    label: str
+    group: str
+    algo: Federated | None = None
+    syncs: int | None = None
+    bits: float | None = None
+    certificate: Certificate | None = None
+    excluded: str = ""
+    forecast: Forecast | None = None
+
+
+def candidates(demands: Demands) -> list[Candidate]:
+    """Returns all candidates: of an excluded group, or trust model, there is one only."""
+    found = []
+    for name, party in PARTIES.items():
+        if name in demands.trusted:
+            found += _of(party, demands)
+        else:
+            why = f"it needs trust in {party.words}"
+            found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
+    return found
+
+
+def without_privacy(demands: Demands, among: list[Candidate]) -> list[Candidate]:
+    """Returns the same policies without privacy, to compare with: at the fixed batch that synchronises most often."""
+    fixed = [one for one in among if one.algo is not None and isinstance(one.algo.schedule, Every)]
+    often = max(fixed, key=lambda one: one.syncs or 0)
+    assert often.algo is not None
+    return _scaled(_candidate("not private", _recipe(None, often.algo.schedule), demands))
+
+
+def bits_per_silo(bound: Any) -> float:
+    """Returns what one silo of a bound algorithm sends and receives in all synchronisations, on average over silos.
+
+    It is what a run counts: what the trust model says that silos send, and the sums, in 32-bit numbers, that each silo
+    receives.
+    """
+    dim, m, syncs = bound.spec.dim, bound.spec.n_agents, int(bound.n_syncs)
+
+    def sent(k: Any) -> tuple[Any, Any]:
+        numbers, bits = bound.mechanism.uplink(k, dim)
+        return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
+
+    numbers, bits = (np.asarray(part, float) for part in jax.vmap(sent)(jnp.arange(1, syncs + 1)))
+    return float((numbers * bits).sum()) / m + 32 * syncs * packed_size(dim)
+
+
+def _of(party: Party, demands: Demands) -> list[Candidate]:
+    """Returns the candidates of a trust model, of each kind of schedule also the one that uses the limit up."""
+    mechanism = Mechanism(demands.budget, party.release, party.trust, visits=demands.visits)
+    found: dict[str, Candidate] = {}
+    for schedule_of, numbers in ((_every, SYNCS), *([(_growing, GROWING)] if party.grows else [])):
+
+        def consider(syncs: int, schedule_of=schedule_of) -> Candidate:
+            schedule = schedule_of(demands.horizon, syncs)
+            one = _candidate(party.trust, _recipe(mechanism, schedule), demands)
+            return found.setdefault(one.group, one)
+
+        first, *_ = [consider(syncs) for syncs in numbers]
+        if first.syncs is not None and first.bits is not None:
+            most = demands.most(first.syncs, first.bits)
+            if 1 <= most < first.syncs:
+                consider(int(most))
+    return [scaled for one in found.values() for scaled in ([one] if one.excluded else _scaled(one))]
+
+
+def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
+    """Returns a candidate that knows what it needs and proves, or why it cannot run."""
+    group = f"{who}, {_words(algo.schedule)}"
+    try:
+        bound = algo.bind(demands.spec, demands.horizon)
+    except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
+        return Candidate(label=group, group=group, algo=algo, excluded=str(refused))
+    syncs, bits = int(bound.n_syncs), bits_per_silo(bound)
+    proved = certify(bound).among(demands.spec.users(demands.horizon))
+    why = demands.broken(syncs, bits)
+    if algo.privacy is not None and proved.claim != "certified":
+        why = why or f"nothing is certified: {proved.reason}"
+    return Candidate(label=group, group=group, algo=algo, syncs=syncs, bits=bits, certificate=proved, excluded=why)
+
+
+def _scaled(one: Candidate) -> list[Candidate]:
+    """Returns a candidate with every width of confidence, which changes nothing that it needs or proves."""
+    assert one.algo is not None
+    found = []
+    for scale in SCALES:
+        label = f"{one.group}, width x {scale:g}"
+        algo = one.algo.replace(exploration_scale=scale, name=label)
+        found.append(dataclasses.replace(one, label=label, algo=algo))
+    return found
+
+
+def _recipe(mechanism: Mechanism | None, schedule: Schedule) -> Federated:
+    policy = UCB(confidence="known_noise", regularizer="project")
+    return Federated(policy=policy, schedule=schedule, privacy=mechanism)
+
+
+def _every(horizon: int, syncs: int) -> Every:
+    """Returns fixed batches that synchronise at most so often."""
+    return Every(math.ceil(horizon / syncs))
+
+
+def _growing(horizon: int, syncs: int) -> Geometric:
+    """Returns growing batches that synchronise at most so often, the next time being after the horizon."""
+    first = math.ceil(horizon / SHARE)
+    growth = math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000
+    return Geometric(max(growth, 1.001), first=first)
+
+
+def _words(schedule: Schedule | int) -> str:
+    """Returns a schedule in words."""
+    if isinstance(schedule, Geometric):
+        return f"from round {schedule.first:,} by {schedule.growth:g}"
+    assert isinstance(schedule, Every)
+    return f"every {schedule.batch:,} rounds"
