@@ -29,6 +29,7 @@ from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.engine import driver, provenance
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import account
+from fedbandit_jax.planning import recommend
 from fedbandit_jax.privacy import releases, trust
 from fedbandit_jax.report.audit import Audit
 
@@ -429,6 +430,12 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=(jnp.zeros(2), nothing)),
     sample: dict(key=(KEY, single_key), scale=(1.0, either(non_negative, number(0), a(jax.Array, np.generic)))),
     std: dict(contexts=(jnp.eye(2), nothing)),
+    fb.plan: {
+        **dict(env=(SPHERE, nothing), budget=(BUDGET, nothing), horizon=(8, count(8)), key=(KEY, single_key)),
+        **dict(trusted=("silo", empty), visits=(None, optional(count())), max_syncs=(1, optional(count()))),
+        **dict(max_bits=(None, optional(number(0, inside=True))), seeds=(2, count(2, 2**20))),
+        **dict(rounds=(None, optional(count(8, 8))), progress=(False, optional(flag))),
+    },
     fb.simulate: {"algo": (A.LinUCB(), nothing), "store": (None, optional(path)), **run},
     fb.sweep: {
         "algos": ([A.LinUCB()], nothing),
@@ -510,6 +517,7 @@ def harmless(monkeypatch, tmp_path):
     monkeypatch.setattr(driver, "run", reached)
     monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.rollout"), "_play", reached)
     monkeypatch.setattr(black_box, "_program", reached)
+    monkeypatch.setattr(recommend, "candidates", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     monkeypatch.setattr(_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
     for loader, name in dict(classification="require", lasso="_minimise", movielens="_read", mslr="_read").items():
@@ -594,6 +602,7 @@ def test_all_factories_and_arguments_are_tried():
         fb.sweep_part,
         fb.extend,
         fb.rollout,
+        fb.plan,
         fb.concat,
         fb.Spec,
     }

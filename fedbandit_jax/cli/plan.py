@@ -33,6 +33,7 @@ class PlanCommand(Command):
         privacy; synchronisations, and bits that a silo sends and receives; which part of T was simulated,
       - what was excluded, and why,
       - the certificate of the recommended algorithm.
+
     Communication and certificate are exact. Regret is predicted from simulations: all candidates go through the first
     eighth of --rounds, the best through all of them, and growth is extrapolated from there to T.
 

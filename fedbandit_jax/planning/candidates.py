@@ -95,6 +95,11 @@ class Candidate:
     excluded: str = ""
     forecast: Forecast | None = None
 
+    @property
+    def regret(self) -> float:
+        """The regret that is predicted; NaN if nothing was simulated."""
+        return math.nan if self.forecast is None else self.forecast.regret
+
 
 def candidates(demands: Demands) -> list[Candidate]:
     """Returns all candidates: of an excluded group, or trust model, there is one only."""
@@ -177,7 +182,7 @@ def _scaled(one: Candidate) -> list[Candidate]:
     return found
 
 
-def _recipe(mechanism: Mechanism | None, schedule: Schedule) -> Federated:
+def _recipe(mechanism: Mechanism | None, schedule: Schedule | int) -> Federated:
     policy = UCB(confidence="known_noise", regularizer="project")
     return Federated(policy=policy, schedule=schedule, privacy=mechanism)
 

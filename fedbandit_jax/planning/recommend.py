@@ -166,7 +166,7 @@ def plan(
                 last.append(dataclasses.replace(one, excluded=f"{int((its.status > 0).sum())} of its runs failed"))
             else:
                 done.append(dataclasses.replace(one, forecast=forecast(its.rounds, its.regret, horizon)))
-        return sorted(done, key=lambda one: one.forecast.regret)
+        return sorted(done, key=lambda one: one.regret)
 
     reference = without_privacy(demands, able)
     groups = dict.fromkeys(one.group for one in able)

@@ -21,7 +21,7 @@ def table(found: Recommendation) -> str:
     longest = max((one.forecast.rounds for one in simulated if one.forecast), default=0)
     best_of = {one.group: one for one in reversed(simulated)}
     simulated = [one for one in simulated if one.forecast.rounds == longest or one is best_of[one.group]]  # pyright: ignore
-    base = found.reference[0].forecast.regret if found.reference and found.reference[0].forecast else float("nan")
+    base = found.reference[0].regret if found.reference else float("nan")
     text = [f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}, T = {found.horizon:,} rounds"]
     if simulated:
         rows = [_row(one, base, found.horizon) for one in (*simulated, *found.reference[:1])]
@@ -40,6 +40,7 @@ def table(found: Recommendation) -> str:
 def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
     """Returns a row of the table; `base` is the regret without privacy."""
     assert one.forecast is not None
+    assert one.bits is not None
     assert one.certificate is not None
     regret, low, high, rounds, _ = one.forecast
     doubt = "" if one.forecast.tried(horizon) else " (?)"

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -108,6 +110,7 @@ def test_help_and_version_are_quick():
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        ("plan --trusted nobody", "'shuffler'"),
         ("calibrate --release bush", "'prefix_tree'"),
         ("calibrate --trust blind", "'silo_local_matrix'"),
         ("simulate graphs", "linear, schedules, arms, clusters"),
@@ -128,6 +131,15 @@ def test_choices_are_listed(capsys, command, words):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        ("plan --users 0", "--users must be >= 1, got 0"),
+        ("plan --users 5 --visits 2", "--visits applies only to users who come as often as it says, not with --users"),
+        ("plan --horizon 5", "--horizon must be >= 8, got 5"),
+        ("plan --max-bits -1", "--max-bits must be finite and > 0, got -1"),
+        ("plan --max-syncs 0", "--max-syncs must be >= 1, got 0"),
+        ("plan --rounds 20000", "--rounds must be <= 10000, got 20000"),
+        ("plan --delta 2", "--delta must be in (0, 1), got 2.0"),
+        ("plan --seeds 1", "--seeds must be >= 2, got 1"),
+        ("plan --random-seed -1", "--random-seed must be"),
         ("calibrate --trust local", "--release must be 'input_perturbation' with trust='local'"),
         ("calibrate --trust secagg --sigma 3", "--sigma applies only to --trust silo_local, central, local"),
         ("calibrate --sigma 3 --epsilon 1", "--epsilon applies only to noise that is calibrated"),
@@ -292,6 +304,43 @@ def test_no_flag_of_calibrate_is_ignored(capsys, words):
         return re.findall(r"epsilon = [^ ]*|[\d.]*\d", capsys.readouterr().out.partition("\n")[2])
 
     assert numbers() != numbers(flag, value)
+
+
+def test_flags_of_plan_are_used(monkeypatch, capsys):
+    """And what is printed below the plan is code that runs what it recommends."""
+    from fedbandit_jax.planning.candidates import Candidate
+    from fedbandit_jax.planning.recommend import Recommendation
+
+    seen = []
+    best = Candidate(label="x", group="x", algo=fb.algos.Federated(schedule=3), certificate=no_privacy("nothing"))
+
+    def plan(env, budget, **options):
+        seen.append((env, budget, options))
+        return Recommendation(candidates=(), best=best, reference=(), spec=env.spec, horizon=40, seconds=1.0)
+
+    monkeypatch.setattr(fb.planning.recommend, "plan", plan)
+    words = "--epsilon 2 --delta 0.01 --adjacency add_remove --agents 3 --arms 4 --dim 5 --horizon 40 --users 7"
+    more = "--trusted secagg server --max-syncs 9 --max-bits 99 --seeds 2 --rounds 20 --random-seed 5"
+    assert main(["plan", *words.split(), *more.split()]) == 0
+    ((env, budget, options),) = seen
+    assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim) == (3, 4, 5)
+    assert budget == privacy.Budget(2.0, 0.01, "add_remove")
+    assert (jax.random.key_data(options.pop("key")) == jax.random.key_data(jax.random.key(5))).all()
+    assert options == dict(
+        **dict(horizon=40, trusted=("secagg", "server"), visits=6, max_syncs=9, max_bits=99.0, seeds=2, rounds=20)
+    )
+    code = capsys.readouterr().out.partition("import jax\n")[2]
+    simulated, nothing = [], SimpleNamespace(summary=str)
+    monkeypatch.setattr(simulation, "simulate", lambda *given, **how: simulated.append((given, how)) or nothing)
+    exec(code, {"jax": jax})
+    ((world, algo), how) = simulated[0]
+    assert (world.spec, algo, how["horizon"]) == (env.spec, best.algo, 40)
+    assert (jax.random.key_data(how["key"]) == jax.random.key_data(jax.random.key(6))).all()
+
+
+def test_a_plan_that_finds_nothing_says_so(monkeypatch, capsys):
+    assert main(["plan", "--agents", "2", "--arms", "3", "--dim", "2", "--horizon", "50", "--max-bits", "9"]) == 1
+    assert "Nothing meets these demands." in capsys.readouterr().out
 
 
 def test_flags_of_audit_are_used(tmp_path, monkeypatch):
