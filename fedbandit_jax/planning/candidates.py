@@ -21,7 +21,7 @@ from fedbandit_jax.interfaces import Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Budget, Mechanism
 from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import Every, Geometric, Schedule
+from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
 SYNCS = (2000, 400, 80)  # synchronisations in fixed batches,
 GROWING = (100, 30)  # and in growing ones, of which the first has 1 / SHARE of the horizon
@@ -57,18 +57,15 @@ class Demands(NamedTuple):
     max_syncs: int | None
     max_bits: float | None  # that a silo sends and receives in T rounds
 
-    def broken(self, syncs: int, bits: float) -> str:
-        """Returns which limit on communication is exceeded, or an empty string."""
-        if self.max_syncs is not None and syncs > self.max_syncs:
-            return f"{syncs:,} synchronisations are more than {self.max_syncs:,}"
-        if self.max_bits is not None and bits > self.max_bits:
-            return f"{bits:,.0f} bits of a silo are more than {self.max_bits:,.0f}"
-        return ""
+    def too_often(self, syncs: int) -> str:
+        """Returns that there are more synchronisations than is allowed, or an empty string."""
+        most = math.inf if self.max_syncs is None else self.max_syncs
+        return f"{syncs:,} synchronisations are more than {most:,}" if syncs > most else ""
 
-    def most(self, syncs: int, bits: float) -> float:
-        """Returns how many synchronisations the limits allow, if so many need so many bits."""
-        by_bits = math.inf if self.max_bits is None else math.floor(syncs * self.max_bits / bits)
-        return min(by_bits, math.inf if self.max_syncs is None else self.max_syncs)
+    def too_much(self, bits: float) -> str:
+        """Returns that a silo sends and receives more than is allowed, or an empty string."""
+        most = math.inf if self.max_bits is None else self.max_bits
+        return f"{bits:,.0f} bits of a silo are more than {most:,.0f}" if bits > most else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,8 +77,8 @@ class Candidate:
         group: label without the scale; candidates of a group differ only in numbers and run together.
         algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
         syncs: number of synchronisations in T rounds.
-        bits: what one silo sends and receives in T rounds, on average over silos.
-        certificate: what a run of T rounds proves, read from what the recipe is bound to.
+        bits: what one silo sends and receives in T rounds, on average over silos; None if it synchronises too often.
+        certificate: what a run of T rounds proves, read from what the recipe is bound to; None likewise.
         excluded: why it cannot be recommended; empty if it can.
         forecast: the regret that is predicted; None if nothing was simulated.
     """
@@ -148,27 +145,33 @@ def _of(party: Party, demands: Demands) -> list[Candidate]:
             one = _candidate(party.trust, _recipe(mechanism, schedule), demands)
             return found.setdefault(one.group, one)
 
-        first, *_ = [consider(syncs) for syncs in numbers]
-        if first.syncs is not None and first.bits is not None:
-            most = demands.most(first.syncs, first.bits)
-            if 1 <= most < first.syncs:
-                consider(int(most))
+        tried = [consider(syncs) for syncs in numbers]
+        if demands.max_syncs is not None and demands.too_often(tried[0].syncs or 0):
+            tried.append(consider(demands.max_syncs))
+        sent = [(one.syncs, one.bits) for one in tried if one.syncs and one.bits]
+        if demands.max_bits is not None and sent and demands.too_much(max(sent)[1]):
+            syncs, bits = max(sent)
+            if demands.max_bits * syncs >= bits:
+                consider(math.floor(demands.max_bits * syncs / bits))
     return [scaled for one in found.values() for scaled in ([one] if one.excluded else _scaled(one))]
 
 
 def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
     """Returns a candidate that knows what it needs and proves, or why it cannot run."""
-    group = f"{who}, {_words(algo.schedule)}"
+    label = f"{who}, {_words(algo.schedule)}"
+    syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
+    one = Candidate(label=label, group=label, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
+    if one.excluded:
+        return one
     try:
         bound = algo.bind(demands.spec, demands.horizon)
     except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
-        return Candidate(label=group, group=group, algo=algo, excluded=str(refused))
-    syncs, bits = int(bound.n_syncs), bits_per_silo(bound)
-    proved = certify(bound).among(demands.spec.users(demands.horizon))
-    why = demands.broken(syncs, bits)
+        return dataclasses.replace(one, excluded=str(refused))
+    bits, proved = bits_per_silo(bound), certify(bound).among(demands.spec.users(demands.horizon))
+    why = demands.too_much(bits)
     if algo.privacy is not None and proved.claim != "certified":
         why = why or f"nothing is certified: {proved.reason}"
-    return Candidate(label=group, group=group, algo=algo, syncs=syncs, bits=bits, certificate=proved, excluded=why)
+    return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
 
 
 def _scaled(one: Candidate) -> list[Candidate]:
