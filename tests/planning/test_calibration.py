@@ -23,7 +23,7 @@ RATIOS = (1, 2, 4, 8)  # T / T0
 
 
 def curves(env, budget, horizon, seed):
-    """Of every third candidate of every trust model, which have all schedules and all widths between them."""
+    """Of every fourth candidate: all trust models, schedules and widths are among them."""
     demands = Demands(env.spec, horizon, fb.privacy.Budget(*budget), ("silo", "secagg", "server"), None, None, None)
     some = [one for one in candidates(demands) if not one.excluded][::4]
     return fb.sweep(
@@ -59,5 +59,5 @@ def test_intervals_contain_the_truth():
             f"the truth, median high / low {np.median(widths[ratio]):.2f}, error of the prediction "
             f"{np.mean(errors[ratio]):+.1%} ± {np.std(errors[ratio]):.1%}"
         )
-        assert np.mean(inside[ratio]) >= 0.85
+        assert np.mean(inside[ratio]) >= 0.9
         assert np.median(widths[ratio]) < 4, "an interval says something"
