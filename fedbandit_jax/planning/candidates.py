@@ -191,8 +191,8 @@ def _recipe(mechanism: Mechanism | None, schedule: Schedule | int) -> Federated:
 
 
 def _every(horizon: int, syncs: int) -> Every:
-    """Returns fixed batches that synchronise at most so often."""
-    return Every(math.ceil(horizon / syncs))
+    """Returns the shortest fixed batches that synchronise at most so often."""
+    return Every(horizon // (syncs + 1) + 1)
 
 
 def _growing(horizon: int, syncs: int) -> Geometric:
