@@ -207,4 +207,4 @@ def _words(schedule: Schedule | int) -> str:
     if isinstance(schedule, Geometric):
         return f"from round {schedule.first:,} by {schedule.growth:g}"
     assert isinstance(schedule, Every)
-    return f"every {schedule.batch:,} rounds"
+    return f"every {schedule.batch:,} rounds" if schedule.batch > 1 else "every round"
