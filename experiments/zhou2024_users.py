@@ -38,7 +38,7 @@ def bars(result: fb.Result, labels: list[str], places: np.ndarray, ax: Axes, lab
     ax.errorbar(places, mean, error, fmt="o-", markersize=4, label=label)
     for name, a, b in zip(labels, mean, error):
         found = result[name].certificate
-        of_silos = sorted({round(one[2], 2) for one in found.per_silo}) or [round(found.epsilon_exact, 2)]
+        of_silos = sorted({round(one[2], 2) for one in found.per_silo}) or [round(found.epsilon_exact or 0.0, 2)]
         print(f"  {name}: {a:,.0f} ± {b:,.0f}, {found.claim}, ε of silos {of_silos}", flush=True)
 
 

@@ -2,7 +2,8 @@
 
 For every trust model there is one release, that with the least noise among those which go with it, and one regulariser
 and rule for widths, "project" and "known_noise": docs/linear.md shows what each of these contributes. What is left to
-choose, because it depends on the setting, is when to synchronise, and how optimistic to be.
+choose, because it depends on the setting, is when to synchronise, and how optimistic to be. Where batches may grow and
+contexts change, greedy play on what docs/beyond.md puts together is a candidate, too.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.algos import UCB, Federated
+from fedbandit_jax.algos import UCB, Federated, Greedy
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.interfaces import Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
-from fedbandit_jax.privacy import Budget, Mechanism
+from fedbandit_jax.privacy import Budget, Decaying, Mechanism
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
@@ -27,6 +28,8 @@ SYNCS = (2000, 400, 80)  # synchronisations in fixed batches,
 GROWING = (100, 30)  # and in growing ones, of which the first has 1 / SHARE of the horizon
 SHARE = 1000
 SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale`
+GREEDY_SHARES = (800, 200, 50)  # greedy agents synchronise first after one of these shares of the horizon,
+GREEDY_GROWTH = 1.5  # and then when they have seen so many times as many users
 
 
 class Party(NamedTuple):
@@ -153,7 +156,29 @@ def _of(party: Party, demands: Demands) -> list[Candidate]:
             syncs, bits = max(sent)
             if demands.max_bits * syncs >= bits:
                 consider(math.floor(demands.max_bits * syncs / bits))
-    return [scaled for one in found.values() for scaled in ([one] if one.excluded else _scaled(one))]
+    scaled = [scaled for one in found.values() for scaled in ([one] if one.excluded else _scaled(one))]
+    return [*scaled, *_greedy(party, demands)]
+
+
+def _greedy(party: Party, demands: Demands) -> list[Candidate]:
+    """Returns greedy candidates, which need batches that grow, and contexts that change."""
+    spec, found = demands.spec, {}
+    if not party.grows or spec.fixed_contexts:
+        return []
+    mechanism = Mechanism(
+        demands.budget,
+        Decaying(GREEDY_GROWTH),
+        party.trust,
+        visits=demands.visits,
+        centred=spec.constant,
+        gram_scale=0.5 if spec.constant else 0.5**0.5,
+    )
+    for share in GREEDY_SHARES:
+        schedule = Geometric(GREEDY_GROWTH, first=math.ceil(demands.horizon / share))
+        algo = Federated(policy=Greedy(), schedule=schedule, privacy=mechanism)
+        one = _candidate(f"{party.trust}, greedy", algo, demands)
+        found[one.group] = dataclasses.replace(one, algo=algo.replace(name=one.label))
+    return list(found.values())
 
 
 def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:

@@ -58,7 +58,7 @@ def _encoder(gram: np.ndarray) -> np.ndarray:
 
     At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
     """
-    v = np.diag(gram)
+    v = root = np.diag(gram)
     for _ in range(ITERATIONS):
         scale = np.sqrt(v)
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
