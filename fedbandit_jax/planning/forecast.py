@@ -30,7 +30,7 @@ class Forecast(NamedTuple):
     noise that can be drawn. It has two parts. Seeds differ, and the logarithms of their regrets are taken for normal.
     And a tail that was not simulated bends: after T0 its exponent a is expected to be `TRUST` a + (1 - `TRUST`)
     `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by looking at some hundred full runs; others were
-    then predicted, see tests/planning/test_calibration.py.
+    then predicted, see tests/planning/test_plan_intervals.py.
     """
 
     regret: float

@@ -268,8 +268,11 @@ def test_no_flag_is_ignored(family, flag):
 
 
 def test_what_the_linear_family_compares():
-    """Without privacy; as printed, certified, with less noise, and with a server that adds up."""
+    """Without privacy; as printed, certified, with less noise, greedy, and with a server that adds up."""
     algos = cli.LinearSimulation(exploration_scale=0.3).comparison().algos
+    greedy = algos.pop(4)
+    assert isinstance(greedy.policy, fb.algos.Greedy)
+    assert (greedy.schedule.first, greedy.privacy.centred, greedy.privacy.gram_scale) == (12, True, 0.5)
     assert [(algo.learns_in_batch, algo.policy.confidence, algo.policy.exploration_scale) for algo in algos] == [
         (True, "theory", 0.3),
         (True, "theory", 0.3),
