@@ -52,7 +52,7 @@ SMOKE = Plan(n_agents=5, n_arms=10, dim=4, horizon=200, seeds=2, n_records=20, r
 
 
 def algorithms() -> dict[str, fb.Algorithm]:
-    """Returns the algorithms that are timed, by label, in an order that keeps every label's colour."""
+    """Returns the algorithms that are timed, by label."""
     private = fb.algos.private_fed_lin_ucb
     best = fb.algos.UCB(regularizer="project", confidence="known_noise")
 
@@ -122,7 +122,9 @@ def draw(plan: Plan, times: dict[str, Times], out: Path) -> None:
     """Draws group regret per round, Reg(t) / t, against the wall-clock."""
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     axes = figure.subplots()
-    for (label, taken), colour in zip(times.items(), fb.plotting.COLOURS):
+    colours = [fb.plotting.colour(taken.results[0]) for taken in times.values()]
+    markers = ["" if colour not in colours[:i] else "o" for i, colour in enumerate(colours)]
+    for (label, taken), colour, marker in zip(times.items(), colours, markers):
         result: Any = taken.results[0]
         average, certificate = result.time_average, result.certificate
         style, claim = (
@@ -130,7 +132,7 @@ def draw(plan: Plan, times: dict[str, Times], out: Path) -> None:
         )
         clock = float(np.median(taken.wall)) * result.rounds / plan.horizon
         mean, error = average.mean(0), average.std(0, ddof=1) / np.sqrt(len(average))
-        axes.plot(clock, mean, style, color=colour, label=f"{label}: {claim}")
+        axes.plot(clock, mean, style, color=colour, marker=marker, markevery=0.1, label=f"{label}: {claim}")
         axes.fill_between(clock, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
     axes.set(
         xscale="log",
@@ -143,7 +145,7 @@ def draw(plan: Plan, times: dict[str, Times], out: Path) -> None:
     axes.grid(alpha=0.3, which="both")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
     out.parent.mkdir(parents=True, exist_ok=True)
-    fb.plotting.save_png(figure, out)
+    fb.plotting.save(figure, out)
 
 
 def main(

@@ -144,7 +144,7 @@ def draw(rows: list[Row], out: Path) -> None:
             title="exponent over the line", loc="upper left", bbox_to_anchor=(0, -0.14), frameon=False, fontsize="small"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
-    plotting.save_png(figure, out)
+    plotting.save(figure, out)
 
 
 def main(out: Path = Path("results/scaling.png"), json: measure.Flag = False, smoke: measure.Flag = False) -> None:

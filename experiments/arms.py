@@ -172,7 +172,6 @@ def draw(
     words += ["The noise gives: " + "; ".join(filter(None, (given(label, panels) for label in labels)))]
     caption = f"The paper: {claim}\nRatios of mean regret at T seen here, by panel, ± 1 s.e.:\n" + "\n".join(words)
     suffix = f"{name}_{options.variant}"
-    options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
         fb.plotting.regret(result, title=title, ax=ax)
         if not options.smoke:

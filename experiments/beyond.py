@@ -57,15 +57,18 @@ def bars(result: fb.Result, ax: Axes) -> None:
         ones = {name: result[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in names}
         finals = {name: one.regret[:, -1] for name, one in ones.items()}
         (mean, error), where = mean_error(np.stack(list(finals.values()), axis=1)), np.arange(len(names)) + 0.4 * i
-        colours = ["#009E73" if one.certificate.claim == "certified" else "#999999" for one in ones.values()]
-        ax.barh(where, mean, 0.38, xerr=error, color=colours, hatch=hatch, label=f"δ = {delta:g}")
+        colours = [fb.plotting.colour(one) for one in ones.values()]
+        proved = [one.certificate.claim == "certified" for one in ones.values()]
+        faces = [colour if filled else "white" for colour, filled in zip(colours, proved)]
+        edges = ["white" if filled else colour for colour, filled in zip(colours, proved)]
+        ax.barh(where, mean, 0.38, xerr=error, color=faces, edgecolor=edges, hatch=hatch, label=f"δ = {delta:g}")
         for y, name, value, of_value in zip(where, names, mean, error):
             ax.text(value * 1.08, y, f"{value:,.0f}", va="center", fontsize="small")
             base = "the same, ε = 10⁴" if "same" in name or "known" in name else "not private, lazy"
             more, of_more = mean_error(finals[name] - finals[base])
             print(f"δ = {delta:g}, {name}: {value:,.0f} ± {of_value:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}")
     ax.set_yticks(np.arange(len(names)) + 0.2, names)
-    ax.set_title("ε = 1; green: certified; error bars: one standard error", fontsize="medium")
+    ax.set_title("ε = 1; filled: certified; error bars: one standard error", fontsize="medium")
     ax.legend(fontsize="small")
     ax.invert_yaxis()
 
@@ -79,7 +82,7 @@ def main(options: Size) -> None:
     epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
     across = fb.sweep(env, ACROSS, grid={"epsilon": epsilons}, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(15.5, 7.5), layout="constrained")
-    fb.plotting.against_epsilon(across, title=f"M=100, K=100, d=10, δ=0.1, {run['seeds']} seeds", ax=left)
+    fb.plotting.against(across, "epsilon", title="M=100, K=100, d=10, δ=0.1", ax=left)
     bars(steps, right)
     for result in (across, steps):
         print(f"\n{result.summary()}")

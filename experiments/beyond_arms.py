@@ -9,7 +9,7 @@ Right: the same mechanisms, each with just the noise that it needs for (epsilon,
 
 import matplotlib.pyplot as plt
 import tyro
-from common import Size
+from common import Size, save
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -47,16 +47,15 @@ def main(options: Size) -> None:
     equal = {label: of_equal_privacy(*point, env, horizon) for label, point in lines.items()}
     fair = fb.sweep(env, {"SE": plain[1], **equal}, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 6.4), layout="constrained", sharey=True)
-    fb.plotting.against_epsilon(across, title="The paper's epsilon: a different promise in every curve", ax=left)
+    fb.plotting.against(across, "epsilon", title="The paper's epsilon: a different promise in every curve", ax=left)
     title = f"Equal privacy: (ε, {DELTA:g})-DP, exact radius"
     of = {label: name for label, (name, _) in lines.items()}
-    fb.plotting.against_epsilon(fair, title=title, ax=right, proved=True, lines=of)
+    fb.plotting.privacy_frontier(fair, title=title, lines=of, ax=right)
     for name, result in (("across", across), ("equal", fair)):
         print(f"\n{result.summary()}")
         if not options.smoke:
             result.save(f"results/beyond_arms_{name}")
-    options.folder.mkdir(parents=True, exist_ok=True)
-    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / 'beyond_arms.png')}")
+    save("beyond_arms", options, figure)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def main(options: Size) -> None:
         result = fb.sweep(env, algos, **run)
         found = {family: [result[one] for one in algos if one.startswith(family)] for family in FAMILIES}
         compare(name, found)
-        for (family, ones), colour in zip(found.items(), fb.plotting.COLOURS):
+        for family, ones in found.items():
+            colour = fb.plotting.colour(ones[0])
             x = [max(one.communication["rounds"][:, -1].mean(), 0.5) for one in ones]
             mean, error = zip(*(mean_error(one.regret[:, -1]) for one in ones))
             claim = ones[0].certificate.claim

@@ -33,12 +33,13 @@ def main(options: ArmsSize) -> None:
         run = options.arguments(HORIZONS[instance])
         n_seeds = run["seeds"]
         result = fb.sweep(env, {"DP-SE": elimination("DP-SE", epsilon), **algos}, **run)
-        for radius, colour in zip(RADII, fb.plotting.COLOURS[1:]):
+        for radius, marker in zip(RADII, fb.plotting.MARKERS):
             value, error = np.transpose([ratio(result, f"{radius} {growth}", "DP-SE") for growth in growths])
-            ax.errorbar(growths, value, error, fmt="o-", color=colour, label=f"Dist-DP-SE, {radius} radii")
+            colour = fb.plotting.colour(result[f"{radius} {growths[0]}"])
+            ax.errorbar(growths, value, error, fmt=f"{marker}-", color=colour, label=f"Dist-DP-SE, {radius} radii")
             found = ", ".join(f"{g}: {v:.2f} ± {e:.2f}" for g, v, e in zip(growths, value, error))
             print(f"{instance}, epsilon={epsilon}, {radius} radii, growth {found}")
-        ax.axhline(1, color="black", linestyle="--", label="DP-SE")
+        ax.axhline(1, color=fb.plotting.colour(result["DP-SE"]), label="DP-SE")
         regret = result["DP-SE"].regret[:, -1]
         size = f"K=10, T={power(result.rounds[-1])}, p=0.1"
         ax.set_title(f"{instance} instances, ε={epsilon}, {size}\nDP-SE: {regret.mean():,.0f}", fontsize="medium")

@@ -39,7 +39,7 @@ def equal(n_arms: int, gap: float) -> fb.Environment:
     return fb.envs.arms(means=[0.5 + gap / 2] + [0.5 - gap / 2] * (n_arms - 1))
 
 
-def line(ax: Axes, name: str, x: Sequence[float], finals: np.ndarray, fitted: slice, colour: str) -> None:
+def line(ax: Axes, name: str, x: Sequence[float], finals: np.ndarray, fitted: slice, colour: str, mark="o") -> None:
     """Draws means and errors of `finals`, a column for each x, and the slope at the points of `fitted`."""
     mean, error = mean_error(finals)
     logs = np.log(np.asarray(x)[fitted])
@@ -47,8 +47,8 @@ def line(ax: Axes, name: str, x: Sequence[float], finals: np.ndarray, fitted: sl
     slopes = (np.log(finals[:, fitted]) @ logs) / (logs @ logs)
     slope, wrong = mean_error(slopes)
     points = ax.errorbar(x, mean, error, fmt="-", color=colour, label=f"{name}: slope {slope:.2f} ± {wrong:.2f}")
-    ax.plot(x, mean, "o", color=colour, fillstyle="none")
-    ax.plot(np.asarray(x)[fitted], mean[fitted], "o", color=points[0].get_color())
+    ax.plot(x, mean, mark, color=colour, fillstyle="none")
+    ax.plot(np.asarray(x)[fitted], mean[fitted], mark, color=points[0].get_color())
     print(f"  {name}: slope {slope:.3f} ± {wrong:.3f}; " + ", ".join(f"{a:.3g}: {m:,.0f}" for a, m in zip(x, mean)))
 
 
@@ -56,30 +56,33 @@ def main(options: ArmsSize) -> None:
     few = slice(None, 2) if options.smoke else slice(None)
     figure, axes = plt.subplots(2, 3, figsize=(18, 11), layout="constrained")
     (a, b, c), (d, e, f) = axes
-    colours, spread = fb.plotting.COLOURS, fb.envs.arms(means=SPREAD)
+    colour, spread = fb.plotting.colour, fb.envs.arms(means=SPREAD)
 
     print("(a) regret against 1/epsilon")
-    for i, name in enumerate(("CDP-SE", "Shuffle-DP-SE", *PRIVATE, "LDP-SE")):
+    for name in ("CDP-SE", "Shuffle-DP-SE", *PRIVATE, "LDP-SE"):
         epsilons, horizon = (LOCAL, 10**8) if name == "LDP-SE" else (EPSILONS, 2 * 10**7)
         algos = {f"{epsilon}": elimination(name, epsilon) for epsilon in epsilons[few]}
         result = fb.sweep(spread, {"SE": elimination("SE", None), **algos}, **options.arguments(horizon))
         finals = (result.regret[1:, :, -1] - result["SE"].regret[:, -1]).T
-        line(a, name, [1 / epsilon for epsilon in epsilons[few]], finals, slice(None, 3), colours[i])
+        line(
+            a, name, [1 / epsilon for epsilon in epsilons[few]], finals, slice(None, 3), colour(elimination(name, 1.0))
+        )
     a.set(xlabel="1/ε", title="(a) K=10, gaps 0.1 to 0.5, p=0.1, T=2·10$^7$ (LDP-SE 10$^8$)")
 
     print("(b) regret against L = ln(2 K b^2 / p)")
-    for i, name in enumerate(PRIVATE):
+    for name in PRIVATE:
         algos = {f"{label} {p}": elimination(label, 0.01, failure=p) for label in ("SE", name) for p in FAILURES[few]}
         plain, private = np.split(fb.sweep(spread, algos, **options.arguments(10**8)).regret[:, :, -1].T, 2, axis=1)
         finals = private - plain
-        line(b, name, np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist(), finals, slice(None), colours[i + 2])
+        logs = np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist()
+        line(b, name, logs, finals, slice(None), colour(elimination(name, 1.0)))
     b.set(
         xlabel="L = ln(2 K b$^2$ / p), b=20, p from 10$^{-2}$ to 10$^{-25}$",
         title="(b) the same gaps, ε=0.01, T=10$^8$",
     )
 
     print("(c) regret against K")
-    for i, (name, epsilon) in enumerate((("SE", None), ("Dist-DP-SE", 0.05))):
+    for name, epsilon in (("SE", None), ("Dist-DP-SE", 0.05)):
         runs = [fb.simulate(equal(n, 0.25), elimination(name, epsilon), **options.arguments(10**8)) for n in ARMS[few]]
         finals = np.stack([one.regret[:, -1] for one in runs], 1)
         line(
@@ -88,7 +91,7 @@ def main(options: ArmsSize) -> None:
             [n - 1 for n in ARMS[few]],
             finals,
             slice(None),
-            colours[i],
+            colour(elimination(name, epsilon)),
         )
     c.set(xlabel="K - 1 arms that are not the best", title="(c) gap 0.25, p=0.1, T=10$^8$")
 
@@ -102,18 +105,18 @@ def main(options: ArmsSize) -> None:
             finals = np.stack(runs, 1)
             worst.append(finals[:, finals.mean(0).argmax()])
             if horizon == horizons[-1]:
-                line(d, label, GAPS[few], finals, slice(None, 5), colours[i])
-        line(e, label, horizons, np.stack(worst, 1), slice(None), colours[i])
+                line(d, label, GAPS[few], finals, slice(None, 5), colour(algo), "oos"[i])
+        line(e, label, horizons, np.stack(worst, 1), slice(None), colour(elimination(name, epsilon)), "oos"[i])
     d.set(xlabel="gap of all arms but the best", title="(d) K=10, p=1/T, T=10$^8$")
     e.set(xlabel="T", title="(e) K=10, p=1/T, at the gap of largest regret")
 
     print("(f) batches")
     algos = [elimination(name, 0.1) for name in ("SE", "Dist-DP-SE")]
     both = fb.sweep(equal(10, 0.002), algos, **options.arguments(10**8))
-    for i, name in enumerate(both):
+    for name in both:
         result = both[name]
         batches = result.communication["rounds"].mean(0)
-        f.plot(result.rounds, batches, color=colours[i], label=name)
+        f.plot(result.rounds, batches, color=colour(result), label=name)
         print(f"  {name}: {batches[-1]:.1f} batches at T = {result.rounds[-1]:,}")
     f.plot(both.rounds, np.log2(both.rounds), "k--", label="log$_2$ T")
     f.set(xscale="log", xlabel="T", ylabel="batches", title="(f) K=10, gap 0.002, ε=0.1, p=0.1")

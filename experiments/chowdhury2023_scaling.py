@@ -38,12 +38,13 @@ def main(options: RadiusOptions) -> None:
     result = fb.sweep(env, algos, **run)
     figure, axes = plt.subplots(1, 3, figsize=(16, 5.4), layout="constrained")
     pure = result["Dist-DP-SE"]
-    for name, colour in zip(("Dist-DP-SE", *NAMES), fb.plotting.COLOURS):
+    for name in ("Dist-DP-SE", *NAMES):
         points = [result[f"{name} {s}"] for s in scales] if name in NAMES else [pure] * len(scales)
+        colour = fb.plotting.colour(points[0])
         regret, error = np.transpose([mean_error(one.regret[:, -1]) for one in points])
         bits = np.array([one.certificate.bits_per_user for one in points])
         exact = [one.certificate.epsilon_exact for one in points]
-        style = "o-" if name in NAMES else "--"
+        style = "o-" if name in NAMES else "-"
         axes[0].errorbar(scales, regret, error, fmt=style, color=colour, label=name)
         axes[1].plot(scales, bits[:, 1], style, color=colour, label=f"{name}, largest batch")
         axes[1].plot(scales, bits[:, 0], style, color=colour, alpha=0.4, label=f"{name}, smallest batch")

@@ -32,11 +32,12 @@ def main(options: RadiusOptions) -> None:
         print(f"\n{title}\n{result.summary()}")
         for pair, found in lines.items():
             found.append(ratio(result, *pair.split(" / ")))
-    for label, colour in zip(LABELS, fb.plotting.COLOURS):
-        protocol = elimination(label, EPSILONS[-1]).bind(env.spec, run["horizon"]).protocol
+    for label in LABELS:
+        algo = elimination(label, EPSILONS[-1])
+        protocol = algo.bind(env.spec, run["horizon"]).protocol
         asked = np.flatnonzero(protocol.users)
         users, bits = np.asarray(protocol.users)[asked], np.asarray(protocol.bits)[asked]
-        last.plot(users, bits, "o-", color=colour, label=label)
+        last.plot(users, bits, "o-", color=fb.plotting.colour(algo), label=label)
         rise, power_law = (np.polyfit(np.log2(users), y, 1)[0] for y in (bits, np.log2(bits)))
         print(f"{label}: {bits[0]:,.0f} to {bits[-1]:,.0f} bits for n = {users[0]} to {users[-1]:,} users, ", end="")
         print(f"{rise:.3g} more for twice as many users, or as n^{power_law:.2f}")

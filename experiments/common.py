@@ -284,7 +284,6 @@ def finish(
     """
     figure, axes = plt.subplots(1, len(panels), figsize=(7.0 * len(panels), 6.2), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.variant}"
-    options.folder.mkdir(parents=True, exist_ok=True)
     for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
         fb.plotting.regret(result, title=f"{title}, {options.variant}", ax=ax)
         lines = [verdict(result, *pair) for pair in claims if set(pair) <= set(result)]
@@ -298,7 +297,7 @@ def finish(
         print(f"\n{title}\n{result.summary()}")
         for label in result:
             print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{suffix}.png')}")
+    save(suffix, options, figure)
 
 
 def at(result: fb.Result, algorithm: str, **point: Any) -> fb.Result:
@@ -325,6 +324,5 @@ def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
 
 
 def save(name: str, options: Size, figure: Figure) -> None:
-    """Writes the picture, and prints where it is."""
-    options.folder.mkdir(parents=True, exist_ok=True)
-    print(f"\nwrote {fb.plotting.save_png(figure, options.folder / f'{name}.png')}")
+    """Writes the picture as PNG and PDF, and prints where they are."""
+    print(f"\nwrote {' and '.join(map(str, fb.plotting.save(figure, options.folder / name)))}")

@@ -28,27 +28,28 @@ ALGOS = {
     "sparse vector, a tenth of ε": TESTED.replace(share=0.1),
     "fixed batch": fb.algos.fed_ucb(BUDGET, schedule=1),
 }
+MARKERS = "oosv"  # two of one colour
 CASES = {name: timing(algo, name=name) for name, algo in ALGOS.items()}
 
 
 def norms(ax: Axes, n_runs: int, key) -> None:
     """Draws how often silos synchronise after round 1; FedUCB does if ||x||^2 > C = λ (e^D - 1), λ its regulariser."""
     squares = np.linspace(0, 1, 41)
-    for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
+    for (name, case), marker in zip(CASES.items(), MARKERS):
         run, (contexts, answers) = jax.jit(jax.vmap(case.mechanism, (0, None))), case.data  # all other users have x = 0
         alices = [(contexts * np.float32(r**0.5), answers) for r in squares]
         often = [run(jax.random.split(key, n_runs), alice)[0][:, 0].mean() for alice in alices]
-        ax.plot(squares, often, color=colour, label=name)
+        ax.plot(squares, often, marker + "-", markevery=5, color=fb.plotting.colour(ALGOS[name]), label=name)
     ax.axvline(1 / (np.exp(D) + 1), color="grey", linestyle=":", label="C = λ(e$^D$ − 1)")  # λ = 1 / (e^2D - 1)
     ax.set(xlabel="Alice's $||x||^2$", ylabel="P(synchronisation after round 1)", title="(a) Example 3.1")
 
 
 def bounds(ax: Axes, sizes: list[int], key) -> None:
     """Draws lower bounds of epsilon (95 % confidence) from the times of synchronisation, against the observations."""
-    for (name, case), colour in zip(CASES.items(), fb.plotting.COLOURS):
+    for (name, case), marker in zip(CASES.items(), MARKERS):
         shown = [dataclasses.replace(case, delta=DELTA).run(key, n_runs=n).epsilon_lower for n in sizes]
         print(f"{name}: epsilon >= " + ", ".join(f"{e:.2f} (N = {n:,})" for e, n in zip(shown, sizes)))
-        ax.semilogx(sizes, shown, "o-", color=colour, label=name)
+        ax.semilogx(sizes, shown, marker + "-", color=fb.plotting.colour(ALGOS[name]), label=name)
     ax.axhline(BUDGET.epsilon, color="grey", linestyle="--", label="ε of the noise, at δ = 0.1")
     ax.set(xlabel="observations of Alice, and of Tracy", ylabel="ε shown", title=f"(b) schedule alone, δ = {DELTA:g}")
 

@@ -25,13 +25,16 @@ def main(options: LiuOptions) -> None:
     run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
     result = fb.sweep(env, {name: every[name] for name in SHOWN}, **run)
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 5.6), layout="constrained")
-    for name, colour in zip(SHOWN, fb.plotting.COLOURS):
+    for name, style in fb.plotting.styles(result).items():
         curves = result[name].communication["rounds"]
         mean, spread = curves.mean(0), curves.std(0)
         seen = mean > 0  # 0 before the first step of up to 256 rounds has been counted
         given = f": noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
-        left.loglog(result.rounds[seen], mean[seen], color=colour, label=name + given)
-        left.fill_between(result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=colour, alpha=0.2)
+        look = dict(color=style.colour, marker=style.marker, markevery=0.1)
+        left.loglog(result.rounds[seen], mean[seen], label=name + given, **look)
+        left.fill_between(
+            result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=style.colour, alpha=0.2
+        )
         slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))
         print(f"{name}: {mean[-1]:,.0f} uploads and downloads; {slopes[0]:,.0f} in (T/16, T/4], {slopes[1]:,.0f} since")
     left.set(xlabel="round $t$", ylabel="uploads and downloads")
@@ -46,7 +49,7 @@ def main(options: LiuOptions) -> None:
         sent, _, regret, error = points[-1]
         print(f"U = D = {ratio:g}: {sent:,.0f} uploads and downloads, regret {regret:.0f} +- {error:.0f}")
     x, dx, y, dy = np.array(points).T
-    right.errorbar(x, y, dy, dx, fmt="o-", color=fb.plotting.COLOURS[1])
+    right.errorbar(x, y, dy, dx, fmt="o-", color=fb.plotting.colour(every["FCLUB-DC"]))
     right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T")
     right.set_title("(b) FCLUB-DC to T = 100,000, U = D at each point; ± 1 s.e.", fontsize="medium")
     for ax in (left, right):

@@ -33,12 +33,12 @@ ALGOS = {
 
 def bounds(ax: Axes, make, sizes: list[int], key) -> None:
     """Draws lower bounds of epsilon against the number of runs, and the epsilon that the noise is worth."""
-    for (name, algo), colour, marker in zip(ALGOS.items(), fb.plotting.COLOURS, "os^"):
+    for (name, algo), marker in zip(ALGOS.items(), fb.plotting.MARKERS):
         case: Case = dataclasses.replace(make(algo, name=name), delta=DELTA)
         shown = [case.run(key, n_runs=n).epsilon_lower for n in sizes]
         found = ", ".join(f"{e:.2f} (N = {n:,})" for e, n in zip(shown, sizes))
         print(f"{make.__name__}, {name}: epsilon >= {found}")
-        ax.semilogx(sizes, shown, marker + "-", color=colour, label=name, fillstyle="none")
+        ax.semilogx(sizes, shown, marker + "-", color=fb.plotting.colour(algo), label=name, fillstyle="none")
     worth = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA)
     ax.axhline(worth, color="grey", linestyle="--", label=f"what noise for ε = 1, δ = 0.1 is worth: {worth:.2f}")
     ax.set(xlabel="runs with one datum, and with the other", ylabel=f"ε shown, δ = {DELTA:g}", ylim=(-0.3, None))

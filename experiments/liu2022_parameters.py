@@ -9,6 +9,7 @@ of the noise, which are never drawn, are missing.)
 """
 
 import functools
+from typing import Any
 
 import matplotlib.pyplot as plt
 import tyro
@@ -25,13 +26,13 @@ STUDIES = {  # title -> axis, values, the shape at a value
     "(e) servers (n=5L, m=5)": ("L", (2, 5, 10), lambda s: {**HOME, "n_clusters": 5, "n_servers": s, "n_users": 5 * s}),
 }
 SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
-COLOURS = dict(zip((*SHOWN, "CDP-FCLUB-DC, less noise", "random play"), fb.plotting.COLOURS))
 
 
-def draw(ax, name, values, finals, text=()) -> None:
+def draw(ax, name, algo, values, finals, text=()) -> None:
     """Draws the mean final regret against a parameter, with one standard deviation over seeds."""
     mean, spread = zip(*((final.mean(), final.std(ddof=1)) for final in finals))
-    ax.errorbar(values, mean, spread, fmt="o-", markersize=3, color=COLOURS[name], label=name, capsize=2)
+    style: dict[str, Any] = dict(fmt="s-" if "less" in name else "o-", color=fb.plotting.colour(algo), label=name)
+    ax.errorbar(values, mean, spread, markersize=3, capsize=2, **style)
     for label, x, y in zip(text, values, mean):
         ax.annotate(f"{label:g}", (x, y), xytext=(2, 5), textcoords="offset points", fontsize="x-small")
 
@@ -46,7 +47,7 @@ def main(options: LiuOptions) -> None:
     for name, algo in private.items():
         finals = [result[f"{name}(epsilon={e})"].regret[:, -1] for e in epsilons]
         given = [worth(algo.replace(epsilon=e), env, run["horizon"]) for e in epsilons]
-        draw(axes[0], name, given, finals, epsilons)
+        draw(axes[0], name, algo, given, finals, epsilons)
         for e, g, (mean, error) in zip(epsilons, given, map(mean_error, finals)):
             print(f"{name}: epsilon = {e:g} asked, {g:.3g} given: {mean:,.0f} +- {error:,.0f}")
     axes[0].set(xscale="log", xlabel="ε that the noise is worth (asked: beside points)")
@@ -66,7 +67,7 @@ def main(options: LiuOptions) -> None:
         values = values[: options.pick(1, 9, 9)]
         found = [run_shape(*shape(value).values()) for value in values]
         for name in found[0]:
-            draw(ax, name, values, [point[name] for point in found])
+            draw(ax, name, every[name], values, [point[name] for point in found])
         ax.set(title=title, xlabel=f"${letter}$", xticks=values)
     for ax in axes:
         ax.set_yscale("log")

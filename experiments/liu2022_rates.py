@@ -38,8 +38,9 @@ def main(options: LiuOptions) -> None:
     figure, axes = plt.subplots(1, 4, figsize=(21.0, 5.6), layout="constrained")
     env = liu_users()
     long = {**run, "horizon": options.pick(1_000, 131_070, 1_048_574)}
-    for name, colour in zip(("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB"), fb.plotting.COLOURS):
+    for name in ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB"):
         one = fb.simulate(env, options.methods(fb.privacy.Budget(1.0, 0.1))[name], **long)
+        colour = fb.plotting.colour(one)
         late = one.rounds >= long["horizon"] // 10
         text = f"{name}: {slope(one.rounds[late], one.regret[:, late])}"
         print(text)
@@ -52,7 +53,7 @@ def main(options: LiuOptions) -> None:
             print(f"{name}, uploads and downloads in doublings of t: {listed(mean, error)}", flush=True)
     axes[0].set(title=f"(a) regret; exponent in (T/10, T], T={long['horizon']:,}", xlabel="round $t$", ylabel="regret")
     axes[2].set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$", xscale="log", yscale="log")
-    for (letter, (parameter, values)), colour in zip(VALUES.items(), fb.plotting.COLOURS):
+    for (letter, (parameter, values)), marker in zip(VALUES.items(), fb.plotting.MARKERS):
         values, regrets, sent = values[: options.pick(2, 9, 9)], [], []
         for value in values:
             one = fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run)
@@ -62,7 +63,7 @@ def main(options: LiuOptions) -> None:
             mean, error = mean_error(np.stack(finals, 1))
             text = f"{letter}: {slope(values, np.stack(finals, 1))}"
             print(f"{what}, {letter} in {values}: {listed(mean, error)}; exponent {text}", flush=True)
-            ax.errorbar(values, mean, error, fmt="o-", color=colour, label=text, capsize=2)
+            ax.errorbar(values, mean, error, fmt=f"{marker}-", color=fb.plotting.colour(one), label=text, capsize=2)
     for ax, what, letter in ((axes[1], "regret", "b"), (axes[3], "uploads and downloads", "d")):
         title = f"({letter}) FCLUB-DC, {what} at T={run['horizon']:,}; exponents"
         ax.set(xscale="log", yscale="log", xlabel="n, m, d or L", title=title)

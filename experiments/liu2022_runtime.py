@@ -21,7 +21,7 @@ def main(options: LiuOptions) -> None:
     users = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000))
     methods = list(options.methods(fb.privacy.Budget(1.0, 0.1)).items())[:: options.pick(5, 1, 1)]
     figure, ax = plt.subplots(figsize=(8.0, 5.4), layout="constrained")
-    for (name, algo), colour in zip(methods, 2 * fb.plotting.COLOURS):
+    for name, algo in methods:
         speeds = []
         for n in users:
             env = liu_users(n_users=n)
@@ -31,7 +31,8 @@ def main(options: LiuOptions) -> None:
             speeds.append(run["seeds"] * run["horizon"] / (time.perf_counter() - started))
         print(f"{name}: " + ", ".join(f"{s:,.0f} rounds/s (n = {n})" for n, s in zip(users, speeds)), flush=True)
         seconds = [run["seeds"] * run["horizon"] / speed for speed in speeds]
-        ax.plot(users, seconds, "s--" if name == "Homo-DC" else "o-", color=colour, label=name)
+        second = name in ("Homo-DC", "CDP-FCLUB-DC, less noise")  # of its colour
+        ax.plot(users, seconds, "s-" if second else "o-", color=fb.plotting.colour(algo), label=name)
     ax.set(xscale="log", yscale="log", xlabel="users n", xticks=users, xticklabels=users)
     ax.set_ylabel(f"seconds for {run['seeds']} seeds x {run['horizon']:,} rounds")
     ax.set_title(f"Appendix E.4 of Liu et al. (2022): m=4, L=5, K=10, d=10, {os.cpu_count()} CPU cores")

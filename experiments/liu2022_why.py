@@ -54,8 +54,8 @@ def main(options: LiuOptions) -> None:
             mean, error = mean_error(result[label].regret[:, -1])
             sent = result[label].communication["rounds"][:, -1].mean()
             clusters = result[label].gauges["clusters"][:, -1].mean()
-            colour = fb.plotting.COLOURS[0 if ":" not in label else 1 if "printed" in label else 2]
-            ax.barh(i, mean, xerr=error, color=colour)
+            colour, hatch = fb.plotting.colour(result[label]), "///" if "less" in label else ""
+            ax.barh(i, mean, xerr=error, color=colour, hatch=hatch, edgecolor="white")
             text = f" {sent:,.0f} sent, {clusters:.1f} clusters"
             ax.annotate(text, (1.05 * random, i), va="center", fontsize="small")
             print(f"{label}: {mean:,.0f} +- {error:,.0f}, {sent:,.0f} uploads and downloads, {clusters:.1f} clusters")

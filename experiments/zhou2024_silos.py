@@ -63,13 +63,18 @@ class FixedArms:
         return fb.Feedback(jax.random.bernoulli(key, 0.25 + self.gap - lost).astype(jnp.float32), lost)
 
 
+def recipe(instance: str, name: str, batch: int) -> fb.algos.Federated:
+    """Returns the algorithm with this trust model."""
+    ucb, private = fb.algos.UCB(confidence=WIDTHS[instance][0], regularizer=WIDTHS[instance][1]), TRUST[name][0]
+    privacy = private and fb.privacy.Mechanism(BUDGET, private[1], private[0])
+    return fb.algos.Federated(policy=ucb, schedule=batch, privacy=privacy)
+
+
 def measure(instance: str, name: str, m: int, horizon: int, options: Size) -> tuple[np.ndarray, float]:
     """Returns the final regret of the seeds (S,), at the worse of two gaps, and beta sqrt(d M T), nan without gaps."""
     batch = max(1, round(math.sqrt(horizon / m)))
     horizon -= horizon % batch
-    ucb, private = fb.algos.UCB(confidence=WIDTHS[instance][0], regularizer=WIDTHS[instance][1]), TRUST[name][0]
-    privacy = private and fb.privacy.Mechanism(BUDGET, private[1], private[0])
-    algo = fb.algos.Federated(policy=ucb, schedule=batch, privacy=privacy)
+    algo = recipe(instance, name, batch)
     envs, bound = [fb.envs.sphere(m, 10, 10, rewards="bernoulli")], math.nan
     if instance == "worst gap":
         spec = fb.Spec(n_agents=m, n_arms=2, dim=2, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True)
@@ -108,7 +113,8 @@ def main(options: Size) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(20.0, 6.8), layout="constrained")
     for ax, (instance, split, kept) in zip(axes, PANELS):
         many = agents if options.smoke else agents[kept]
-        for (name, (_, powers)), colour in zip(models, fb.plotting.COLOURS):
+        for name, (_, powers) in models:
+            colour = fb.plotting.colour(recipe(instance, name, 1))
             found = [measure(instance, name, m, users // m if split else rounds, options) for m in many]
             regret, bounds = np.stack([one for one, _ in found]), np.array([bound for _, bound in found])
             mean, error = mean_error(slope(many, regret))

@@ -181,7 +181,7 @@ def a_result():
         communication={name: curve for name in ("rounds", "floats", "bits")},
         gauges={"clusters": curve},
         status=np.zeros((1, 2), int),
-        certificates={"one": no_privacy("the algorithm adds no noise")},
+        certificates={"one": dataclasses.replace(no_privacy("a test"), epsilon=1.0, delta=0.1, epsilon_exact=1.0)},
         config={
             "environments": {"one": {"type": "Test", "spec": spec}},
             **{"algorithms": {"one": {}}, "coordinates": {"one": {"algorithm": "one"}}},
@@ -207,7 +207,6 @@ def an_audit():
 
 NOISE = lambda key, data: data + jax.random.normal(key)  # noqa: E731
 CASE = fb.audits.Case(name="a case", mechanism=NOISE, data=0.0, neighbour=1.0, epsilon=1.0, delta=0.1)
-AXES = "new axes"
 RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
 
 
@@ -234,11 +233,6 @@ def replace(epsilon, upload, visits, name):
 
 def certificate(spec, horizon):
     return A.Federated().certificate(spec, horizon)
-
-
-def against_epsilon(result, title, ax, proved, lines):
-    return fb.plotting.against_epsilon(result, title=title, ax=plt.subplots()[1] if ax is AXES else ax,
-                                       proved=proved, lines=lines)  # fmt: skip
 
 
 def save(path):
@@ -275,6 +269,12 @@ run = {
     "throw": (False, flag),
 }
 more = {name: run[name] for name in ("env", "progress", "checkpoint", "throw")}
+points = {
+    "result": (RESULT, nothing),
+    "title": (None, optional(a(str))),
+    "lines": (None, optional(a(dict))),
+    "ax": (None, optional(nothing)),
+}
 drawn = {
     "result": (RESULT, nothing),
     "band": ("error", one_of("error", "deviation")),
@@ -465,10 +465,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.Result.load: dict(path=("saved", path)),
     fb.plotting.regret: {"time_average": (True, flag), **drawn},
     fb.plotting.gauge: {"name": ("clusters", nothing), "limits": (None, optional(array(1))), **drawn},
-    against_epsilon: {
-        **dict(result=(RESULT, nothing), title=("", a(str)), ax=(AXES, nothing), proved=(False, flag)),
-        **dict(lines=(None, optional(a(dict)))),
-    },
+    fb.plotting.against: {"coordinate": ("algorithm", nothing), **points},
+    fb.plotting.privacy_frontier: points,
+    fb.plotting.communication_frontier: points,
+    fb.plotting.colour: dict(algorithm=(PRIVATE, a(dict))),
+    fb.plotting.styles: dict(result=(RESULT, nothing)),
     fb.audits.audit: {
         **audited,
         **dict(key=(KEY, single_key), n_runs=(1000, count(1000)), confidence=(0.9, inside_unit)),
@@ -497,7 +498,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.audits.uploads: dict(algo=(A.FCLUB(BUDGET), nothing), name=("x", text)),
     fb.audits.log_ratios: {},
     fb.plotting.audits: dict(audits=([an_audit()], nothing), controls=((), empty)),
-    fb.plotting.save_png: dict(figure=(Figure(), nothing), path=("saved.png", path)),
+    fb.plotting.save: dict(figure=(Figure(), nothing), path=("saved.png", path)),
 }
 NAMES = {case: getattr(case, "__qualname__", str(case)) for case in CASES}
 
@@ -579,8 +580,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
-    **{thompson: A.Thompson, against_epsilon: fb.plotting.against_epsilon},
-    **{an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
+    **{thompson: A.Thompson, an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
 }
 MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 

@@ -118,7 +118,7 @@ class Simulation(Command):
         raise NotImplementedError
 
     def run(self) -> int:
-        """Runs and prints the comparison, writes NAME.npz, NAME.png and the picture of a gauge; returns 0.
+        """Runs and prints the comparison, writes NAME.npz, and NAME.png and .pdf, also of a gauge; returns 0.
 
         An interrupted run leaves a checkpoint in the folder, from which the same command continues.
         """
@@ -158,12 +158,12 @@ class Simulation(Command):
             finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
                 report(result)
             title = comparison.title + budgets(comparison.epsilon, comparison.delta)
-            pictures = {".png": fb.plotting.regret(result, title=title)}
+            pictures = {"": fb.plotting.regret(result, title=title)}
             if comparison.gauge:
-                pictures[f"_{comparison.gauge.lower().replace(' ', '_')}.png"] = fb.plotting.gauge(
+                pictures[f"_{comparison.gauge.lower().replace(' ', '_')}"] = fb.plotting.gauge(
                     result, comparison.gauge, title=title
                 )
-            drawn = [fb.plotting.save_png(figure, out / (name + end)) for end, figure in pictures.items()]
+            drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
             for part in out.glob(f"{checkpoint.name}.*"):
                 part.unlink()
         notes = f"\n{comparison.notes}\n" if comparison.notes else ""

@@ -34,7 +34,7 @@ class ArmsSimulation(Simulation):
     table convert all of them to (epsilon, delta)-DP.
 
     All algorithms see the same instances and rewards. The command prints regrets, paired differences, certificates, and
-    how many sums wrapped around the integers modulo m. It writes OUT/NAME.npz and NAME.png. If it is stopped
+    how many sums wrapped around the integers modulo m. It writes OUT/NAME.npz, .png and .pdf. If it is stopped
     by Ctrl-C or SIGTERM, the same command continues where it was.
 
     For example:

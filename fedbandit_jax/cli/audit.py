@@ -87,7 +87,7 @@ class AuditCommand(Command):
         if self.family in ("all", "arms") and not self.only:
             wrong += _exact_log_ratios(fb.audits.log_ratios())
         picture = self.out / f"{self.digest(f'audit-{self.family}')}.png"
-        fb.plotting.save_png(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
+        fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         holds = f"epsilon >= holds with confidence {self.confidence:g} each, sensitivity is measured / declared"
         print(f"\nwrote {picture}; {holds}")
         counts = ", ".join(f"{len(cases)} {group}" for group, cases in groups.items())

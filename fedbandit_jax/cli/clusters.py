@@ -25,8 +25,8 @@ class ClustersSimulation(Simulation):
       CDP-...        adds noise to all that leaves a server (cluster differential privacy)
 
     The command prints regrets, uploads and downloads, how right the clusters are (adjusted Rand index), and
-    certificates. It writes OUT/NAME.npz and two pictures. If it is stopped by Ctrl-C or SIGTERM, the same
-    command continues where it was.
+    certificates. It writes OUT/NAME.npz and two pictures, each as PNG and PDF. If it is stopped by Ctrl-C or SIGTERM,
+    the same command continues where it was.
 
     For example:
       fedbandit simulate clusters

@@ -25,7 +25,7 @@ class LinearSimulation(Simulation):
       6. the same as 4 with secure aggregation, where the silos add the noise together
 
     The last four are certified: what they promise is proved for exactly what was simulated. The command prints
-    regrets, paired differences and certificates, and writes OUT/NAME.npz and NAME.png. If it is stopped by
+    regrets, paired differences and certificates, and writes OUT/NAME.npz, .png and .pdf. If it is stopped by
     Ctrl-C or SIGTERM, the same command continues where it was.
 
     For example:

@@ -24,7 +24,7 @@ class SchedulesSimulation(Simulation):
 
     With --graph, FedUCB also runs over that network, where agents pass messages on and there is no central controller,
     without and with noise. The command prints regrets, paired differences, the number of synchronisations, and
-    certificates. It writes OUT/NAME.npz and NAME.png. If it is stopped by Ctrl-C or SIGTERM, the same
+    certificates. It writes OUT/NAME.npz, .png and .pdf. If it is stopped by Ctrl-C or SIGTERM, the same
     command continues where it was.
 
     For example:

@@ -20,7 +20,8 @@ class ShowCommand(Command):
 
     Args:
         result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.
-        picture: a file to draw regret into, as a PNG; default: no picture is drawn.
+        picture: a file to draw regret into, which ends in .png, .pdf or .svg; without an ending it is a PNG and a PDF.
+            Default: no picture is drawn.
     """
 
     result: tyro.conf.Positional[Path]
@@ -33,5 +34,7 @@ class ShowCommand(Command):
         loaded = fb.Result.load(self.result)
         report(loaded)
         if self.picture is not None:
-            print(f"\nwrote {fb.plotting.save_png(fb.plotting.regret(loaded), self.picture)}")
+            drawn = fb.plotting.save(fb.plotting.regret(loaded), self.picture)
+            names = " and ".join(map(str, drawn))
+            print(f"\nwrote {names}")
         return 0

@@ -311,7 +311,8 @@ def test_figure(tmp_path):
     good, bad = (matplotlib.colors.to_rgba(plotting.COLOURS[i], 0.8) for i in (3, 2))
     found = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
     assert found == [[good, bad, bad], [good, bad]]  # what is missed is as bad as what fails
-    assert plotting.save_png(figure, tmp_path / "audits.png").stat().st_size > 1000
+    (saved,) = plotting.save(figure, tmp_path / "audits.png")
+    assert saved.stat().st_size > 1000
     assert len(plotting.audits(shipped).axes) == 1
     with pytest.raises(ValueError, match="audits must hold at least one audit, got none"):
         plotting.audits([])

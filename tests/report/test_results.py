@@ -1,10 +1,8 @@
 import dataclasses
-import math
 import subprocess
 import sys
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from helpers import BUDGET, ENV, PLAIN, PRIVATE, sweep
@@ -136,15 +134,6 @@ def test_repr_is_short(result):
     assert repr(result) == "Result(plain, private, void; regret (3, 3, 40), rounds 1..40)"
 
 
-def test_plot(result, tmp_path):
-    figure = fb.plotting.regret(result, title="three algorithms")
-    axes = figure.axes[0]
-    assert [line.get_label() for line in axes.lines] == ["plain", "private: certified", "void: no privacy claim"]
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), result["plain"].time_average.mean(0))
-    path = fb.plotting.save_png(figure, tmp_path / "figure.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.fixture(scope="module")
 def grid():
     """A sweep over epsilon, and one algorithm that has none."""
@@ -199,41 +188,6 @@ def test_selection_by_coordinates(grid):
             grid.sel(**wrong)
 
 
-def test_plot_against_epsilon(grid):
-    ax = plt.subplots()[1]
-    fb.plotting.against_epsilon(grid, title="a title", ax=ax)
-    assert ax.get_title() == "a title"
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.5", "2"]
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["FedLinUCB", "ours: certified"]
-    (curve,) = [container.lines[0] for container in ax.containers]  # the last record, of both budgets
-    np.testing.assert_allclose(np.asarray(curve.get_xdata(), float), [0.5, 2.0])
-    finals = [grid[label].regret[:, -1].mean() for label in grid.labels[1:]]
-    np.testing.assert_allclose(np.asarray(curve.get_ydata(), float), finals)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), grid["FedLinUCB"].regret[:, -1].mean())
-    plt.close("all")
-
-
-def test_lines_against_epsilon_do_not_come_from_labels(grid):
-    """Labels that look like points of a grid are not, and points of other sweeps may be drawn as one line."""
-    names = {"FedLinUCB": "FedLinUCB", "ours(epsilon=0.5)": "a(epsilon=7)", "ours(epsilon=2.0)": "b"}
-    odd = dataclasses.replace(
-        grid,
-        certificates={names[label]: c for label, c in grid.certificates.items()},
-        config={
-            **grid.config,
-            "algorithms": {names[k]: v for k, v in grid.config["algorithms"].items()},
-            "coordinates": {name: {"algorithm": name} for name in names.values()},
-            "environments": {names[k]: v for k, v in grid.config["environments"].items()},
-        },
-    )
-    for lines, count in ((None, 2), ({"a(epsilon=7)": "one line", "b": "one line"}, 1)):
-        ax = plt.subplots()[1]
-        fb.plotting.against_epsilon(odd, title="", ax=ax, lines=lines)
-        assert len(ax.containers) == count
-        plt.close("all")
-
-
 def test_status_bits_are_explained(result):
     status = np.zeros_like(result.status)
     status[1, 2] = fb.Status.OUTSIDE_SPEC
@@ -251,21 +205,6 @@ def three_seeds():
     regret = np.linspace(0, 1, 5)[1:] * np.array([[1.0, 2, 6], [2, 5, 5]])[..., None]
     status = np.array([[0, 0, 0], [0, 1, 0]])
     return made(seeds=3, horizon=4, regret=regret, communication=curves, status=status, counts={}, gauges={})
-
-
-@pytest.mark.parametrize(("band", "width"), [("error", math.sqrt(7 / 3)), ("deviation", math.sqrt(7))])
-def test_curves_of_a_picture_by_hand(band, width):
-    result = three_seeds()
-    proved = result.certificates["private"]
-    claims = {"plain": dataclasses.replace(proved, claim="as_printed"), "private": proved}
-    result = dataclasses.replace(result, certificates=claims)
-    figure = fb.plotting.regret(result, time_average=False, band=band, title="three")
-    (axes,) = figure.axes
-    drawn = [(line.get_linestyle(), line.get_label()) for line in axes.lines]
-    assert drawn == [("--", "plain: weaker than stated"), ("-", "private: certified")]
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.75, 1.5, 2.25, 3])
-    assert np.asarray(axes.collections[0].get_paths()[0].vertices)[:, 1].max() == pytest.approx(3 + width)
-    plt.close(figure)
 
 
 def test_numbers_of_a_summary_by_hand():

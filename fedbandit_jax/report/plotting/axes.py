@@ -1,0 +1,110 @@
+"""What all figures of results share: axes, scales, a legend that hides nothing, and the words on them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.report.results import Result
+
+SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller
+BELOW = 0.55  # from the axes to the legend: ticks and their label lie between
+WIDTH = 72  # characters in a line of a title or a legend
+SPREAD = 8  # positive numbers that differ by a larger factor than this are drawn on a logarithmic axis
+
+
+def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
+    """Checks what all figures are drawn from, and returns the axes to draw on, by default those of a new figure."""
+    validate.instance("result", result, Result, "a fb.Result")
+    validate.instance("title", title, (str, type(None)), "a string or None")
+    validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")
+    validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
+    return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
+
+
+def finish(ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
+    """Adds title, grid and legend, and returns the figure.
+
+    The legend stands below the axes, where it hides nothing.
+
+    Args:
+        ax: the axes.
+        title: their title; none if empty.
+        ours: whether `checked` made the figure, which then becomes taller by the legend.
+        below: how many inches more than usual the ticks need.
+    """
+    if title:
+        ax.set_title(wrapped(title), fontsize="medium")
+    ax.grid(alpha=0.3)
+    handles, labels = ax.get_legend_handles_labels()
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    place = ax.transAxes + ScaledTranslation(0, -BELOW - below, figure.dpi_scale_trans)
+    style: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
+    if len(labels) > 8 and max(map(len, labels)) <= WIDTH // 2 - 4:
+        style["ncols"] = 2
+    names = [wrapped(label) for label in labels]
+    legend = ax.legend(handles, names, frameon=False, fontsize="small", **style)
+    if ours:
+        inches = legend.get_window_extent().height / figure.dpi
+        figure.set_size_inches(SIZE[0], SIZE[1] + inches + below)
+    return figure
+
+
+def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
+    """Makes an axis logarithmic if its values are positive and differ by much; else a vertical one begins at 0."""
+    values = values[np.isfinite(values)]
+    if values.size and values.min() > 0 and values.max() > SPREAD * values.min():
+        ax.set(**{f"{which}scale": "log"})
+        if values.max() < 100 * values.min():  # powers of ten would be too few
+            axis = ax.xaxis if which == "x" else ax.yaxis
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
+    elif which == "y":
+        ax.set_ylim(bottom=min(0.0, *values) if values.size else 0)
+
+
+def tick_words(ax: Axes, words: Sequence[str]) -> float:
+    """Writes words at 0, 1, ... on the horizontal axis, and returns how many inches more than numbers they need."""
+    lines = [textwrap.wrap(word, max(8, 60 // len(words)), break_long_words=False) or [""] for word in words]
+    ax.margins(x=0.1)
+    if len(words) * max(len(line) for one in lines for line in one) <= 66:  # they fit beside each other
+        ax.set_xticks(range(len(words)), ["\n".join(one) for one in lines], fontsize="small")
+        return 0.15 * (max(map(len, lines)) - 1)
+    ax.set_xticks(range(len(words)), words, fontsize="small", rotation=90)
+    return 0.065 * max(map(len, words))
+
+
+def wrapped(text: str) -> str:
+    """Returns a text in lines that are no longer than a figure is wide."""
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in text.splitlines())
+
+
+def whose(result: Result) -> str:
+    """Returns what the regret of this result is called."""
+    worlds = result.config["environments"].values()
+    return "group regret" if any(world["spec"]["n_agents"] > 1 for world in worlds) else "regret"
+
+
+def places(result: Result) -> str:
+    """Returns the environments and their sizes, for titles."""
+    found = list(dict.fromkeys(map(_place, result.config["environments"].values())))
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _place(world: Mapping[str, Any]) -> str:
+    spec = world["spec"]
+    letters = {"n": "n_users", "L": "n_servers"} if spec.get("n_users") else {"M": "n_agents"}
+    letters |= {"K": "n_arms", "d": "dim"}
+    sizes = ", ".join(f"{letter}={spec[name]}" for letter, name in letters.items() if name in spec)
+    return f"{world.get('type', 'environment')}: {sizes}"

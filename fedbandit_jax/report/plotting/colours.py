@@ -1,0 +1,167 @@
+"""One place decides how an algorithm looks: its colour by what it is, its line by what is claimed, and a marker.
+
+The same algorithm has the same colour in every figure, whatever else is in it. Other numbers, such as a budget, do not
+make another algorithm. Where two curves of a figure share a colour, as variants of an algorithm do, markers tell them
+apart; the style of a line always says what its certificate claims.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import validate
+from fedbandit_jax.report.results import Result
+
+# The palette of Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/, which readers with any
+# colour vision can tell apart. Yellow is too pale for a line on white.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, _YELLOW = COLOURS
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
+CLAIMS = {  # a certificate's claim -> style of the line, words in the legend
+    "certified": ("-", "certified"),
+    "as_printed": ("--", "weaker than stated"),
+    "none": (":", "no privacy claim"),
+}
+
+_ONE = {"alpha_1": (math.inf,), "alpha_2": (math.inf,)}  # FCLUB that takes all users to be alike
+_UCB: dict[str, Any] = {"type": ("Federated",), "policy.type": ("UCB", "LogDetUCB")}
+_SILOS: dict[str, Any] = {**_UCB, "privacy.trust": ("silo_local", "silo_local_matrix", None)}  # None: as by default
+_SE = ("SuccessiveElimination",)
+# What an algorithm is -> its colour; the first row whose parts all have one of these values decides.
+_TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
+    ({**_UCB, "privacy": (None,)}, BLACK),  # FedLinUCB, FedUCB
+    ({**_UCB, "schedule.type": ("LogDet",)}, PURPLE),  # raw data decide when to synchronise
+    ({**_UCB, "schedule.type": ("PrivateLogDet",)}, ORANGE),
+    ({**_UCB, "schedule.type": ("Geometric",)}, SKY),
+    ({**_UCB, "privacy.trust": ("secagg",)}, GREEN),
+    ({**_UCB, "privacy.trust": ("shuffle_amplified", "shuffle_vector_sum")}, PURPLE),
+    ({**_UCB, "privacy.trust": ("central",)}, ORANGE),
+    ({**_UCB, "privacy.trust": ("local",)}, SKY),
+    ({**_SILOS, "privacy.release": ("tree", "prefix_tree", None)}, BLUE),  # Private-FedLinUCB of the papers
+    ({**_SILOS, "privacy.release": ("blt", "sqrt_toeplitz", "honaker", "input_perturbation")}, VERMILLION),
+    ({"type": ("Federated",), "policy.type": ("Greedy",)}, ORANGE),
+    ({"type": ("GossipFedUCB",), "privacy": (None,)}, GREEN),
+    ({"type": ("GossipFedUCB",)}, VERMILLION),
+    ({"type": ("LinUCB",)}, SKY),
+    ({"type": _SE, "mechanism": ("none",)}, BLACK),  # SE
+    ({"type": _SE, "mechanism": ("laplace",)}, BLUE),  # DP-SE
+    ({"type": _SE, "trust": ("central",)}, ORANGE),  # CDP-SE
+    ({"type": _SE, "trust": ("local",)}, SKY),  # LDP-SE
+    ({"type": _SE, "trust": ("shuffle",)}, PURPLE),  # Shuffle-DP-SE
+    ({"type": _SE, "mechanism": ("discrete_laplace",)}, VERMILLION),  # Dist-DP-SE
+    ({"type": _SE, "mechanism": ("skellam",)}, GREEN),  # Dist-RDP-SE
+    ({"type": _SE, "mechanism": ("discrete_gaussian",)}, PURPLE),  # Dist-CDP-SE
+    ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
+    ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB
+    ({"type": ("FCLUB",), "budget": (None,)}, BLUE),  # FCLUB-DC
+    ({"type": ("FCLUB",)}, VERMILLION),  # CDP-FCLUB-DC
+    ({"type": ("CLUB",)}, ORANGE),
+    ({"type": ("SCLUB",)}, PURPLE),
+)
+_OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms that are not in the table
+
+
+class Style(NamedTuple):
+    """How the curve of one configuration looks."""
+
+    colour: str
+    line: str
+    marker: str  # none for the first curve of a colour
+    claim: str  # words for the legend; none where privacy is not asked for
+
+
+def colour(algorithm: Any) -> str:
+    """Returns the colour of an algorithm, which is the same in all figures.
+
+    It depends on what the algorithm is (its class, policy, schedule, trust model and release), not on its name or its
+    numbers. One of your own has a colour too, by a digest of what it is made of.
+
+    Args:
+        algorithm: an `fb.Algorithm`, the account of one in `result.config["algorithms"]`, or the result of one.
+
+    Raises:
+        ValueError, TypeError: it is none of these; the message says what it is.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> fb.plotting.colour(fb.algos.fed_lin_ucb()), fb.plotting.colour(fb.algos.fed_lin_ucb(name="mine"))
+        ('#000000', '#000000')
+    """
+    if isinstance(algorithm, Result):
+        if len(algorithm) != 1:
+            raise ValueError(f"algorithm must be the result of one algorithm, got {algorithm!r}")
+        algorithm = algorithm.config["algorithms"][algorithm.labels[0]]
+    if not isinstance(algorithm, Mapping) and not (dataclasses.is_dataclass(algorithm) and hasattr(algorithm, "bind")):
+        raise TypeError(f"algorithm must be an fb.Algorithm or the result of one, got {validate.shown(algorithm)}")
+    for parts, found in _TABLE:
+        if all(_part(algorithm, path) in values for path, values in parts.items()):
+            return found
+    return _OTHERS[zlib.crc32("\n".join(_kind("", algorithm)).encode()) % len(_OTHERS)]
+
+
+def styles(result: Result) -> dict[str, Style]:
+    """Returns how the curve of every label looks.
+
+    Solid lines are certified or ask for no privacy, dashed ones are weaker than stated, and dotted ones claim nothing.
+
+    Args:
+        result: result of one or several algorithms.
+
+    Raises:
+        TypeError: it is not a result.
+    """
+    validate.instance("result", result, Result, "a fb.Result")
+    colours = {label: colour(account) for label, account in result.config["algorithms"].items()}
+    markers = dict(zip(result.labels, told_apart([colours[label] for label in result.labels], ("", *MARKERS))))
+    found = {}
+    for label, certificate in result.certificates.items():
+        line, claim = promise(certificate)
+        found[label] = Style(colours[label], line, markers[label], claim)
+    return found
+
+
+def promise(certificate: Certificate) -> tuple[str, str]:
+    """Returns the style of a line, and the words in the legend, for what a certificate claims."""
+    if certificate.epsilon is None:  # asks for no privacy
+        return "-", ""
+    line, claim = CLAIMS[certificate.claim]
+    return line, claim if certificate.notion == Certificate.notion else f"{claim}, {certificate.notion}"
+
+
+def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
+    """Returns a marker for every curve: of those that share a colour, each has its own.
+
+    >>> told_apart(["red", "blue", "red"], ["", "o", "s"])
+    ['', '', 'o']
+    """
+    return [markers[colours[:i].count(one) % len(markers)] for i, one in enumerate(colours)]
+
+
+def _part(algorithm: Any, path: str) -> Any:
+    """Returns a part of an algorithm or of its account, such as policy.type; None if it has no such part."""
+    for name in path.split("."):
+        if isinstance(algorithm, Mapping):
+            algorithm = algorithm.get(name)
+        elif name == "type":
+            algorithm = type(algorithm).__name__
+        else:
+            algorithm = getattr(algorithm, name, None)
+    return algorithm
+
+
+def _kind(path: str, value: Any) -> Iterator[str]:
+    """Yields the classes and words that an algorithm, or its account, is made of, without its name and its numbers."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        value = {"type": type(value).__name__, **parts}
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if name != "name":
+                yield from _kind(f"{path}.{name}", part)
+    elif isinstance(value, str) or value is None:
+        yield f"{path} {value}"

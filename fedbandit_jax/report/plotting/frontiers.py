@@ -1,0 +1,206 @@
+"""Draws what privacy and communication cost in regret, and who is on the Pareto front: beaten in all by nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedbandit_jax.certificate import CLAIMS as ORDER
+from fedbandit_jax.report.plotting.axes import checked, scale
+from fedbandit_jax.report.plotting.points import Family, ended, families, final, varied, word
+from fedbandit_jax.report.results import Result
+
+GREY = "#666666"
+FRONT = "on the Pareto front (filled)"
+
+
+def privacy_frontier(
+    result: Result,
+    *,
+    title: str | None = None,
+    lines: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draws final group regret against the epsilon that the noise is proved to give, and marks the Pareto front.
+
+    Epsilon is `Certificate.epsilon_exact`, at the certificate's delta; the axis says which delta. A point is on the
+    front, and filled, unless another one in the same environment is at least as good in all of mean regret, epsilon
+    (to three digits), delta and claim, under the same adjacency, and better in one. Algorithms that ask for no privacy
+    are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
+
+    Args:
+        result: result of `fb.sweep`.
+        title: title of the axes; default: the environments and the number of seeds.
+        lines: label -> name of the line of which it is a point, as in `against`.
+        ax: axes to draw on; default: those of a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError, TypeError: no algorithm has a finite epsilon, or an argument is not one of these.
+    """
+    axes = checked(result, title, ax, lines)
+    proved = {
+        label: one.epsilon_exact
+        for label, one in result.certificates.items()
+        if one.epsilon_exact is not None and math.isfinite(one.epsilon_exact)
+    }
+    if not proved:
+        raise ValueError(f"result must have an algorithm of which a finite epsilon is proved, got {result!r}")
+    asked = [label for label, one in result.certificates.items() if one.epsilon is not None]
+    beside = {label: "no ε is proved" for label in asked if label not in proved}
+    deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
+    front = pareto(
+        [
+            (final(result, label)[0], float(f"{epsilon:.3g}"), one.delta or 0.0, -ORDER.index(one.claim))
+            for label, epsilon in proved.items()
+            for one in [result.certificates[label]]
+        ],
+        [_setting(result, label) for label in proved],
+    )
+    on = {label for label, here in zip(proved, front) if here}
+    members = families(result, lines, along=("epsilon", "delta"))
+    _draw(result, members, proved, on, beside, axes, joined=True, stairs=len(deltas) == 1 and _same_world(result))
+    listed = ", ".join(f"{delta:g}" for delta in deltas)
+    at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
+    axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
+    finals = np.array([final(result, label)[0] for label in result])
+    return ended(result, axes, finals, title, ours=ax is None)
+
+
+def communication_frontier(
+    result: Result,
+    *,
+    title: str | None = None,
+    lines: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draws final group regret against the bits that all agents sent and received, and marks the Pareto front.
+
+    A point is on the front, and filled, unless another one in the same environment has at most its mean regret and its
+    mean bits, and less of one. Privacy does not count here: to compare at one budget, select it,
+    `communication_frontier(result.sel(epsilon=1.0))`.
+
+    Args:
+        result: result of `fb.sweep`.
+        title: title of the axes; default: the environments and the number of seeds.
+        lines: label -> name of the line of which it is a point, as in `against`.
+        ax: axes to draw on; default: those of a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError, TypeError: an argument is not one of these; the message names it and its value.
+    """
+    axes = checked(result, title, ax, lines)
+    bits = {label: float(result[label].communication["bits"][:, -1].mean()) for label in result}
+    front = pareto(
+        [(final(result, label)[0], sent) for label, sent in bits.items()],
+        [result.config["environments"][label] for label in bits],
+    )
+    on = {label for label, here in zip(bits, front) if here}
+    inner = [name for name in varied(result) if not _of_worlds(result, name)]
+    members = families(result, lines, along=[name for name in inner if name != "algorithm"])
+    _draw(result, members, bits, on, {}, axes, joined=False, stairs=_same_world(result))
+    axes.set_xlabel("bits sent and received by all agents")
+    finals = np.array([final(result, label)[0] for label in result])
+    return ended(result, axes, finals, title, ours=ax is None)
+
+
+def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
+    """Returns whether each of n points is on the Pareto front: of those in its setting, nobody is better.
+
+    Args:
+        costs: (n, m) numbers of which less is better.
+        settings: (n,) what must be equal for points to be compared.
+
+    >>> pareto([(1, 5), (2, 3), (2, 4), (9, 9)], ["here", "here", "here", "there"])
+    [True, True, False, True]
+    """
+    table = np.asarray(costs, float)
+    found = []
+    for mine, setting in zip(table, settings):
+        others = table[[other == setting for other in settings]]
+        found.append(not ((others <= mine).all(1) & (others < mine).any(1)).any())
+    return found
+
+
+def _draw(
+    result: Result,
+    members: Sequence[Family],
+    x: Mapping[str, float],
+    on: set[str],
+    beside: Mapping[str, str],
+    ax: Axes,
+    *,
+    joined: bool,
+    stairs: bool,
+) -> None:
+    """Draws points at their x, filled if they are on the front, and all others as horizontal lines.
+
+    Args:
+        result: the result.
+        members: what shares a colour and a marker.
+        x: label -> place of its point.
+        on: labels of the points on the front.
+        beside: label -> why it has no place, for the legend.
+        ax: axes to draw on.
+        joined: whether a line goes through the points of a family.
+        stairs: whether to draw the front as a step line as well.
+    """
+    values = np.array(list(x.values()))
+    if values.min() <= 0 < values.max():  # who sends nothing has a place, too
+        ax.set_xscale("symlog", linthresh=float(values[values > 0].min()))
+    else:
+        scale(ax, "x", values)
+    for family in members:
+        for i, label in enumerate(one for one in family.labels if one not in x):
+            why = f": {beside[label]}" if label in beside else ""
+            name = None if i else f"{family.name}{why}"
+            ax.axhline(final(result, label)[0], color=family.colour, linestyle=":" if why else "-", label=name)
+        inside = sorted((label for label in family.labels if label in x), key=lambda label: x[label])
+        if not inside:
+            continue
+        look: dict[str, Any] = dict(color=family.colour, linewidth=1)
+        where, (mean, error) = [x[label] for label in inside], zip(*(final(result, label) for label in inside))
+        if joined:
+            ax.plot(where, mean, family.line, **look)
+        ax.errorbar(where, mean, None if np.isnan(error).all() else error, fmt="none", capsize=2, **look)
+        for label, a, b in zip(inside, where, mean):
+            filled = family.colour if label in on else "white"
+            ax.plot(a, b, family.marker, markerfacecolor=filled, markersize=6, zorder=3, **look)
+        ax.plot([], [], family.marker + family.line, label=family.text, **look)
+    if stairs:
+        ends = sorted((x[label], final(result, label)[0]) for label in on)
+        least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # whatever is claimed
+        ax.step(*zip(*least), where="post", color=GREY, linewidth=6, alpha=0.3, zorder=0)
+    ax.add_line(Line2D([], [], color=GREY, marker="o", linewidth=6 if stairs else 0, alpha=0.6, label=FRONT))
+
+
+def _setting(result: Result, label: str) -> tuple[Any, str]:
+    """Returns what must be equal for two epsilons and regrets to be compared: environment and adjacency."""
+    return result.config["environments"][label], result.certificates[label].adjacency.split(" ")[0]
+
+
+def _same_world(result: Result) -> bool:
+    """Returns whether all algorithms have one environment."""
+    first, *others = result.config["environments"].values()
+    return all(world == first for world in others)
+
+
+def _of_worlds(result: Result, name: str) -> bool:
+    """Returns whether a coordinate is one of the environment: no environment is at two of its values."""
+    found: dict[str, list[Any]] = {}
+    for label, point in result.coordinates.items():
+        if name in point:
+            found.setdefault(word(point[name]), []).append(result.config["environments"][label])
+    groups = list(found.values())
+    return all(world not in other for i, group in enumerate(groups) for world in group for other in groups[:i])
