@@ -19,6 +19,7 @@ from fedbandit_jax.cli.clusters import ClustersSimulation
 from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.linear import LinearSimulation
 from fedbandit_jax.cli.plan import PlanCommand
+from fedbandit_jax.cli.report import ReportCommand
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.sweep import SweepCommand
@@ -36,6 +37,7 @@ For example:
   fedbandit plan --trusted secagg       which algorithm, under whose trust, how often to communicate?
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
+  fedbandit report results              one page with figures, tables and certificates
   fedbandit --version
 
 Every command has a --help of its own."""
@@ -62,6 +64,7 @@ COMMANDS = {  # name -> command, or a description and the commands below it
     "calibrate": CalibrateCommand,
     "audit": AuditCommand,
     "show": ShowCommand,
+    "report": ReportCommand,
     "data": DataCommand,
 }
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after SIGINT and SIGTERM

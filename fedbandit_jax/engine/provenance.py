@@ -8,7 +8,9 @@ import inspect
 import json
 import platform
 import re
+import shlex
 import subprocess
+import sys
 import time
 import types
 from collections.abc import Iterable, Mapping
@@ -152,7 +154,7 @@ def versions() -> dict[str, str]:
 
 
 def provenance() -> dict[str, Any]:
-    """Returns the versions, git commit, device, dtype and date of this process, for the result."""
+    """Returns the versions, git commit, device, dtype, date and command of this process, for the result."""
     device = jax.devices()[0]
     return {
         **versions(),
@@ -162,7 +164,15 @@ def provenance() -> dict[str, Any]:
         "platform": device.platform,
         "dtype": str(jnp.zeros(()).dtype),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": _command(),
     }
+
+
+def _command() -> str:
+    """Returns the words that started this process, with the name of the program or script in place of its path."""
+    program = Path(sys.argv[0])
+    name = "fedbandit" if program.name == "__main__.py" and program.parent.name == "fedbandit_jax" else program.name
+    return shlex.join([name or "python", *sys.argv[1:]])
 
 
 def _git_commit() -> str | None:

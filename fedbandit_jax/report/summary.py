@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,34 @@ if TYPE_CHECKING:
     from fedbandit_jax.report.results import Result
 
 
+class Rows(NamedTuple):
+    """Numbers in words: `rows[0]` is the header, and a row's first cell says whose the others are."""
+
+    title: str
+    rows: list[tuple[str, ...]]
+
+
 def summary(result: Result) -> str:
     """Returns the text of `Result.summary`."""
-    one = {label: result[label] for label in result.labels}
+    text = [size(result)]
+    for i, (title, rows) in enumerate(tables(result)):
+        text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
+    if found := doubts(result):
+        text += ["", *found]
+    return "\n".join(text)
+
+
+def size(result: Result) -> str:
+    """Returns how many agents, rounds and seeds there are."""
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
-    text = [", ".join((*dict.fromkeys(map(_who, one.values())), many)), aligned(_rows(one))]
+    return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
+
+
+def tables(result: Result) -> list[Rows]:
+    """Returns regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
+    one = {label: result[label] for label in result.labels}
+    found = [Rows("", _rows(one))]
     if result.counts:
         wraps = any(one.wrap_probability is not None for one in result.certificates.values())
         rows = [("counted, mean", *result.counts, *(["allowed per decoding"] if wraps else []))]
@@ -27,26 +49,31 @@ def summary(result: Result) -> str:
             counts = (f"{curve[:, -1].mean():g}" for curve in its.counts.values())
             bound = its.certificate.wrap_probability
             rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
-        text += ["", aligned(rows)]
+        found.append(Rows("", rows))
     if result.gauges:
         rows = [("at T, mean", *result.gauges)]
         for label, its in one.items():
             stood = (curve[:, -1].mean() for curve in its.gauges.values())
             rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
-        text += ["", aligned(rows)]
+        found.append(Rows("", rows))
     for first, others in _paired(one).items():
         rows = [(f"minus {first}, seed by seed", "mean", "s.e.", "95 % interval")]
         for label in others:
             mean, error = _mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
-            half = _t_quantile(seeds) * error
+            half = _t_quantile(result.status.shape[-1]) * error
             interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
             rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
-        text += ["", "Final regret, paired (all saw the same users and reward noise):", aligned(rows)]
-    failed = np.argwhere(result.status != 0)
-    if len(failed):
-        flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
-        text += ["", f"(!) {len(failed)} runs have status bits set; do not trust their regret.", *flags.sentences()]
-    return "\n".join(text)
+        found.append(Rows("Final regret, paired (all saw the same users and reward noise):", rows))
+    return found
+
+
+def doubts(result: Result) -> list[str]:
+    """Returns what must be said of runs that must not be trusted, a line each; nothing if there are none."""
+    failed = int((result.status != 0).sum())
+    if not failed:
+        return []
+    flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
+    return [f"(!) {failed} runs have status bits set; do not trust their regret.", *flags.sentences()]
 
 
 def _rows(one: dict[str, Result]) -> list[tuple[str, ...]]:

@@ -118,7 +118,7 @@ def test_help_and_version_are_quick():
         ("simulate --seed 3", "--random-seed"),
         ("simulate linear --env mars", "'sphere'"),
         ("simulate schedules --threshold abc", "M log T"),
-        ("", "simulate, sweep, plan, calibrate, audit, show, data"),
+        ("", "simulate, sweep, plan, calibrate, audit, show, report, data"),
     ],
 )
 def test_choices_are_listed(capsys, command, words):
@@ -351,7 +351,7 @@ def test_flags_of_audit_are_used(tmp_path, monkeypatch):
     monkeypatch.setattr(audits, "run", lambda cases, **options: seen.append((cases, options)) or [])
     monkeypatch.setattr(audits, "log_ratios", list)
     monkeypatch.setattr(fb.plotting, "audits", lambda *found: None)
-    monkeypatch.setattr(fb.plotting, "save_png", lambda figure, path: path)
+    monkeypatch.setattr(fb.plotting, "save", lambda figure, path: (path,))
     words = ["--family", "arms", "--runs", "2000", "--confidence", "0.9", "--random-seed", "3", "--out", str(tmp_path)]
     assert main(["audit", *words]) == 0
     assert main(["audit", *words, "--only", "DP-SE messages"]) == 0
@@ -415,7 +415,7 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
     titles = []
     monkeypatch.setattr(fb.plotting, "regret", lambda result, title: titles.append(title))
     monkeypatch.setattr(fb.plotting, "gauge", lambda result, name, title: titles.append(title))
-    monkeypatch.setattr(fb.plotting, "save_png", lambda figure, path: path)
+    monkeypatch.setattr(fb.plotting, "save", lambda figure, path: (path,))
     for words in (
         "arms --epsilon 1 5",
         "arms --algorithms SE",
@@ -443,7 +443,7 @@ def test_every_request_has_files_of_its_own(swept, tmp_path):
     assert len(stems) == 4
     assert "mine" in stems
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
-    assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png"}
+    assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png", "pdf"}
     assert {options["checkpoint"].name for *_, options in swept} == {f".{stem}.checkpoint" for stem in stems}
 
 
@@ -471,7 +471,7 @@ def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
     assert error.endswith(": wait until it ends, or give another name\n")
     assert not swept
     assert main(command) == 0
-    assert files(tmp_path) == ["mine.npz", "mine.png"]
+    assert files(tmp_path) == ["mine.npz", "mine.pdf", "mine.png"]
 
 
 def test_sigterm_is_like_ctrl_c(tmp_path):
@@ -534,7 +534,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
         assert words in text
     written = files(tmp_path)
     stem = written[0].removesuffix(".npz")
-    assert written == [f"{stem}.npz", f"{stem}.png"]
+    assert written == [f"{stem}.npz", f"{stem}.pdf", f"{stem}.png"]
     assert stem.startswith("sphere-")
     first = fb.Result.load(tmp_path / stem).regret
     assert first.shape == (3, 2, 50)
@@ -542,7 +542,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(fb.Result.load(tmp_path / stem).regret, first)
     capsys.readouterr()
     assert main(["show", str(tmp_path / f"{stem}.npz")]) == 0
-    assert files(tmp_path) == [f"{stem}.npz", f"{stem}.png"]
+    assert files(tmp_path) == [f"{stem}.npz", f"{stem}.pdf", f"{stem}.png"]
     assert main(["show", str(tmp_path / f"{stem}.npz"), "--picture", str(tmp_path / "again.png")]) == 0
     assert (tmp_path / "again.png").exists()
     assert "certified" in capsys.readouterr().out
@@ -568,7 +568,7 @@ def test_simulate_arms(tmp_path, capsys, algorithms):
     text = capsys.readouterr().out
     for words in ("Dist-RDP-SE", "decoding failures", "Renyi DP with epsilon = 1", "a user sends"):
         assert words in text
-    assert files(tmp_path) == ["run.npz", "run.png"]
+    assert files(tmp_path) == ["run.npz", "run.pdf", "run.png"]
     loaded = fb.Result.load(tmp_path / "run")
     assert loaded.regret.shape[:2] == (3 if "SE D" in algorithms else 1, 2)
     assert loaded.rounds[[0, -1]].tolist() == [1, 3000]
@@ -591,7 +591,7 @@ def test_simulate_schedules(tmp_path, capsys, graph):
     ):
         assert words in text
     assert "allowed per decoding" not in text  # nothing can wrap
-    assert files(tmp_path) == ["run.npz", "run.png"]
+    assert files(tmp_path) == ["run.npz", "run.pdf", "run.png"]
 
 
 @pytest.mark.slow
@@ -602,7 +602,8 @@ def test_simulate_clusters(tmp_path, capsys):
     text = capsys.readouterr().out
     for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "adjusted Rand index", "certified", "uploads"):
         assert words in text
-    assert files(tmp_path) == ["run.npz", "run.png", "run_adjusted_rand_index.png"]
+    pictures = [f"run{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
+    assert files(tmp_path) == ["run.npz", *pictures]
 
 
 @pytest.mark.slow

@@ -1,0 +1,68 @@
+"""The command `fedbandit report`: one HTML page about many results."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import tyro
+
+from fedbandit_jax.cli._run import Command
+from fedbandit_jax.core.files import check_writable
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportCommand(Command):
+    """Write one HTML page about results: figures, tables, certificates, and what made them.
+
+    The page is one file that needs no network and no other file. For every result it has
+      - cumulative and time-average regret, and regret against every parameter of the sweep
+      - who is on the Pareto front of regret and epsilon (which certificates give), and of regret and communication
+      - tables, sorted by a click on the head of a column: regret, communication, claims, differences paired by seed
+      - all certificates in full
+      - the command, the configuration, versions and the date
+
+    All files of a folder that end in .npz are looked at, and those in the folders in it. What the store of a sweep
+    keeps of its pieces is put together, so that a sweep that is still running can be looked at, too. A file that is not
+    a result as it was saved is refused: the page and the command name it with the reason, and the exit code is 1.
+
+    For example:
+      fedbandit report results
+      fedbandit report runs --out sweep.html --title "Budgets and batches"
+      fedbandit report results/sphere-1a2b3c4d.npz results/arms-5e6f7a8b.npz
+
+    Args:
+        paths: folders, or .npz files that `fedbandit simulate`, `Result.save` or a store has written.
+        out: the page, which is overwritten if it exists; its folder is made if it is missing.
+        title: title of the page.
+    """
+
+    flag_of: ClassVar = {"path": "paths"}
+
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path = Path("report.html")
+    title: str = "Federated bandits: results"
+
+    def run(self) -> int:
+        """Writes the page, and returns 0, or 1 if files were refused; JAX is not needed."""
+        from fedbandit_jax.report import found, page
+
+        if self.out.is_dir() or not self.out.name:
+            raise ValueError(f"out must name a file, got {str(self.out)!r}")
+        check_writable("out", self.out.parent)
+        import matplotlib
+
+        matplotlib.use("Agg")  # no window opens
+        results = found.find(self.paths)
+        for path, why in results.refused:
+            print(f"fedbandit: refused {path}: {why}", file=sys.stderr)
+        if not results.sections:
+            raise ValueError(
+                f"paths must hold a saved result, got {len(results.refused)} files, all of which were refused"
+            )
+        page.write(results, self.out, title=self.title)
+        runs = sum(one.result.status.size for one in results.sections)
+        print(f"wrote {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")
+        return 1 if results.refused else 0

@@ -1,0 +1,226 @@
+"""One self-contained HTML page about results: figures, tables, certificates, provenance and configuration.
+
+The page is a tree of elements, so that whatever a label or a path contains is text on it. It refers to nothing outside
+itself, and can be read without JavaScript, which only sorts tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from fedbandit_jax.certificate import CLAIMS, Certificate
+from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.report import plotting, summary
+from fedbandit_jax.report.found import Found, Section
+from fedbandit_jax.report.plotting.axes import places
+from fedbandit_jax.report.plotting.points import varied, word
+from fedbandit_jax.report.plotting.saving import svg
+from fedbandit_jax.report.results import Result
+
+CURVES = 16  # most algorithms of which one figure shows the curves
+
+
+def write(found: Found, path: Path, *, title: str) -> None:
+    """Writes the page about what was found, complete or not at all."""
+    text = "<!DOCTYPE html>\n" + ET.tostring(_page(found, title), encoding="unicode", method="html") + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, lambda file: file.write(text.encode()))
+
+
+def _asset(name: str) -> str:
+    """Returns the text of a file beside this one."""
+    return Path(__file__).with_name(name).read_text()
+
+
+def _page(found: Found, title: str) -> ET.Element:
+    """Returns the page as a tree."""
+    head = _tag("head", _tag("meta", charset="utf-8"), _tag("title", title), _tag("style", _asset("page.css")))
+    head.append(_tag("meta", name="viewport", content="width=device-width, initial-scale=1"))
+    body = _tag("body", _tag("h1", title))
+    if len(found.sections) > 1:
+        links = (_tag("li", _tag("a", one.name, href=f"#s{i}")) for i, one in enumerate(found.sections))
+        body.append(_tag("nav", _tag("ul", *links)))
+    if found.refused:
+        body.append(_tag("h2", f"{len(found.refused)} files were refused"))
+        body.append(_table([("file", "reason"), *((str(path), why) for path, why in found.refused)], "refused"))
+    for i, one in enumerate(found.sections):
+        body.append(_tag("section", *_section(one, f"s{i}"), id=f"s{i}"))
+    body.append(_tag("script", _asset("page.js")))
+    return _tag("html", head, body, lang="en")
+
+
+def _section(one: Section, name: str) -> Iterator[ET.Element]:
+    """Yields what the page says about one result; `name` is what its ids begin with."""
+    result = one.result
+    yield _tag("h2", one.name)
+    yield _tag("p", summary.size(result), "; ", places(result))
+    for text in (*one.notes, *summary.doubts(result)):
+        yield _tag("p", text, **{"class": "refused"})
+    drawn = enumerate(_figures(result))
+    figures = (
+        _tag("figure", _tag("figcaption", title), _inline(svg(figure), f"{name}-f{i}-", title))
+        for i, (title, figure) in drawn
+    )
+    yield _tag("div", *figures, **{"class": "figures"})
+    if len(result) > CURVES:
+        advice = f"Curves of {len(result)} algorithms do not fit into one figure; choose some, as in "
+        yield _tag("p", advice, _tag("code", "fb.plotting.regret(result.sel(algorithm=...))"))
+    for i, (title, rows) in enumerate(summary.tables(result)):
+        if title:
+            yield _tag("h3", title.removesuffix(":"))
+        yield _table(_with_coordinates(result, rows) if i == 0 else rows, "")
+    yield _tag("h3", "Certificates")
+    for certificate, labels in _certificates(result):
+        yield _certificate(certificate, labels)
+    yield _tag("h3", "What made it")
+    yield from _origin(one)
+
+
+def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
+    """Yields titles and the figures that make sense for a result."""
+    if len(result) <= CURVES:
+        yield "cumulative regret", plotting.regret(result, time_average=False)
+        yield "time-average regret", plotting.regret(result)
+        for name in result.gauges:
+            yield name, plotting.gauge(result, name)
+    for name in varied(result):
+        if name != "algorithm":
+            yield f"regret against {name}", plotting.against(result, name)
+    proved = [one.epsilon_exact for one in result.certificates.values() if one.epsilon_exact is not None]
+    if sum(epsilon < float("inf") for epsilon in proved) > 1:
+        yield "privacy-regret frontier", plotting.privacy_frontier(result)
+    if len(result) > 1:
+        yield "communication-regret frontier", plotting.communication_frontier(result)
+
+
+def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns the rows of a table of all labels with a column for every coordinate that varies."""
+    names, points = varied(result), result.coordinates.values()
+    extra = [[word(point[name]) if name in point else "-" for name in names] for point in points]
+    (_, *header), *body = rows
+    asked = [f"{name} asked" if name in header else name for name in names]  # the others are what was given
+    return [("label", *asked, *header), *((row[0], *its, *row[1:]) for row, its in zip(body, extra))]
+
+
+def _table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
+    """Returns a table that can be sorted by every column; `rows[0]` is its header."""
+    header, *body = rows
+    head = _tag("thead", _tag("tr", *(_tag("th", cell, scope="col") for cell in header)))
+    made = _tag("tbody", *(_tag("tr", *_cells(row)) for row in body))
+    return _tag("div", _tag("table", head, made, **{"class": f"sortable {kind}".strip()}), **{"class": "wide"})
+
+
+def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
+    """Yields the cells of a row, in which the claim of an algorithm that was asked for privacy has its colour."""
+    private = row[-2:] != ("-", "-")  # epsilon and delta, where there is a claim
+    for text in row:
+        kind = f"claim {text}" if text in CLAIMS and private else "words" if len(text) > 40 else ""
+        yield _tag("td", text, **({"class": kind} if kind else {}))
+
+
+def _certificates(result: Result) -> list[tuple[Certificate, list[str]]]:
+    """Returns the different certificates, and the labels that have them."""
+    found: list[tuple[Certificate, list[str]]] = []
+    for label, certificate in result.certificates.items():
+        for one, labels in found:
+            if one == certificate:
+                labels.append(label)
+                break
+        else:
+            found.append((certificate, [label]))
+    return found
+
+
+def _certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
+    """Returns a certificate in full, behind a line that says whose it is and what it claims."""
+    asked = one.claim if one.epsilon is not None or one.claim != "none" else ""  # who asks for nothing is not accused
+    claim = _tag("span", one.claim, **{"class": f"claim {asked}".strip()})
+    fields = _tag("details", _tag("summary", "all fields"), _tag("pre", json.dumps(one.to_json(), indent=1)))
+    return _tag("details", _tag("summary", ", ".join(labels), ": ", claim), _tag("pre", str(one)), fields)
+
+
+def _origin(one: Section) -> Iterator[ET.Element]:
+    """Yields the command, the code, the provenance and the files of a result."""
+    result = one.result
+    if command := result.provenance.get("command"):
+        yield _tag("p", "The command: ", _tag("code", str(command)))
+    yield _tag("details", _tag("summary", "Configuration, as code"), _tag("pre", code(result)))
+    yield _tag("details", _tag("summary", "Configuration, in full"), _tag("pre", json.dumps(result.config, indent=1)))
+    rows = [("provenance", ""), *((name, str(value)) for name, value in result.provenance.items())]
+    yield _tag("details", _tag("summary", "Provenance"), _table(rows, ""))
+    names = _tag("ul", *(_tag("li", str(path)) for path in one.files))
+    yield _tag("details", _tag("summary", f"{len(one.files)} file{'s' * (len(one.files) > 1)}"), names)
+
+
+def code(result: Result) -> str:
+    """Returns environments, algorithms and options of a result in the form of code, to be read by people."""
+    config, text = result.config, []
+    for kind in ("environments", "algorithms"):
+        made: dict[str, list[str]] = {}
+        for label in result.labels:
+            made.setdefault(_expression(config[kind][label]), []).append(label)
+        for expression, labels in made.items():
+            text += [f"# {kind.removesuffix('s')} of {', '.join(labels)}", expression, ""]
+    options = {name: config[name] for name in ("horizon", "seeds", "stride", "key")}
+    return "\n".join([*text, "# run with", ", ".join(f"{name}={value!r}" for name, value in options.items())])
+
+
+def _expression(account: Any) -> str:
+    """Returns the account of an object as the expression that would make it.
+
+    >>> _expression({"type": "Every", "batch": 25})
+    'Every(batch=25)'
+    """
+    if isinstance(account, Mapping):
+        parts = [f"{name}={_expression(part)}" for name, part in account.items() if name != "type"]
+        return f"{account.get('type', 'dict')}({', '.join(parts)})"
+    if isinstance(account, list):
+        return f"[{', '.join(map(_expression, account))}]"
+    return repr(account)
+
+
+def _inline(text: str, prefix: str, title: str) -> ET.Element:
+    """Returns a drawing as an element of the page: its ids begin with `prefix`, and it names no other address."""
+    root = ET.fromstring(text)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        for name in list(element.attrib):
+            value = re.sub(r"url\(#", f"url(#{prefix}", element.attrib.pop(name))
+            bare = name.rpartition("}")[2]
+            if bare == "id":
+                value = prefix + value
+            elif bare == "href":
+                value = f"#{prefix}{value.removeprefix('#')}"
+            element.set(bare, value)
+    root.set("role", "img")
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")  # as matplotlib's own style sheet, on this one
+    label = ET.Element("title")
+    label.text = title
+    root.insert(0, label)
+    return root
+
+
+def _tag(name: str, /, *content: str | ET.Element, **attributes: str) -> ET.Element:
+    """Returns an element with texts and elements in it."""
+    element = ET.Element(name, attributes)
+    last: ET.Element | None = None
+    for part in content:
+        if isinstance(part, ET.Element):
+            element.append(part)
+            last = part
+        elif last is None:
+            element.text = (element.text or "") + part
+        else:
+            last.tail = (last.tail or "") + part
+    return element

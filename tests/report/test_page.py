@@ -1,0 +1,276 @@
+"""The page about results: it opens offline, hides nothing, and says what the files say; its tables can be sorted."""
+
+import dataclasses
+import html.parser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_plotting import grid, swept
+from test_saved import made
+
+import fedbandit_jax as fb
+from fedbandit_jax.cli import main
+from fedbandit_jax.engine import pieces
+from fedbandit_jax.report import found, page
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+EVIL = "<script>alert(1)</script>&\"'"
+
+
+class Read(html.parser.HTMLParser):
+    """What a browser finds: elements with attributes, visible words, tables; elements must be closed in their order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.words, self.tables, self.code = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        assert len(attrs) == len(dict(attrs)), f"{tag} has an attribute twice"
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("style", "script"):
+            self.code.append((self.open[-1], data))
+            return
+        self.words.append(data)
+        if self.open and ("td" in self.open or "th" in self.open):
+            self.tables[-1][-1][-1] += data
+
+    @property
+    def text(self):
+        return "".join(self.words)
+
+    def all(self, name):
+        return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+def report(tmp_path, *paths, **options):
+    """Writes the page about some paths and reads it."""
+    page.write(found.find(paths), tmp_path / "report.html", title=options.get("title", "A title"))
+    return Read((tmp_path / "report.html").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two results, one with labels that would be code, and a file that is none."""
+    folder = tmp_path_factory.mktemp("results")
+    grid().save(folder / "grid")
+    labels = ("plain", EVIL)
+    result = made(seeds=3, horizon=4, labels=labels)
+    told = {"fedbandit_jax": "0.1", "command": f"fedbandit simulate {EVIL}"}
+    dataclasses.replace(result, provenance=told).save(folder / "evil")
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "<b>.npz").write_bytes(b"nothing")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read(folder, tmp_path_factory):
+    return report(tmp_path_factory.mktemp("page"), folder, title=EVIL)
+
+
+def test_opens_offline(read):
+    """Nothing is asked of another address, and whatever refers to something finds it on the page, once."""
+    ids = read.all("id")
+    assert len(ids) == len(set(ids)) > 20
+    links = [*read.all("href"), *read.all("src"), *read.all("xlink:href")]
+    links += [f"#{name}" for name in re.findall(r"url\(#([^)]+)\)", str(read.elements))]
+    assert len(links) > 20
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    assert all(link.startswith("#") for link in links)
+    raw = str(read.elements) + str(read.code)
+    assert "http" not in raw
+    assert "@import" not in raw
+    assert len(re.findall(r"url\(", raw)) == len(re.findall(r"url\(#", raw))
+
+
+def test_labels_are_text(read):
+    """No label, path, title or command becomes an element or an attribute."""
+    assert [kind for kind, _ in read.code] == ["style", "script"]
+    assert read.text.count(EVIL) >= 5  # title, heading, table, certificate, command
+    assert not [name for _, attributes in read.elements for name in attributes if name.startswith("on")]
+
+
+def test_tables_have_the_numbers_of_the_summary(read, folder):
+    result = fb.Result.load(folder / "grid")
+    (table,) = [table for table in read.tables if "epsilon asked" in table[0]]
+    head = table[0]
+    assert head[:4] == ["label", "algorithm", "epsilon asked", "regret at T"]
+    rows = {row[0]: dict(zip(head, row)) for row in table[1:]}
+    assert list(rows) == list(result.labels)
+    for label in result:
+        finals, row = result[label].regret[:, -1], rows[label]
+        assert float(row["regret at T"]) == pytest.approx(finals.mean(), abs=0.05)
+        assert float(row["s.e."]) == pytest.approx(finals.std(ddof=1) / np.sqrt(3), abs=0.05)
+        assert row["claim"] == result[label].certificate.claim
+    assert [row["epsilon asked"] for row in rows.values()] == ["-", "2", "0.5"]
+    kinds = {a["class"] for tag, a in read.elements if tag == "td" and a.get("class", "").startswith("claim")}
+    assert kinds == {"claim certified"}  # who asks for no privacy is not marked
+
+
+def test_certificates_figures_and_origin_are_there(read, folder):
+    for path in ("grid", "evil"):
+        result = fb.Result.load(folder / path)
+        for label in result:
+            assert str(result[label].certificate) in read.text
+        assert str(folder / path) in read.text
+    assert "fedbandit simulate" in read.text
+    assert "epsilon=1.0" in page.code(fb.Result.load(folder / "grid"))
+    captions = ["cumulative regret", "time-average regret", "regret against epsilon", "privacy-regret frontier"]
+    assert all(read.text.count(caption) >= 2 for caption in captions[:2])
+    assert all(caption in read.text for caption in captions)
+    assert sum(tag == "svg" for tag, _ in read.elements) == sum(tag == "figcaption" for tag, _ in read.elements) == 9
+
+
+def test_refused_files_are_named(read, folder):
+    (table,) = [table for table in read.tables if table[0] == ["file", "reason"]]
+    assert [row[0] for row in table[1:]] == [str(folder / "deeper" / "<b>.npz")]
+    assert "it does not end as a result ends" in table[1][1]
+
+
+def test_many_algorithms_have_no_figure_of_curves(tmp_path):
+    points = {f"a{i}": ({"algorithm": f"a{i}"}, 9.0 / i) for i in range(1, page.CURVES + 2)}
+    swept(points).save(tmp_path / "run")
+    read = report(tmp_path, tmp_path / "run.npz")
+    assert "Curves of 17 algorithms do not fit into one figure" in read.text
+    assert "cumulative regret" not in read.text
+
+
+NAMES = ("0" * 32, "1" * 32)
+
+
+def stored(folder, name, label, seeds, *, mean=1.0, **coordinates):
+    """Writes a file as a store has it."""
+    result = swept({label: ({"algorithm": label, **coordinates}, mean)}, seeds=len(seeds))[label]
+    config = {**result.config, "seeds": [[seeds[0], seeds[-1] + 1]]}
+    return dataclasses.replace(result, config=config).save(folder / name / f"seeds_{seeds[0]}-{seeds[-1] + 1}")
+
+
+def test_pieces_of_a_store_are_one_result(tmp_path):
+    """Seeds are joined, each counts once, under one label; configurations with the same seeds are one sweep."""
+    store = tmp_path / "runs"
+    stored(store, NAMES[0], "late name", range(2, 4))
+    stored(store, NAMES[0], "b", range(2))
+    stored(store, NAMES[0], "b", range(1, 5))  # as of two sweeps at the same time
+    stored(store, NAMES[1], "a", range(5), mean=2.0)
+    ((name, result, files, notes),), refused = found.find([store, store / NAMES[1]])
+    assert (name, len(files), notes, refused) == (f"store {store}", 4, [], [])
+    assert result.labels == ("a", "b")
+    assert result.seeds.tolist() == [0, 1, 2, 3, 4]
+    stored(store, NAMES[1], "a", range(5, 7), mean=2.0)  # a sweep that is still running
+    names = [(one.name, one.result.labels, len(one.result.seeds)) for one in found.find([store]).sections]
+    assert names == [(f"store {store}, part 1 of 2", ("a",), 7), (f"store {store}, part 2 of 2", ("b",), 5)]
+
+
+def test_two_meanings_of_a_label_are_two_results(tmp_path):
+    for name in NAMES:
+        stored(tmp_path, name, "same", range(3))
+    assert [len(one.result) for one in found.find([tmp_path]).sections] == [1, 1]
+
+
+def test_the_layout_is_that_of_stores():
+    path = pieces._file(Path("store"), NAMES[0], 0, 8)
+    assert found.STORED.fullmatch(path.relative_to("store").as_posix())
+
+
+@pytest.mark.slow
+def test_a_store_is_found_as_one_result(tmp_path):
+    """The same one that `sweep` returns."""
+    from helpers import PLAIN, PRIVATE, sweep
+
+    whole = sweep([PLAIN, PRIVATE.replace(name="ours")], grid={"epsilon": [0.5, 2.0]}, store=tmp_path / "store")
+    (one,) = found.find([tmp_path]).sections
+    assert set(one.result.labels) == set(whole.labels)
+    for label in whole:
+        np.testing.assert_array_equal(one.result[label].regret, whole[label].regret)
+
+
+def test_the_command(tmp_path, capsys):
+    out, run = tmp_path / "new" / "page.html", tmp_path / "run.npz"
+    swept({"one": ({"algorithm": "one"}, 1.0)}).save(run)
+    assert main(["report", str(run), "--out", str(out), "--title", "Mine"]) == 0
+    assert "1 results, 3 runs, 0 files refused" in capsys.readouterr().out
+    assert "<h1>Mine</h1>" in out.read_text()
+    (tmp_path / "cut.npz").write_bytes(run.read_bytes()[:500])
+    assert main(["report", str(tmp_path), "--out", str(out)]) == 1
+    assert f"refused {tmp_path / 'cut.npz'}: it does not end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["missing"], "--paths must be files and folders, got 'missing', which does not exist"),
+        (["."], "--paths must hold results, files that end in .npz, got '.', which has none"),
+        (["text.png"], "--paths must hold a saved result, got 1 files, all of which were refused"),
+        (["text.png", "--out", "."], "--out must name a file, got '.'"),
+    ],
+)
+def test_wrong_words(words, error, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.png").write_text("no result")
+    assert main(["report", *words]) == 2
+    assert error in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_needs_no_jax(folder, tmp_path):
+    code = "import sys; sys.modules['jax'] = None\nfrom fedbandit_jax.cli import main\n"
+    code += f"main(['report', {str(folder / 'evil.npz')!r}, '--out', {str(tmp_path / 'page.html')!r}])"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert (tmp_path / "page.html").exists()
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
+IN_A_CONTAINER = ["--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+@pytest.mark.slow
+def test_sorts_in_a_browser(folder, tmp_path):
+    """A click sorts numbers by size, upwards and downwards, with what has none last; nothing else is loaded."""
+    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: the page was not opened; install playwright")
+    report(tmp_path, folder)
+    asked, errors = [], []
+    with api.sync_playwright() as playwright:
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)  # or the one that playwright has installed
+        if found is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip(f"NO BROWSER: the page was not opened; have one of {', '.join(BROWSERS)}")
+        browser = playwright.chromium.launch(executable_path=found, args=IN_A_CONTAINER)
+        shown = browser.new_page()
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.on("pageerror", lambda error: errors.append(error))
+        address = (tmp_path / "report.html").as_uri()
+        shown.goto(address)
+        table = shown.locator("table.sortable").filter(has_text="epsilon asked")
+        orders = [[cell.strip() for cell in table.locator("tbody td:nth-child(3)").all_text_contents()]]
+        for _ in range(2):
+            table.get_by_role("button", name="epsilon asked").click()
+            orders.append(table.locator("tbody td:nth-child(3)").all_text_contents())
+        sizes = [drawing.bounding_box() for drawing in shown.locator("svg").all()]
+        heading = shown.locator("h1").inner_text()
+        browser.close()
+    assert orders == [["-", "2", "0.5"], ["0.5", "2", "-"], ["2", "0.5", "-"]]
+    assert asked == [address]
+    assert not errors
+    assert heading == "A title"
+    assert all(size["width"] > 200 and size["height"] > 200 for size in sizes)
+    assert len(sizes) == 9
