@@ -182,6 +182,20 @@ def test_lines_do_not_come_from_labels():
     assert legend(fb.plotting.against(odd, "epsilon", lines=lines).axes[0]) == ["one line: certified"]
 
 
+def test_horizontal_lines_of_one_colour_are_told_apart():
+    """They are of algorithms that do not have the coordinate."""
+    points = {
+        "a": ({"algorithm": "a"}, 1.0),
+        "b": ({"algorithm": "b"}, 2.0),
+        "c": ({"algorithm": "c", "epsilon": 1}, 3.0),
+    }
+    result = swept(points, certificates=dict.fromkeys("ab", no_privacy("it adds no noise")))
+    for draw in (lambda one: fb.plotting.against(one, "epsilon"), fb.plotting.privacy_frontier):
+        lines = {line.get_label(): line for line in draw(result).axes[0].lines}
+        assert lines["a"].get_color() == lines["b"].get_color()
+        assert lines["a"].get_marker() != lines["b"].get_marker()
+
+
 def test_a_line_has_the_weakest_claim():
     points = {f"p{e}": ({"algorithm": "p", "epsilon": e}, 1.0) for e in (1, 2, 3)}
     weaker = {"p2": proved(2.0, claim="none"), "p3": proved(3.0, claim="as_printed")}

@@ -165,11 +165,12 @@ def _draw(
         for i, label in enumerate(one for one in family.labels if one not in x):
             why = f": {beside[label]}" if label in beside else ""
             name = None if i else f"{family.name}{why}"
-            ax.axhline(final(result, label)[0], color=family.colour, linestyle=":" if why else "-", label=name)
+            look: dict[str, Any] = dict(color=family.colour, marker=family.at_ends, label=name)
+            ax.axhline(final(result, label)[0], linestyle=":" if why else "-", **look)
         inside = sorted((label for label in family.labels if label in x), key=lambda label: x[label])
         if not inside:
             continue
-        look: dict[str, Any] = dict(color=family.colour, linewidth=1)
+        look = dict(color=family.colour, linewidth=1)
         where, (mean, error) = [x[label] for label in inside], zip(*(final(result, label) for label in inside))
         if joined:
             ax.plot(where, mean, family.line, **look)

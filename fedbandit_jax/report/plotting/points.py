@@ -30,6 +30,11 @@ class Family(NamedTuple):
     marker: str
 
     @property
+    def at_ends(self) -> str:
+        """Returns the marker of a horizontal line: none for the first of a colour."""
+        return "" if self.marker == MARKERS[0] else self.marker
+
+    @property
     def text(self) -> str:
         """Returns what the legend says."""
         return f"{self.name}: {self.claim}" if self.claim else self.name
@@ -77,7 +82,8 @@ def against(
         style: dict[str, Any] = dict(color=family.colour, label=family.text)
         inside = [label for label in family.labels if coordinate in points[label]]
         if not inside:
-            axes.axhline(float(final(result, family.labels[0])[0]), linestyle=family.line, **style)
+            level = float(final(result, family.labels[0])[0])
+            axes.axhline(level, linestyle=family.line, marker=family.at_ends, **style)
             continue
         values = [points[label][coordinate] for label in inside]
         x = np.array([value if numbers else words.index(word(value)) for value in values], float)
