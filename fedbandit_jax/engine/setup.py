@@ -42,10 +42,10 @@ class Setup(NamedTuple):
 
     @property
     def groups(self) -> list[list[str]]:
-        """Returns the labels of the configurations that share a compiled program."""
+        """Returns the labels of the configurations that run together: in one program, and in one world."""
         found: dict[Any, list[str]] = {}
         for label, process in self.processes.items():
-            found.setdefault(driver.signature(process), []).append(label)
+            found.setdefault((id(process.env), driver.signature(process)), []).append(label)
         return list(found.values())
 
 

@@ -40,6 +40,7 @@ def test_it_is_a_seed_of_simulate(env, algo, horizon):
     assert run.records == {}
 
 
+@pytest.mark.slow
 def test_parameters_may_be_traced():
     bound = PLAIN.bind(GAP.spec, T)
     traces = []

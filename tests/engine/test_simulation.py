@@ -92,15 +92,14 @@ def test_sweep_equals_simulate():
 
     On a sphere all arms are worth the same before the first release, and rounding would decide.
     """
-    env = fb.envs.gap(3, 4, 5)
-    result = fb.sweep(env, [PRIVATE], grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
-    assert result.regret.shape == (2, 3, 40)
-    for label, algo in {
-        "Private-FedLinUCB(epsilon=1.0)": PRIVATE,
-        "Private-FedLinUCB(epsilon=5.0)": PRIVATE.replace(epsilon=5.0),
-    }.items():
-        np.testing.assert_allclose(result[label].regret, simulate(env=env, algo=algo).regret, atol=1e-4)
-        assert result[label].certificate == algo.certificate(env.spec, 40)
+    envs = {"near": fb.envs.gap(3, 4, 5), "far": fb.envs.gap(3, 4, 5, gap=0.3)}  # one program for both
+    result = fb.sweep(envs, [PRIVATE], grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
+    assert result.regret.shape == (4, 3, 40)
+    for name, env in envs.items():
+        for epsilon in (1.0, 5.0):
+            one, algo = result.sel(environment=name, epsilon=epsilon), PRIVATE.replace(epsilon=epsilon)
+            np.testing.assert_allclose(one.regret[0], simulate(env=env, algo=algo).regret, atol=1e-4)
+            assert one.certificate == algo.certificate(env.spec, 40)
 
 
 @pytest.mark.slow
