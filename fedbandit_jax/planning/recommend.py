@@ -87,8 +87,8 @@ def plan(
     schedule are those of the whole horizon all the time, so that a simulated round is a round of the real run.
 
     An interval is for mean regret, over all that can be drawn, and meant to contain it with probability 95 %. In
-    `tests/planning/test_plan_intervals.py` 95 % of 960 intervals, of 4 seeds each, contained the mean of full runs; these
-    were on spheres and at a worst gap, for M from 10 to 100 and T from 1,600 to 4,000, with T / 8 rounds or more.
+    `tests/planning/test_plan_intervals.py` 95 % of 960 intervals, of 4 seeds each, contained the mean of full runs;
+    these were on spheres and at a worst gap, for M from 10 to 100 and T from 1,600 to 4,000, with T / 8 rounds or more.
     The choice of the best of several makes its prediction a little too good.
 
     Args:
