@@ -64,7 +64,8 @@ class Certificate:
         noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
             that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
         noise_whose: whose noise `noise_std` is, and on which entries.
-        server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, over all
+        server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, in units of x x'
+            and over all
             synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
         release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.

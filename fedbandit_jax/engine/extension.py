@@ -1,4 +1,4 @@
-"""`extend` computes what a result lacks: more seeds, or more rounds."""
+"""`extend` adds seeds to a result, or runs all of it again for more rounds."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ def extend(
     validate.instance("result", result, Result, "an fb.Result")
     validate.boolean("throw", throw)
     configurations = _configurations(result, env, algos, {} if grid is None else grid)
+    if result.records:
+        raise ValueError(
+            f"result must have no records for seeds or rounds to be added, got {', '.join(result.records)}: run the "
+            "other seeds with the same record=, and join the two by fb.concat"
+        )
     before = result.config["horizon"]
     rounds = before if horizon is None else validate.integer("horizon", horizon, at_least=before)
     wanted = () if seeds is None else numbers(seeds, len(result.rounds)).tolist()

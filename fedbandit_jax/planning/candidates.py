@@ -114,7 +114,7 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 
 def without_privacy(demands: Demands, among: list[Candidate]) -> list[Candidate]:
-    """Returns the same policies without privacy, to compare with: at the fixed batch that synchronises most often."""
+    """Returns UCB without privacy, to compare with: at the fixed batch that synchronises most often."""
     fixed = [one for one in among if one.algo is not None and isinstance(one.algo.schedule, Every)]
     often = max(fixed, key=lambda one: one.syncs or 0)
     assert often.algo is not None

@@ -47,7 +47,7 @@ class Recommendation:
     Attributes:
         candidates: all that were considered, the best first and those that are excluded last.
         best: the first of them, or None if nothing meets the demands.
-        reference: the same policies without privacy, the best first.
+        reference: UCB without privacy, the best first.
         spec: description of the environment.
         horizon: T.
         seconds: how long the plan took.
@@ -83,7 +83,7 @@ def plan(
     All candidates are compositions of `fb.algos.Federated` that are certified for the budget, and none learns from raw
     data inside a batch. What they send and prove is exact, as it is read from what they are bound to for T rounds.
     What they lose is predicted: all are simulated for the first eighth of `rounds`; the two best mechanisms with a
-    schedule, and the same policies without privacy, for `rounds`; and beyond that, growth is extrapolated. Noise and
+    schedule, and UCB without privacy, for `rounds`; and beyond that, growth is extrapolated. Noise and
     schedule are those of the whole horizon all the time, so that a simulated round is a round of the real run.
 
     An interval is for mean regret, over all that can be drawn, and meant to contain it with probability 95 %. In

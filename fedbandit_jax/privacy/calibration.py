@@ -159,7 +159,7 @@ def calibrate(
     Zhang (2024) for "blt".
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a fb.privacy.Budget, got {validate.shown(budget)}")
+        raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)

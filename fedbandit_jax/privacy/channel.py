@@ -271,8 +271,8 @@ class BoundMechanism(Exact):
             smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,
-            noise_whose=f"per entry {self.trust.whose}",
-            server_noise_std=self.trust.sum_std() * math.sqrt(self.release.largest_variance()),
+            noise_whose=f"per entry {self.trust.whose}{self._on_gram()}",
+            server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=self.release.n_syncs,
             releases_per_user=self.release.sensitivity_sq(),
@@ -280,6 +280,11 @@ class BoundMechanism(Exact):
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(*worst.assumes, *NOT_COVERED, *(["contexts, which are fixed and public"] if fixed else [])),
         )
+
+    def _on_gram(self) -> str:
+        """Returns which noise is on x x', if it is another than on x y."""
+        scale = self.statistic.gram_scale
+        return "" if scale == 1 else f", {1 / scale:g} times that on x x'"
 
     def _why(self, timing: Timing) -> Iterator[str]:
         """Yields the clauses that say why the noise is certified."""

@@ -95,7 +95,7 @@ class Mechanism:
         budgets = self.budgets
         if not budgets or not all(isinstance(one, Budget) for one in budgets):
             raise TypeError(
-                f"budget must be a fb.privacy.Budget, or one for every silo, got {validate.shown(self.budget)}"
+                f"budget must be an fb.privacy.Budget, or one for every silo, got {validate.shown(self.budget)}"
             )
         trust.check(self.trust, self.release, self.calibration)
         if len(budgets) > 1:

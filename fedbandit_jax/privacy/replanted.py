@@ -210,7 +210,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     Reference: Liu et al. (2022), Algorithm 5. The paper's text has ln(2/delta)^2 instead, which is more noise.
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a fb.privacy.Budget, got {validate.shown(budget)}")
+        raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
     validate.one_of("method", method, METHODS)
     for count in leaves:
         validate.integer("leaves", count, at_least=1)

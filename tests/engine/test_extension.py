@@ -100,3 +100,10 @@ def test_bad_seeds_are_told_by_their_numbers():
     with pytest.raises(fb.SimulationError, match="NOT_FINITE in FedLinUCB: seeds 8[.]"):
         fb.extend(bad, ENV, PLAIN, seeds=range(7, 9))
     assert fb.extend(bad, ENV, PLAIN, seeds=range(7, 9), throw=False) is bad
+
+
+def test_records_are_not_extended():
+    """New seeds would have none, and nothing would say so."""
+    result = dataclasses.replace(simulate(env=ENV, algo=PLAIN), records={"arms": np.zeros((3, 40, 1))})
+    with pytest.raises(ValueError, match="result must have no records for seeds or rounds to be added, got arms"):
+        fb.extend(result, ENV, PLAIN, seeds=5)

@@ -374,7 +374,7 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', .* got 'blind'"),
         ({"learns_in_batch": "False"}, TypeError, "learns_in_batch must be True or False, got 'False'"),
         ({"privacy": (1, 0.1)}, TypeError, r"privacy must be an fb.privacy.Mechanism, an .* got \(1, 0.1\)"),
-        ({"budget": (1, 0.1)}, TypeError, r"budget must be a fb.privacy.Budget, or one .* got \(1, 0.1\)"),
+        ({"budget": (1, 0.1)}, TypeError, r"budget must be an fb.privacy.Budget, or one .* got \(1, 0.1\)"),
         ({"trust": "secagg", "calibration": "theorem"}, ValueError, "calibration must be 'tight' with trust='secagg'"),
         ({"trust": "shuffle_amplified", "release": "blt"}, ValueError, "release must be 'tree' .* got 'blt'"),
         ({"trust": "secagg", "release": "prefix_tree"}, ValueError, "trust must be 'silo_local'.* got 'secagg'"),

@@ -103,6 +103,9 @@ def test_certificates_know_the_statistic():
     assert ratio == pytest.approx((4.5 / 2.53125) ** 0.5, rel=1e-4)
     found = centred.guarantee()
     assert (found.claim, round(found.epsilon_exact, 3)) == ("certified", 1.0)
+    half = private(centred=True, gram_scale=0.5).bind(CONSTANT, 50)
+    assert half.guarantee().server_noise_std == pytest.approx(half.mechanism.stds().max())
+    assert ", 2 times that on x x'" in str(half.guarantee().noise_whose)
     one = centred.mechanism.statistic
     for forged in (dict(centred=False), dict(gram_scale=1.5)):
         statistic = LinearStatistic(**{**vars(one), **forged})

@@ -103,7 +103,7 @@ class FCLUB(ClusteringRecipe):
     visits: int = 1
 
     def __post_init__(self):
-        validate.instance("budget", self.budget, (Budget, type(None)), "a fb.privacy.Budget or None")
+        validate.instance("budget", self.budget, (Budget, type(None)), "an fb.privacy.Budget or None")
         for ratio in ("upload", "download"):
             if not validate.single(ratio, validate.positive(ratio, getattr(self, ratio))) >= 1:
                 raise ValueError(f"{ratio} must be >= 1, got {getattr(self, ratio)}")

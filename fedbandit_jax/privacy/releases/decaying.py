@@ -19,11 +19,11 @@ class Decaying:
 
     If batches grow by the factor g, so do the sums, and what noise of a given size costs a policy falls about as g^-k:
     twice as many rounds are played on an estimate with a quarter of the error. `decay=g` then has a fifth less of it
-    than "blt" at g = 1.5. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so that one
-    user moves all messages by no more than one.
+    than "blt" at g = 1.5 and S = 12. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so
+    that one user moves all messages by no more than one.
 
     Args:
-        decay: g > 1; the closer to 1, the more alike prefixes count.
+        decay: g in [1, 100]; the closer to 1, the more alike prefixes count.
 
     Raises:
         ValueError, TypeError: if `decay` is not a number in [1, 100].

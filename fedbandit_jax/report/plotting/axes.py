@@ -24,7 +24,7 @@ SPREAD = 8  # positive numbers that differ by a larger factor than this are draw
 
 def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
     """Checks what all figures are drawn from, and returns the axes to draw on, by default those of a new figure."""
-    validate.instance("result", result, Result, "a fb.Result")
+    validate.instance("result", result, Result, "an fb.Result")
     validate.instance("title", title, (str, type(None)), "a string or None")
     validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")
     validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")

@@ -115,7 +115,7 @@ def styles(result: Result) -> dict[str, Style]:
     Raises:
         TypeError: it is not a result.
     """
-    validate.instance("result", result, Result, "a fb.Result")
+    validate.instance("result", result, Result, "an fb.Result")
     colours = {label: colour(account) for label, account in result.config["algorithms"].items()}
     markers = dict(zip(result.labels, told_apart([colours[label] for label in result.labels], ("", *MARKERS))))
     found = {}

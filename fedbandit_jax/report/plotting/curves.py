@@ -86,7 +86,7 @@ def gauge(
     Raises:
         ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
     """
-    validate.one_of("name", name, validate.instance("result", result, Result, "a fb.Result").gauges)
+    validate.one_of("name", name, validate.instance("result", result, Result, "an fb.Result").gauges)
     validate.one_of("band", band, BANDS)
     if limits is not None:
         ends = validate.finite_array("limits", limits, ndim=1)

@@ -132,7 +132,7 @@ def test_bad_budgets(arguments, words):
             "method must be one of 'tight', 'theorem', 'released', got 'guess'",
         ),
         ({"release": "bush"}, ValueError, "release must be one of .* got 'bush'"),
-        ({"budget": 1.0}, TypeError, "budget must be a fb.privacy.Budget, got 1.0"),
+        ({"budget": 1.0}, TypeError, "budget must be an fb.privacy.Budget, got 1.0"),
     ],
 )
 def test_bad_calibrations(change, error, words):
