@@ -162,6 +162,8 @@ def calibrate(
         raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
+        if method != "tight" or _trust.find(trust).joint_matrix or _trust.find(trust).needs_users:
+            raise ValueError(f"moves_sq must be None with method={method!r} and trust={trust!r}, got {moves_sq}")
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     model = _trust.find(trust)

@@ -215,15 +215,17 @@ class BoundMechanism(Exact):
         """Returns the standard deviation of the noise on the diagonal of W in every release, (S,)."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
 
-    def coarse(self) -> str:
+    def coarse(self, batch: int | None) -> str:
         """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
+
+        A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
 
         Only the sum that `absorb` or `step` is given is rounded (see `Sums`; the messages of integer noise are rounded
         to a grid that is charged for), so that it matters once for a user. See `too_coarse`.
         """
         if self.trust.on_grid:
             return ""
-        return too_coarse(self.n_agents * (self.batch or self.longest), self.trust.sum_std())
+        return too_coarse(self.n_agents * max(1, batch or self.longest), self.trust.sum_std())
 
     @property
     def sensitivity(self) -> float:
@@ -251,8 +253,8 @@ class BoundMechanism(Exact):
             claim, reason = "none", truncation.sentence(smallest, max(epsilons), budget.delta)
         elif not proof.epsilon <= budget.epsilon:
             claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
-        elif self.coarse():
-            claim, reason = "none", self.coarse()
+        elif wrong := self.coarse(batch):
+            claim, reason = "none", wrong
         else:
             claim, reason = "certified", "; ".join(self._why(timing))
         worst = max(proofs, key=lambda proof: proof.epsilon)
@@ -289,6 +291,8 @@ class BoundMechanism(Exact):
     def _why(self, timing: Timing) -> Iterator[str]:
         """Yields the clauses that say why the noise is certified."""
         yield "noise of known law is on every statistic that leaves the mechanism"
+        if self.statistic.centred:
+            yield "x (y - 1/2) is summed in place of x y"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
         if isinstance(self.trust, Numbers):
@@ -305,6 +309,11 @@ class BoundMechanism(Exact):
             return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
         if release.prefix_at_silo and not model.prefixes:
             return f"the proof of {model.__name__} does not cover silos that send prefix sums"
+        one = self.statistic
+        if not 0 < one.gram_scale <= 1:
+            return f"gram_scale must be in (0, 1], got {one.gram_scale}"
+        if (one.centred or one.gram_scale != 1) and (model.joint_matrix or model.needs_users):
+            return f"the proof of {model.__name__} is for (x y, x x') as they are"
         if len(self.epsilon) not in (1, self.n_agents):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not (self.visits >= 1 and self.visits == int(self.visits)):

@@ -64,7 +64,9 @@ class Mechanism:
             state, and the certificate is about the protocol with single messages.
         centred: whether x (y - 1/2) is summed in place of x y, which one user moves by less: Delta_J^2 falls from 4.5
             to 81/32, so that noise of 0.75 times the standard deviation is enough. Policies then learn about y - 1/2,
-            which must be linear in x: the environment's features must have a constant entry (`fb.Spec.constant`).
+            which must be linear in x: the environment's features must have a constant entry c (`fb.Spec.constant`). Its
+            parameter is theta* with 1 / (2 c) less in that entry, whose norm `theta_norm` of `UCB` must then bound: on
+            the sphere it is sqrt(1/2), so that 1 still does.
         gram_scale: s in (0, 1], a factor on x x' before noise is added, and divided by afterwards. Less than 1 gives
             x x' more noise and x y less: Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down to s^2 = 1/2, where it is 4, or, if
             centred, 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 that is 9/8.
@@ -191,6 +193,7 @@ class Mechanism:
         statistic = dataclasses.replace(
             statistic, clips=self.clip_rewards, centred=self.centred, gram_scale=float(self.gram_scale)
         )
+        changed = self.centred or self.gram_scale != 1
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
             calibrate(
@@ -204,7 +207,7 @@ class Mechanism:
                 batch=batch,
                 dim=statistic.dim,
                 pure=float(share),
-                moves_sq=statistic.sensitivity_sq(budget.adjacency),
+                moves_sq=statistic.sensitivity_sq(budget.adjacency) if changed else None,
             )
             for budget, share in zip(self.budgets, shares)
         ]
@@ -225,8 +228,8 @@ class Mechanism:
             visits=self.together,
             method=self.calibration,
         )
-        if bound.coarse():
-            raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {bound.coarse()}")
+        if wrong := bound.coarse(batch):
+            raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {wrong}")
         return bound
 
 

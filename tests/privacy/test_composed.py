@@ -113,6 +113,7 @@ COMPOSED = {
     "schedule: no schedule": (lambda: federated(schedule=Office(bound=None)), "must return an fb.schedules"),
     "budgets with two deltas": (lambda: federated(budget=(BUDGET, fb.privacy.Budget(1, 1e-9)) * 2), "one delta"),
     "budgets for too few silos": (lambda: federated(budget=(BUDGET,) * 3), "one budget for each of 4 silos"),
+    "budget with a sensitivity": (lambda: federated(budget=EasyBudget(1.0, 0.1)), "not 1$"),
     "mechanism of its own": (
         lambda: fb.algos.Federated(policy=fb.algos.Thompson(), privacy=OpenMechanism(BUDGET), schedule=BATCH),
         "is a mechanism of its own",
@@ -140,13 +141,6 @@ def refusal(make):
 def test_composed_dishonestly(name):
     make, words = COMPOSED[name]
     assert re.search(words, refusal(make))
-
-
-def test_a_budget_cannot_say_how_far_users_move_sums():
-    """The statistic does: the noise is that of any budget."""
-    easy, plain = (federated(budget=one).bind(SPEC, HORIZON) for one in (EasyBudget(1.0, 0.1), BUDGET))
-    assert easy.mechanism.trust.sum_std() == plain.mechanism.trust.sum_std()
-    assert easy.guarantee().epsilon_exact == plain.guarantee().epsilon_exact
 
 
 class Silent(Tree):

@@ -1,11 +1,14 @@
 """Sums over many users: what float32 rounds must not tell users apart, or is refused."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine.process import RoundProcess
 from fedbandit_jax.privacy.channel import Exact, Sums, too_coarse
 
 N = 4000
@@ -93,6 +96,35 @@ def test_long_epochs_are_added_up_in_parts():
     assert algo.certificate(many, 2**6).claim == "certified"
     with pytest.raises(ValueError, match="n_agents.* 32,768,000 users.* of 2, too coarse for noise of .* deviation"):
         algo.bind(many, 2**25)
+
+
+def test_a_run_that_goes_on_hands_over_as_often(key):
+    """Bound for ten rounds and run for fifty: no more than ten are added up in float32, as is claimed."""
+    env = fb.envs.gap(3, 4, 5)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=fb.schedules.PrivateLogDet(1e9))
+    bound = algo.bind(env.spec, 10)
+    assert bound.mechanism.longest == 10
+    process = RoundProcess(env=env, algo=bound, horizon=50)
+    step = jax.jit(process.step)
+    world, state = process.init(key)
+    for k in range(50):
+        world, state, _ = step(key, world, state, k)
+        assert float(jnp.trace(state.pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
+    assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 30
+
+
+def test_a_loop_of_fixed_batches_adds_them_up_whole():
+    """Whatever the mechanism says of itself; its batch is that of the loop."""
+    env = fb.envs.sphere(5000, 4, 3, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(
+        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), trust="central"), schedule=1000
+    )
+    with pytest.raises(ValueError, match="too coarse"):
+        algo.bind(env.spec, 5000)
+    bound = algo.replace(schedule=10).bind(env.spec, 50)
+    mechanism = dataclasses.replace(bound.mechanism, batch=None, longest=1)
+    forged = dataclasses.replace(bound, batch=1000, mechanism=mechanism)
+    assert "too coarse" in forged.guarantee().reason
 
 
 def test_what_is_absorbed_is_released_to_the_last_bit(key):

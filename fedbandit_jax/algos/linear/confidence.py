@@ -147,6 +147,7 @@ def theory(
     )
 
 
+@struct.sealed
 @struct.pytree
 class KnownNoise:
     """The rule for lambda and the width after synchronisation k, from the spectrum of the released W.
@@ -155,8 +156,8 @@ class KnownNoise:
     e_i + p_i, P and C the matrices with eigenvalues p_i and c_i and the eigenvectors of W, and V = lambda I + W + P
     with eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
 
-    - n - N theta* is Gaussian with covariance s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), where s_k is the
-      standard deviation of prefix k: its norm is at most q_k, a Chernoff quantile, at all k with probability 1 -
+    - n - N theta* is Gaussian with covariance at most s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), where s_k is
+      the standard deviation of prefix k: its norm is at most q_k, a Chernoff quantile, at all k with probability 1 -
       alpha/2; so its V^-1 norm is at most q_k / sqrt(v_1);
     - P and W commute: ||(lambda I + P) theta*||_{V^-1} <= S max_i (lambda + p_i) / sqrt(v_i);
     - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - alpha, where Sigma_k is Sigma_N of prefix k; hence V >= a

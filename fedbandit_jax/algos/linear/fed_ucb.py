@@ -87,6 +87,9 @@ class LogDetUCB(Exploration):
             raise ValueError(
                 f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
             )
+        if mechanism.statistic.gram_scale != 1:
+            scale = mechanism.statistic.gram_scale
+            raise ValueError(f"gram_scale must be 1 with LogDetUCB, whose bounds are for equal noise, got {scale:g}")
         printed = self.spectral == "theory"
         return spectral.bounds(
             self.spectral,

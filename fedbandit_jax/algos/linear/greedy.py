@@ -17,6 +17,7 @@ from fedbandit_jax.interfaces import Law, Policy
 NO_WIDTH = Width(*(np.float32(0) for _ in Width._fields))
 
 
+@struct.sealed
 @struct.pytree
 class Shrinkage:
     """The rule lambda_k = max(least, c s_k), where s_k is the standard deviation of the noise on W, and no width."""

@@ -66,7 +66,9 @@ def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tu
             statistics only.
     """
     if struct.is_sealed(policy):
-        return (LEARNS_IN_BATCH,) if learns_in_batch and batch != 1 else ()
+        rule = getattr(policy, "known_noise", None)
+        foreign = rule is not None and not struct.is_sealed(rule)
+        return (*[IMPURE] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
     written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
     scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
     reads = written["__getattribute__"] is not object.__getattribute__ or "__getattr__" in written
@@ -275,7 +277,8 @@ class ScheduledLoop(Algorithm):
         up, bits = self.mechanism.uplink(local.synced + 1, d)
         floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))])
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
-        new = tracked.in_turn(k, m if self.tracks else 1, self._refresh, new)
+        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else tracked.REFRESH
+        new = tracked.in_turn(k, m if self.tracks else 1, self._refresh, new, longest)
         return new, Report(
             rounds=jnp.where(due, 1, 0),
             floats=jnp.where(due, floats, 0),

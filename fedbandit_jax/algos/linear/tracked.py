@@ -44,17 +44,20 @@ class Turn(NamedTuple):
     due: Array | bool  # (M,) bool: whether it is
 
 
-def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T) -> T:
-    """Returns the state after round k, where every agent has its turn in `refresh(state, turn)` once in `REFRESH`.
+def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, most: int = REFRESH) -> T:
+    """Returns the state after round k, where every agent has its turn in `refresh(state, turn)` once in so many rounds.
+
+    These are `REFRESH`, or `most` if that is less.
 
     On a CPU all have theirs in one round, in a branch. Before a branch a GPU waits until the host has read whether it
     is taken; so there a few agents have their turn after every round.
     """
+    period = max(1, min(REFRESH, most))
     if on_cpu():
         everyone = Turn(slice(None), slice(None), True)
-        return lax.cond((k + 1) % REFRESH == 0, lambda state: refresh(state, everyone), lambda state: state, state)
-    n = -(-n_agents // REFRESH)
-    first = k % REFRESH * n  # past the last agent when all have had their turn
+        return lax.cond((k + 1) % period == 0, lambda state: refresh(state, everyone), lambda state: state, state)
+    n = -(-n_agents // period)
+    first = k % period * n  # past the last agent when all have had their turn
     place = jnp.arange(n_agents) - first
     who = jnp.minimum(first + jnp.arange(n), n_agents - 1)
     return refresh(state, Turn(who, jnp.clip(place, 0, n - 1), (place >= 0) & (place < n)))

@@ -10,7 +10,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.releases.explicit import Explicit
 
 ITERATIONS = 2000  # of the fixed point; it converges linearly
-MOST = 256  # the most synchronisations S: the factors are (S, S), and nobody needs more of growing batches
+MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,19 @@ class Decaying:
         if n_syncs > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
         sums = np.tril(np.ones((n_syncs, n_syncs)))
-        c = _encoder(sums.T @ np.diag(np.maximum(float(self.decay) ** -np.arange(n_syncs), 1e-12)) @ sums)
-        r = np.linalg.solve(c.T, sums.T).T
-        c, r = (x.astype(np.float32) for x in (c, r))
-        return Explicit(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
+        weights = np.diag(np.maximum(float(self.decay) ** -np.arange(n_syncs), 1e-12))
+        try:
+            c = _encoder(sums.T @ weights @ sums)
+            r = np.linalg.solve(c.T, sums.T).T
+            c, r = (x.astype(np.float32) for x in (c, r))
+            made = Explicit(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
+        except np.linalg.LinAlgError:
+            made = None
+        if made is None or not np.isfinite(made.sensitivity_sq()):
+            raise ValueError(
+                f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
+            )
+        return made
 
 
 def _encoder(gram: np.ndarray) -> np.ndarray:

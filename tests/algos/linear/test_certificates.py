@@ -3,12 +3,14 @@
 import dataclasses
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.interfaces import certify
+from fedbandit_jax.interfaces import Law, certify
 
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
 UNBOUNDED = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=False)
@@ -230,3 +232,22 @@ def test_budgets_are_replaced_whole():
         assert c.epsilon_exact == pytest.approx(asked.epsilon, rel=1e-6)
         with pytest.raises(TypeError, match=f"no parameter {next(iter(options))}"):
             fb.algos.private_fed_lin_ucb(budgets).replace(**options)
+
+
+@fb.pytree
+class Talks:
+    """A rule for the width of one's own."""
+
+    def __call__(self, k, eigenvalues):
+        jax.debug.print("{x}", x=eigenvalues)
+        return jnp.float32(1.0), fb.algos.UCB().bind(Law(3, 4, np.zeros(1))).width
+
+
+def test_rules_of_one_s_own_in_a_sealed_policy_lose_the_claim():
+    """`BoundUCB` is sealed, and the rule that it asks for its width must be, too."""
+    env = fb.envs.gap(3, 2, 4)
+    for policy in (fb.algos.Greedy(), fb.algos.UCB(confidence="known_noise")):
+        bound = fb.algos.Federated(policy=policy, schedule=5, privacy=fb.privacy.Budget(1.0, 0.1)).bind(env.spec, 10)
+        assert bound.guarantee().claim == "certified"
+        forged = bound.replace(policy=dataclasses.replace(bound.policy, known_noise=Talks()))
+        assert forged.guarantee().claim == "none"

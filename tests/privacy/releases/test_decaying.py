@@ -38,5 +38,8 @@ def test_refusals():
     for wrong, error in ((0.5, ValueError), (200, ValueError), ("a", TypeError)):
         with pytest.raises(error, match=r"decay must be .*in \[1, 100\]"):
             Decaying(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="n_syncs must be <= 256 for the release Decaying.*, got 300"):
+    with pytest.raises(ValueError, match="n_syncs must be <= 64 for the release Decaying.*, got 300"):
         Decaying(1.1)(300)
+    for decay in (1.5, 10.0):
+        with pytest.raises(ValueError, match="n_syncs must be smaller for the release Decaying.*, got 64"):
+            Decaying(decay)(64)
