@@ -14,7 +14,6 @@ def room(monkeypatch, size):
     monkeypatch.setattr(memory, "total", lambda: size / memory.SHARE)
 
 
-@pytest.mark.slow
 def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
     whole = simulate()
     assert whole.provenance["seeds_together"] == 3

@@ -26,7 +26,7 @@ def drawn(env, key):
         dict(means=EDGES),
         dict(means=EDGES, noise_std=0.7),
         dict(means=EDGES, rewards="bernoulli"),
-        dict(means=INSIDE[:2], rewards="beta"),
+        pytest.param(dict(means=INSIDE[:2], rewards="beta"), marks=pytest.mark.slow),
         pytest.param(dict(means=INSIDE, rewards="beta", concentration=1.5), marks=pytest.mark.slow),
     ],
     ids=str,

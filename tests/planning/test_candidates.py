@@ -62,7 +62,6 @@ def test_all_are_certified_and_of_few_programs():
     assert growing == {"silo_local", "central"}
 
 
-@pytest.mark.slow
 def test_a_warning_of_delta_is_there():
     (first, *_) = candidates(demands(budget=fb.privacy.Budget(1.0, 0.1), trusted=("silo",)))
     assert "delta = 0.1 is not below 1 / 300 users" in first.certificate.warning

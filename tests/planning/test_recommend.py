@@ -105,6 +105,7 @@ def test_what_is_too_short_is_marked(fake):
     assert text.count("(?)") == 6
 
 
+@pytest.mark.slow
 def test_nothing_meets_less_than_one_message(fake):
     found = plan(max_syncs=None, max_bits=100)
     assert (found.best, found.reference, fake.asked) == (None, (), [])

@@ -115,14 +115,14 @@ def test_certificates_know_the_statistic():
 
 
 @pytest.mark.parametrize("trust", [name for name in fb.privacy.TRUST if name != "shuffle_amplified"])
-@pytest.mark.parametrize("forged", [dict(gram_scale=1e6), dict(gram_scale=0.0), dict(gram_scale=math.nan)], ids=str)
-def test_no_trust_model_keeps_its_claim_with_a_forged_scale(trust, forged):
+@pytest.mark.parametrize("scale", deep([1e6, 0.0, math.nan], keep={0}))
+def test_no_trust_model_keeps_its_claim_with_a_forged_scale(trust, scale):
     """Beyond 1 noise on x x' would be divided away; every trust model looks at the statistic that is bound."""
     release = {"local": "input_perturbation"}.get(trust, "tree")
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(8.0, 0.1), release, trust)
     bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=5).bind(CONSTANT, 10)
     assert bound.guarantee().claim == "certified"
-    statistic = dataclasses.replace(bound.mechanism.statistic, **forged)
+    statistic = dataclasses.replace(bound.mechanism.statistic, gram_scale=scale)
     other = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic)).guarantee()
     assert other.claim == "none"
 

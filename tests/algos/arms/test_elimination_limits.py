@@ -14,6 +14,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", deep(["theory", "exact"], keep={1}))
 def test_gap_of_one(key, radius):
     """Sums are 0 and n: the worse arm is dropped by the first batch with 2 beta < 1, and costs nothing from then on."""

@@ -164,6 +164,7 @@ def test_epsilon_does_not_matter_where_it_is_huge(key):
     assert little > 1.5 * plain
 
 
+@pytest.mark.slow
 def test_noise_is_the_key_s(key):
     """Another key, other noise; the same key, the same run; two servers, two trees."""
     spec, given = population(*LARGE), draws(0, LARGE[0])
