@@ -275,7 +275,7 @@ def test_counts_bound_uploads(upload):
 def test_bad_arguments(options, words):
     with pytest.raises(ValueError, match=words):
         replant(BUDGET, **options)
-    with pytest.raises(TypeError, match=r"budget must be a fb\.privacy\.Budget, got 1\.0"):
+    with pytest.raises(TypeError, match=r"budget must be an fb\.privacy\.Budget, got 1\.0"):
         replant(1.0, leaves=(3,))
 
 

@@ -516,7 +516,7 @@ def test_seats():
         (lambda: A.FCLUB(visits=0), "visits must be .*got 0"),
         (lambda: A.FCLUB(calibration="loose"), "calibration must be .*got 'loose'"),
         (lambda: A.FCLUB(spectral="norm"), "spectral must be .*got 'norm'"),
-        (lambda: A.FCLUB(1.0), r"budget must be a fb\.privacy\.Budget or None, got 1\.0"),
+        (lambda: A.FCLUB(1.0), r"budget must be an fb\.privacy\.Budget or None, got 1\.0"),
         (lambda: A.FCLUB().replace(edge=2.0), "FCLUB-DC has no parameter edge"),
         (lambda: A.FCLUB(alpha=0), "alpha must be .*got 0"),
         (lambda: A.FCLUB(regularization=0), "regularization must be .*got 0"),

@@ -141,7 +141,7 @@ def test_a_recipe_cannot_speak_for_what_it_binds(key):
 
 
 def test_one_budget_for_all_servers():
-    with pytest.raises(TypeError, match=r"budget must be a fb\.privacy\.Budget or None, got \["):
+    with pytest.raises(TypeError, match=r"budget must be an fb\.privacy\.Budget or None, got \["):
         dataclasses.replace(HONEST, budget=[BUDGET, fb.privacy.Budget(1.0, 1e-9)])
 
 

@@ -40,6 +40,6 @@ def test_refusals():
             Decaying(wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="n_syncs must be <= 64 for the release Decaying.*, got 300"):
         Decaying(1.1)(300)
-    for decay in (1.5, 10.0):
+    for decay in (1.5,):
         with pytest.raises(ValueError, match="n_syncs must be smaller for the release Decaying.*, got 64"):
             Decaying(decay)(64)
