@@ -137,11 +137,22 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
     return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
 
 
+def answer(mechanism: Any) -> float:
+    """Returns the reward with which a user adds nothing to the sum of x y, or of x (y - 1/2)."""
+    return 0.5 if mechanism.statistic.centred else 0.0
+
+
 FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # of x y and x x' as they are
 
 
 def neighbours(
-    horizon: int, n_agents: int, adjacency: str, visits: int, *, farthest: tuple[np.ndarray, float] = FARTHEST
+    horizon: int,
+    n_agents: int,
+    adjacency: str,
+    visits: int,
+    *,
+    farthest: tuple[np.ndarray, float] = FARTHEST,
+    others: float = 0.0,
 ) -> dict[str, tuple[Any, Any]]:
     """Builds pairs of data for a `Transcript` with two arms, that differ in `visits` rounds of one user of one silo.
 
@@ -151,7 +162,8 @@ def neighbours(
     where x x' is the same; it differs in the pair "other direction". In "out of range" and "reward" the user's features
     are too long and her rewards far outside [0, 1].
 
-    That user has the same features on both arms. All others choose between -e and e with e = (1, 0) and answer 0: what
+    That user has the same features on both arms. All others choose between -e and e with e = (1, 0), and answer
+    `others`, which is 0 or, if rewards are centred, 1/2: what
     they add is the same whichever they choose, and their choice is the sign of what is believed about e, however small
     that is. Their arms are seen, hers are not.
     """
@@ -160,7 +172,11 @@ def neighbours(
     silo, last, middle = n_agents - 1, horizon - visits, (horizon - visits) // 2
 
     def data(t: int, i: int, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rounds, features, answers = slice(t, t + visits), contexts.copy(), np.zeros((horizon, n_agents, 2), np.float32)
+        rounds, features, answers = (
+            slice(t, t + visits),
+            contexts.copy(),
+            np.full((horizon, n_agents, 2), others, np.float32),
+        )
         seen = np.ones((horizon, n_agents), bool)
         features[rounds, i], answers[rounds, i], seen[rounds, i] = x, y, False
         return features, answers, seen
@@ -233,7 +249,8 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
     bound = algo.bind(spec, horizon)
     certificate = certified(bound)
     mechanism: Any = bound.mechanism
-    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=farthest_user(mechanism))
+    worst: dict[str, Any] = dict(farthest=farthest_user(mechanism), others=answer(mechanism))
+    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, **worst)
     replay: dict[str, Any] = {}
     if not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_prefix = mechanism.release.prefix_at_silo or not privacy.messages

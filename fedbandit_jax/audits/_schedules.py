@@ -16,6 +16,7 @@ from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import (
     FARTHEST,
     Transcript,
+    answer,
     certified,
     farthest_user,
     mechanism_of,
@@ -56,7 +57,7 @@ def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -
     certified(bound)
     fixed = bound.schedule.reads == "nothing"
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
-    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, farthest=worst)
+    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, farthest=worst, others=answer(bound.mechanism))
     if not fixed:
         pairs = {"Alice or Tracy": alone(horizon, n_agents), **pairs}
     which, *_ = pairs
