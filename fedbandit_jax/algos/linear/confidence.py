@@ -169,8 +169,8 @@ class KnownNoise:
     minimises (q_k + S (lambda + p_1)) / sqrt(lambda + c_1).
     """
 
-    vector: struct.Number  # (S,) q_k, bounds on ||n - N theta*||
-    matrix: struct.Number  # (S,) Sigma_k, bounds on ||N||
+    vector: struct.Number  # q_k / s_k, where q_k bounds ||n - N theta*||
+    matrix: struct.Number  # Sigma_k / s_k, where Sigma_k bounds ||N||
     ridge: struct.Number  # rho, the ridge of the self-normalised bound
     theta_norm: struct.Number  # S
     subgaussian: struct.Number  # R
@@ -182,9 +182,9 @@ class KnownNoise:
     least: struct.Number  # smallest lambda of the projected Gram matrix
     project: bool = struct.static()  # whether W is projected or shifted
 
-    def __call__(self, k: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """Returns lambda and the width after synchronisation k = 0, 1, ..., from ascending eigenvalues of W, (d,)."""
-        vector, matrix = jnp.asarray(self.vector)[k], jnp.asarray(self.matrix)[k]
+    def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
+        """Returns lambda and the width of a release, from s_k and the ascending eigenvalues of W, (d,)."""
+        vector, matrix = self.vector * std, self.matrix * std
         kept = jnp.maximum(eigenvalues, 0) if self.project else eigenvalues
         moved = kept - eigenvalues
         lam = self.regularization
@@ -224,16 +224,15 @@ def known_noise(
     weights = np.full(dim, 1 + theta_norm**2 / 2)
     weights[0] = 1 + theta_norm**2
     quantile = math.sqrt(chi_square_quantile(weights, alpha / (2 * max(n_syncs, 1))))
-    matrix = norm * server_stds
-    worst = float(matrix.max(initial=0))
+    worst = float(norm * server_stds.max(initial=0))
     ridge = max(least, worst)
     lam = (
         max(least, 2 * worst) if regularizer == "shift" else ridge
     )  # lambda >= rho, so the bound of ridge rho on eta also holds before the first synchronisation
     number = np.float32
     rule = KnownNoise(
-        vector=(quantile * server_stds).astype(number),
-        matrix=matrix.astype(number),
+        vector=number(quantile),
+        matrix=number(norm),
         ridge=number(ridge),
         theta_norm=number(theta_norm),
         subgaussian=number(subgaussian),

@@ -16,16 +16,8 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax import schedules
-from fedbandit_jax.algos.linear.scheduled import (
-    ScheduledLoop,
-    adopt,
-    believe,
-    best_arms,
-    check_policy,
-    first,
-    policy_doors,
-    proven,
-)
+from fedbandit_jax.algos.acting import adopt, believe, best_arms, check_policy, first, policy_doors, proven
+from fedbandit_jax.algos.linear.scheduled import ScheduledLoop
 from fedbandit_jax.algos.linear.tracked import REFRESH
 from fedbandit_jax.algos.linear.ucb import UCB
 from fedbandit_jax.certificate import Certificate, Raw

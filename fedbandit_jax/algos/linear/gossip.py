@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedbandit_jax.algos.acting import LEARNS_IN_BATCH, best_arms
 from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.confidence import LogDetWidth
-from fedbandit_jax.algos.linear.scheduled import LEARNS_IN_BATCH, best_arms
 from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.algos.linear.ucb import Own, bounds, one, optimism, score
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy

@@ -7,7 +7,6 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
 
 from fedbandit_jax.algos.linear.confidence import Width
 from fedbandit_jax.algos.linear.ucb import BoundUCB
@@ -20,14 +19,15 @@ NO_WIDTH = Width(*(np.float32(0) for _ in Width._fields))
 @struct.sealed
 @struct.pytree
 class Shrinkage:
-    """The rule lambda_k = max(least, c s_k), where s_k is the standard deviation of the noise on W, and no width."""
+    """The rule lambda = max(least, c s), where s is the standard deviation of the noise on W, and no width."""
 
-    ridge: Float[np.ndarray, " S"]  # lambda_k of every release
+    shrinkage: struct.Number  # c
+    least: struct.Number  # the smallest lambda
 
-    def __call__(self, k: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """Returns lambda and the width, zero, after synchronisation k = 0, 1, ..., whatever was released."""
+    def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
+        """Returns lambda and the width, zero, of a release with noise of standard deviation s, whatever it is."""
         del eigenvalues
-        return jnp.asarray(self.ridge)[k], NO_WIDTH
+        return jnp.maximum(self.least, self.shrinkage * std), NO_WIDTH
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,12 +67,11 @@ class Greedy(Policy):
     def bind(self, law: Law) -> BoundUCB:
         """Returns the policy with the regulariser of every release."""
         least = np.float32(self.regularization)
-        ridge = np.maximum(least, self.shrinkage * law.stds).astype(np.float32)
         return BoundUCB(
             first_regularization=least,
             regularization=least,
             width=NO_WIDTH,
-            known_noise=Shrinkage(ridge=ridge) if len(ridge) else None,
+            known_noise=Shrinkage(shrinkage=np.float32(self.shrinkage), least=least) if len(law.stds) else None,
             project=True,
             rho=(float(least) / law.n_agents, float(least) / law.n_agents),
         )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.algos.linear.scheduled import adopt, best_arms
+from fedbandit_jax.algos.acting import adopt, best_arms
 from fedbandit_jax.algos.linear.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import Scorer

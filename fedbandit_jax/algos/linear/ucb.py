@@ -97,13 +97,14 @@ class BoundUCB(Policy):
 
     def update(self, k: Int[Array, ""], released: Released) -> Estimate:
         """Returns the ridge estimate from released sums and its width, by one Cholesky solve for all agents."""
+        del k
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
             values, vectors = lapack.eigh(gram)
             if self.project:
                 gram = ridge.with_spectrum(jnp.maximum(values, 0), vectors)
             if self.known_noise is not None:
-                regularization, width = self.known_noise(k, values)
+                regularization, width = self.known_noise(released.std, values)
         return self._solved(gram, released.bias, regularization, width)
 
     def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:

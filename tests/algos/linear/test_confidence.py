@@ -51,7 +51,7 @@ def test_coverage(regularizer, confidence, n, rank):
     values, vectors = np.linalg.eigh(statistic)
     beta = float(width(np.float32(n / agents)))
     if rule:
-        lam, found = jax.vmap(rule[0], (None, 0))(0, values.astype(np.float32))
+        lam, found = jax.vmap(rule[0], (None, 0))(np.float32(STD), values.astype(np.float32))
         lam, beta = np.asarray(lam)[..., None, None], np.asarray(found(np.float32(n / agents)))
     if regularizer == "project":
         statistic = np.einsum("nik,nk,njk->nij", vectors, values.clip(0), vectors)
@@ -147,11 +147,11 @@ def test_known_noise_by_hand(regularizer):
     exponents = (np.log(2 * s / alpha) - 0.5 * np.log(1 - 2 * x * weights).sum(1)) / x[:, 0]
     vector = np.sqrt(exponents.min()) * stds
     matrix = (np.sqrt(2 * d) + np.sqrt(2 * np.log(2 * s / alpha))) * stds
-    np.testing.assert_allclose(rule.vector, vector, rtol=1e-5)
-    np.testing.assert_allclose(rule.matrix, matrix, rtol=1e-5)
+    np.testing.assert_allclose(rule.vector * stds, vector, rtol=1e-5)
+    np.testing.assert_allclose(rule.matrix * stds, matrix, rtol=1e-5)
     assert first_lam == pytest.approx((2 if regularizer == "shift" else 1) * matrix[-1])
     e, k, t = np.array([-2.0, 1.0, 30.0, 50.0]), 3, 123.0
-    lam, width = rule(k, e.astype(np.float32))
+    lam, width = rule(np.float32(stds[k]), e.astype(np.float32))
     kept = e.clip(0) if regularizer == "project" else e
     expected = max(1, vector[k] / norm + 2.0) if regularizer == "project" else 2 * matrix[-1]  # kept[0] = 0, p_1 = 2
     v, ridge = expected + kept, matrix[-1]
