@@ -105,6 +105,10 @@ ALGOS = {
     "homo_dc": [fb.algos.homo_dc(BUDGET, trigger="count", upload=1.5)],
     "club": [fb.algos.CLUB()],
     "sclub": [fb.algos.SCLUB()],
+    "grouped": [
+        fb.algos.Grouped(grouping=fb.algos.Alone(), schedule=4),
+        fb.algos.Grouped(schedule=4, privacy=BUDGET),
+    ],
     "successive_elimination": [
         fb.algos.SuccessiveElimination(),
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central"),
@@ -188,7 +192,7 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
-CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub")
+CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped")
 LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, "successive_elimination")]
 PAIRS: list = [
     (env, algo)

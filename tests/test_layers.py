@@ -66,7 +66,10 @@ def test_imports_go_down(path):
 
 
 FAMILIES = {"linear", "arms", "clusters"}
-BETWEEN_FAMILIES = {("algos/linear/lin_ucb.py", "clusters")}  # users who come again are an agent each
+BETWEEN_FAMILIES = {
+    ("algos/linear/lin_ucb.py", "clusters"),  # users who come again are an agent each
+    ("algos/clusters/grouped.py", "linear"),  # and are served by the same policies
+}
 
 
 def test_families_do_not_import_each_other():

@@ -9,6 +9,10 @@ from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.fclub import homo as homo
 from fedbandit_jax.algos.clusters.fclub import homo_dc as homo_dc
+from fedbandit_jax.algos.clusters.grouped import Alone as Alone
+from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
+from fedbandit_jax.algos.clusters.grouped import Together as Together
+from fedbandit_jax.algos.clusters.mixture import Mixture as Mixture
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb
@@ -34,4 +38,5 @@ ALGORITHMS = {
     "homo_dc": homo_dc,
     "club": CLUB,
     "sclub": SCLUB,
+    "grouped": Grouped,
 }

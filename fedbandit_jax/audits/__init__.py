@@ -6,7 +6,7 @@ anywhere on the way is noticed. One pair of neighbours attains the sensitivity; 
 data are out of range, or a decision is close.
 """
 
-from fedbandit_jax.audits import _arms, _clusters, _linear, _schedules
+from fedbandit_jax.audits import _arms, _clusters, _linear, _schedules, _streams
 from fedbandit_jax.audits._arms import arms as arms
 from fedbandit_jax.audits._arms import log_ratios as log_ratios
 from fedbandit_jax.audits._case import Case as Case
@@ -22,6 +22,7 @@ from fedbandit_jax.audits._schedules import above_threshold as above_threshold
 from fedbandit_jax.audits._schedules import brink as brink
 from fedbandit_jax.audits._schedules import scheduled as scheduled
 from fedbandit_jax.audits._schedules import timing as timing
+from fedbandit_jax.audits._streams import streams as streams
 from fedbandit_jax.audits.black_box import audit as audit
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.audit import Audit as Audit
@@ -31,6 +32,7 @@ FAMILIES = {
     "schedules": _schedules.shipped_schedules,
     "arms": _arms.shipped_arms,
     "clusters": _clusters.shipped_clusters,
+    "streams": _streams.shipped_streams,
 }
 
 

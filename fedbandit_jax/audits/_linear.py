@@ -254,7 +254,7 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
     replay: dict[str, Any] = {}
     if not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
-        measure = _prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
+        measure = prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
         replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
@@ -286,7 +286,7 @@ def _messages_moved(view: Any, other: Any) -> float:
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
-def _prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
+def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
     """Returns a function like `_messages_moved` for private prefix sums, whose increments are the sums of the batches.
 
     Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With noise on the joint matrix of (x, y) the

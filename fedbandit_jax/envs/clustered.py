@@ -156,6 +156,7 @@ def clustered(
         rewards_in_unit=law.in_unit,
         n_users=n,
         n_servers=servers,
+        constant=True,
     )
     _check_gap(validate.within("gap", gap, SMALLEST_GAP, 1), m, spec.dim)
     return Clustered(

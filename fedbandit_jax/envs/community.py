@@ -106,6 +106,7 @@ def community(
         rewards_in_unit=law.in_unit,
         n_users=n,
         n_servers=servers,
+        constant=bool(((items == items[0]).all(0) & (items[0] != 0)).any()),
     )
     return UserTable(
         items=items,

@@ -1,0 +1,198 @@
+"""Users whose sums are released one by one: what each did up to now, at times fixed in advance, by her own release.
+
+No user's data are in another's stream, so that one budget pays for all of them, and no phase begins anew. Whatever is
+done with the releases is post-processing: which users are taken to be alike, the sums over those who are, and how they
+are served. Letters: n users, d features, C groups, S releases; W = sum x x' and U = sum x y of one user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.algos.acting import adopt, believe, first, policy_doors, proven
+from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.core import control, random, rows, struct
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.channel import ChannelState, Exact
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
+
+FOREIGN_GROUPS = Raw(
+    claim="none",
+    why="who is in one group is found by a class of the caller's own, which may do anything",
+    seen="who is in one group",
+)
+WHO_COMES = "who comes when, and how often"
+
+
+class UserReleases(NamedTuple):
+    """What a grouping is given at a release: the noisy sums of every user, and the law of their noise."""
+
+    gram: Float[Array, "n d d"]  # W of each user, plus noise
+    bias: Float[Array, "n d"]  # U of each user, plus noise
+    count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
+    bias_std: Float[Array, ""]  # that of the noise on `bias`, at most `std`
+
+
+class Grouping:
+    """Who is taken to be alike, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
+
+    A class of one's own works, but nothing is claimed about the privacy of a run with it.
+    """
+
+    def bind(self, spec: Spec) -> Grouping:
+        """Returns the grouping that runs; this is where to check parameters, on the host."""
+        del spec
+        return self
+
+    def n_groups(self, n_users: int) -> int:
+        """Returns C, the most groups there can be."""
+        raise NotImplementedError(f"{type(self).__name__}.n_groups")
+
+    def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Returns the group of every user, in 0 ... C - 1.
+
+        Args:
+            key: for what the grouping draws.
+            released: the noisy sums of all users.
+            last: the groups found after the release before; all 0 before the first one.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.group")
+
+
+class StreamState(NamedTuple):
+    """What is held between two rounds."""
+
+    streams: ChannelState  # exact sums and the noise that was drawn, with leading axis n
+    pending: Array  # (n, d, d + 1) sums of [x x' | x y] since the last release
+    count: Array  # (n,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
+    label: Array  # (n,) int32, the group of every user
+    belief: Any  # the policy's belief of every group, with leading axis C
+    synced: Array  # () int32, releases so far
+    status: Array  # () int32 `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class BoundGrouped(ClusteringAlgorithm):
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves them by what their group released."""
+
+    policy: Policy
+    grouping: Grouping
+    mechanism: Exact  # of one user
+    stds: Any  # (S,) `Released.std` of one user's stream
+    schedule: BoundSchedule
+    n_syncs: Any  # S, a number
+    gram_scale: Any  # the noise on U is this times that on W
+    spec: Spec = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns the doors to raw data: those of the schedule and the policy, and a grouping of the caller's own."""
+        foreign = not struct.is_sealed(self.grouping)
+        return (*doors(self.schedule), *policy_doors(self.policy, False, None), *[FOREIGN_GROUPS] * foreign)
+
+    def guarantee(self) -> Certificate:
+        """Returns what one user's stream proves: nobody else's data are in it, and what follows is post-processing."""
+        found = proven(self.mechanism, timing(self.schedule), None, self.spec)
+        if found.epsilon is not None:
+            found = dataclasses.replace(
+                found,
+                trust=f"{found.trust} (a silo is whoever keeps a user's data, here a server; every user has a stream)",
+                not_covered=(WHO_COMES, *found.not_covered),
+            )
+        return found.through(self.raw)
+
+    def init(self, key: Array, spec: Spec) -> StreamState:
+        """Returns the state before the first round: no sums, and everybody in one group."""
+        del key
+        n, d, c = spec.n_users, spec.dim, self.grouping.n_groups(spec.n_users)
+        belief, status = first(self.policy, d)
+        return StreamState(
+            streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
+            pending=jnp.zeros((n, d, d + 1)),
+            count=jnp.zeros(n),
+            label=jnp.zeros(n, jnp.int32),
+            belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (c, *jnp.shape(x))), belief),
+            synced=jnp.int32(0),
+            status=status,
+        )
+
+    def index(self, key: Array, t: Array, state: StreamState, user: Array, contexts: Array) -> Array:
+        """Returns what the policy makes of the arms (K,), by what it believes of the user's group."""
+        belief = rows.take(state.belief, state.label[user])
+        offered = Round(contexts[None])
+        prepared = self.policy.prepare(belief, offered, False)
+        return self.policy.indices(jax.random.fold_in(key, t), t, prepared, offered)[:, 0]
+
+    def serve(
+        self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
+    ) -> tuple[StreamState, Report]:
+        """Adds the round to the user's sums, and releases those of all users if the schedule says so."""
+        x, y, outside = self.mechanism.admit(x[:, None], y[None])
+        row = x * jnp.append(x[:, 0], y)[None]
+        state = state._replace(
+            pending=rows.add(state.pending, user, row),
+            count=rows.add(state.count, user, jnp.float32(1)),
+            status=state.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        )
+        key = jax.random.fold_in(key, t)
+        due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
+        due &= state.synced < self.n_syncs
+        n, d = self.spec.n_users, self.spec.dim
+        up, bits = self.mechanism.uplink(state.synced + 1, d)
+        floats = n * jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
+        state = control.cond_any(due, lambda state: self._release(key, state), state, costly=True)
+        return state, Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, floats, 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=state.status,
+        )
+
+    def partition(self, state: StreamState) -> Partition:
+        """Returns the groups, which are the same on all servers."""
+        return Partition(state.label, state.label)
+
+    def view(self, state: StreamState) -> Any:
+        """Returns what was released of every user last, who is in which group, and the number of releases."""
+        return state.streams.view, state.label, state.synced
+
+    def _release(self, key: Array, state: StreamState) -> StreamState:
+        """Releases the sums of every user, groups the users, and lets the policy look at the sums of every group."""
+        n, d, k = self.spec.n_users, self.spec.dim, state.synced
+        keys = jax.random.split(random.stream(key, "release"), n)
+
+        def stream(key: Array, state: ChannelState, total: Array) -> tuple[Array, ChannelState]:
+            return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
+
+        statistics, streams = jax.vmap(stream)(keys, state.streams, state.pending)
+        std = jnp.asarray(self.stds)[k]
+        releases = UserReleases(statistics[..., :-1], statistics[..., -1], state.count, std, self.gram_scale * std)
+        label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
+        fresh = jax.vmap(lambda released: believe(self.policy, k, released))(self._sums(releases, label))
+        belief, ok = jax.vmap(adopt)(fresh, state.belief)
+        return state._replace(
+            streams=streams,
+            pending=jnp.zeros_like(state.pending),
+            label=label,
+            belief=belief,
+            synced=k + 1,
+            status=state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE),
+        )
+
+    def _sums(self, one: UserReleases, label: Array) -> Released:
+        """Returns the sums of every group, with leading axis C; n users have sqrt n times the noise of one."""
+        c = self.grouping.n_groups(self.spec.n_users)
+        gram, bias, count, size = (
+            jax.ops.segment_sum(x, label, c) for x in (one.gram, one.bias, one.count, jnp.ones(len(label)))
+        )
+        return Released(gram, bias, count, one.std * jnp.sqrt(jnp.maximum(size, 1)))

@@ -1,0 +1,271 @@
+"""Users with a private stream each: as the oracle plays them, with the noise that was promised, and what is proved."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import silent
+from oracles.streams import grouped, mixture
+from scipy import stats
+from scripted_users import draws, population, scan
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
+from fedbandit_jax.core import random
+
+A, P, S = fb.algos, fb.privacy, fb.schedules
+N, T, D = 6, 120, 3
+SCHEDULE = S.Geometric(1.6, first=10)
+SPEC = dataclasses.replace(population(N, 2), constant=True)
+HALF = dict(centred=True, gram_scale=0.5)
+
+
+def mechanism(epsilon=1.0, **options):
+    return P.Mechanism(P.Budget(epsilon, 0.1), **{"release": "blt", "visits": 1, **options})
+
+
+def at(key, t):
+    """The keys of a release after round t, and of its grouping."""
+    key = jax.random.fold_in(key, t)
+    return random.stream(key, "release"), random.stream(key, "grouping")
+
+
+@functools.partial(jax.jit, static_argnames=("n", "times"))
+def noises(bound, key, n, times):
+    """The noise on every release of every user, (S, n, d, d + 1): what is released of nothing."""
+    d = bound.spec.dim
+    nothing, none = jnp.zeros((d, d + 1)), (jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
+    state, found = jax.vmap(lambda _: bound.mechanism.init(d))(jnp.arange(n)), []
+    for k, t in enumerate(times):
+        keys = jax.random.split(at(key, t - 1)[0], n)
+        step = jax.vmap(lambda key, state: bound.mechanism.step(key, k + 1, state, nothing, *none))  # noqa: B023
+        noise, state = step(keys, state)
+        found.append(noise)
+    return jnp.stack(found)
+
+
+def greedy(gram, bias, std, shrinkage=12.0):
+    values, vectors = np.linalg.eigh(gram)
+    v = vectors @ np.diag(values.clip(0)) @ vectors.T + max(1.0, shrinkage * std) * np.eye(len(bias))
+    return np.linalg.solve(v, bias)
+
+
+def odd(key, t, max_groups, tries=4):
+    """The users who are tried as one more kind, from the misfits to the kinds so far."""
+    keys = jax.random.split(random.stream(at(key, t - 1)[1], "odd"), max_groups - 1)
+
+    def chosen(c, misfits):
+        return np.asarray(jax.random.categorical(keys[c - 2], jnp.log(jnp.float32(misfits) + 1e-9), shape=(tries,)))
+
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("grouping", "epsilon", "options"),
+    [
+        (A.Alone(), None, {}),
+        (A.Together(), 20.0, {}),
+        (A.Mixture(max_groups=3, subgaussian=0.1), 300.0, HALF),
+        pytest.param(A.Mixture(max_groups=3, subgaussian=0.1), None, {}, marks=pytest.mark.slow),
+        pytest.param(A.Mixture(max_groups=3, subgaussian=0.1), 2000.0, HALF, marks=pytest.mark.slow),
+        pytest.param(A.Alone(), 20.0, HALF, marks=pytest.mark.slow),
+    ],
+)
+def test_oracle(key, grouping, epsilon, options):
+    """The same arms in every round, the same releases, the same groups."""
+    privacy = None if epsilon is None else mechanism(epsilon, **options)
+    bound = A.Grouped(grouping=grouping, schedule=SCHEDULE, privacy=privacy).bind(SPEC, T)
+    times = tuple(SCHEDULE.rounds(T).tolist())
+    given = draws(1, N, horizon=T)
+    stds = np.asarray(bound.stds, float) if privacy else np.zeros(len(times))
+    noise = np.asarray(noises(bound, key, N, times), float) if privacy else np.zeros((len(times), N, D, D + 1))
+    scale = options.get("gram_scale", 1.0)
+    last, seen = np.zeros(N, int), []
+
+    def labels_at(k, released):
+        nonlocal last
+        if isinstance(grouping, A.Mixture):
+            law = dict(std=stds[k], bias_std=scale * stds[k], subgaussian=0.1)
+            last = mixture(released[..., :-1], released[..., -1], last, odd(key, times[k], 3), max_groups=3, **law)
+        else:
+            last = np.arange(N) if isinstance(grouping, A.Alone) else np.zeros(N, int)
+        seen.append(last)
+        return last
+
+    rewards = given.rewards if privacy else given.rewards.clip(0, 1)
+    arms, found, _, _, (state, partition) = scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)
+    expected, shown = grouped(
+        given.users, given.contexts, rewards, times=times, noise=lambda k, u: noise[k, u], stds=stds,
+        labels_at=labels_at, estimate=greedy, dim=D, n_users=N, centre=0.5 * options.get("centred", False),
+    )  # fmt: skip
+    np.testing.assert_array_equal(arms, expected)
+    np.testing.assert_allclose(state.streams.view, shown[-1], rtol=2e-4, atol=2e-3)
+    np.testing.assert_array_equal(partition.shared, seen[-1])
+    np.testing.assert_array_equal(found.local[times[0]], seen[0])
+    assert int(state.synced) == len(times)
+    if isinstance(grouping, A.Mixture):
+        assert len(np.unique(seen[-1])) > 1
+
+
+def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0):
+    """Releases of users of some kinds, who saw random unit vectors, and their kinds."""
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal((kinds, d))
+    theta *= 0.7 / np.linalg.norm(theta, axis=1, keepdims=True)
+    label = rng.integers(kinds, size=n)
+    x = rng.standard_normal((n, rounds, d))
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    y = np.einsum("ntd,nd->nt", x, theta[label]) + 0.5 * rng.standard_normal((n, rounds))
+    z = rng.standard_normal((n, d, d)) * std
+    gram = np.einsum("nti,ntj->nij", x, x) + (z + np.swapaxes(z, 1, 2)) / 2
+    bias = np.einsum("nti,nt->ni", x, y) + bias_std * rng.standard_normal((n, d))
+    arrays = (np.float32(one) for one in (gram, bias, np.full(n, rounds), std, bias_std))
+    return UserReleases(*arrays), label
+
+
+def same_partition(one, other):
+    return len({*zip(one, other)}) == len({*one}) == len({*other})
+
+
+def test_mixture_is_its_oracle(key):
+    """On 6 draws of two to four kinds, with labels of before and without; near ties may differ in one of them."""
+    group, equal, right = jax.jit(A.Mixture(max_groups=5).group), [], []
+    for seed in range(6):
+        released, label = users(seed, kinds=2 + seed % 3)
+        last = label.astype(np.int32) if seed % 2 else np.zeros(30, np.int32)
+        found = np.asarray(group(key, released, last))
+        keys = jax.random.split(random.stream(key, "odd"), 4)
+
+        def odd(c, misfits):
+            logits = jnp.log(jnp.float32(misfits) + 1e-9)
+            return np.asarray(jax.random.categorical(keys[c - 2], logits, shape=(4,)))  # noqa: B023
+
+        gram, bias = np.float64(released.gram), np.float64(released.bias)
+        expected = mixture(gram, bias, last, odd, std=4.0, bias_std=2.0, max_groups=5)
+        equal.append((found == expected).all())
+        right.append(same_partition(found, label))
+    assert sum(equal) >= 5
+    assert sum(right) >= 5
+
+
+@pytest.mark.parametrize("n", [10, 40, pytest.param(400, marks=pytest.mark.slow)])
+def test_mixture_does_not_split_users_who_are_alike(key, n):
+    """In at most 5 % of draws; and noise that is said to be half of what it is makes it split often."""
+    group = jax.jit(A.Mixture(max_groups=3).group)
+    draws = [users(seed, n, kinds=1, rounds=60)[0] for seed in range(40)]
+    assert np.mean([np.asarray(group(key, one, np.zeros(n, np.int32))).any() for one in draws]) <= 0.05
+    wrong = [one._replace(std=one.std / 2, bias_std=one.bias_std / 2) for one in draws]
+    assert np.mean([np.asarray(group(key, one, np.zeros(n, np.int32))).any() for one in wrong]) > 0.3
+
+
+@pytest.mark.parametrize("options", [{}, HALF])
+def test_law_of_the_noise(key, options):
+    """Every entry of every user's every release has its own noise, of the variance promised; 5 % more is noticed."""
+    n, times = 1200, (10, 16, 26)
+    spec = dataclasses.replace(SPEC, n_users=n)
+    bound = A.Grouped(schedule=SCHEDULE, privacy=mechanism(**options)).bind(spec, 30)
+    noise = np.asarray(bound.mechanism.statistic.pack(noises(bound, key, n, times)), float)  # (S, n, D)
+    scale = options.get("gram_scale", 1.0)
+    for k in range(len(times)):
+        z = noise[k] / (scale * float(bound.stds[k]))
+        low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], z.size)
+        assert low < (z**2).sum() < high
+        assert not low < (1.05**2 * z**2).sum() < high
+        between = z[: n // 2].ravel() @ z[n // 2 :].ravel() / (z.size / 2)
+        assert abs(between) < 4 / np.sqrt(z.size / 2)
+
+
+def test_without_noise_it_is_not_private_and_nothing_else(key):
+    """A mechanism whose noise is silenced plays as none does; one user by herself is a Mixture, too."""
+    given = draws(1, N, horizon=T)
+    rewards = given.rewards.clip(0, 1)
+    plain, noisy = (A.Grouped(schedule=SCHEDULE, privacy=privacy).bind(SPEC, T) for privacy in (None, mechanism()))
+    runs = [scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)[0] for bound in (plain, silent(noisy))]
+    np.testing.assert_array_equal(*runs)
+    one = dataclasses.replace(SPEC, n_users=1, n_servers=1)
+    lonely = [A.Grouped(grouping=kind(), schedule=SCHEDULE).bind(one, T) for kind in (A.Alone, A.Mixture)]
+    nobody = np.zeros(T, np.int32)
+    runs = [scan(bound, key, nobody, given.contexts, rewards, spec=one)[0] for bound in lonely]
+    np.testing.assert_array_equal(*runs)
+
+
+@fb.pytree
+class Parity(Grouping):
+    """A grouping of one's own: users of even and of odd numbers."""
+
+    def n_groups(self, n_users):
+        return 2
+
+    def group(self, key, released, last):
+        return jnp.arange(len(last), dtype=jnp.int32) % 2
+
+
+@fb.pytree
+class Own(fb.Policy):
+    """A policy of one's own."""
+
+    def update(self, k, released):
+        return released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+def test_certificates(key):
+    env = fb.envs.clustered(6, 2, 2, n_arms=4, dim=3)
+    algo = A.Grouped(privacy=P.Budget(1.0, 0.1), schedule=20)
+    found = algo.certificate(env.spec, 100)
+    assert (found.claim, round(found.epsilon_exact, 6), found.releases) == ("certified", 1.0, 5)
+    assert "one interaction" in found.unit
+    assert any("who comes when" in one for one in found.not_covered)
+    assert algo.replace(policy=Own()).certificate(env.spec, 100).claim == "certified"
+    assert algo.replace(grouping=Parity()).certificate(env.spec, 100).claim == "none"
+    assert A.Grouped().certificate(env.spec, 100).claim == "none"
+    again = algo.replace(visits=2).certificate(env.spec, 100)
+    assert again.claim == "certified"
+    assert again.noise_std == pytest.approx(2 * found.noise_std, rel=1e-6)
+    bound = algo.bind(env.spec, 100)
+    trust = bound.mechanism.trust
+    less = dataclasses.replace(bound.mechanism, trust=dataclasses.replace(trust, std=0.9 * np.asarray(trust.std)))
+    assert dataclasses.replace(bound, mechanism=less).guarantee().claim == "none"
+    result = fb.simulate(env, algo.replace(grouping=Parity(), policy=Own()), horizon=60, key=key, seeds=2)
+    assert result.gauges["clusters"][:, -1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("algo", "message"),
+    [
+        (lambda: A.Grouped(grouping="mixture"), "grouping must be"),
+        (lambda: A.Grouped(policy=3), "policy must be"),
+        (lambda: A.Grouped(privacy=mechanism(trust="central")), "trust must be 'silo_local'"),
+        (lambda: A.Grouped(schedule=S.LogDet()), "schedule must be one that reads nothing"),
+        (lambda: A.Grouped(grouping=A.Mixture(max_groups=0)), "max_groups must be"),
+        (lambda: A.Grouped(grouping=A.Mixture(tries=0)), "tries must be"),
+        (lambda: A.Grouped(grouping=A.Mixture(theta_norm=-1.0)), "theta_norm must be"),
+        (lambda: A.Grouped(grouping=A.Mixture(subgaussian=np.nan)), "subgaussian must be"),
+        (lambda: A.Grouped(privacy=mechanism(visits=None)), "visits must say"),
+    ],
+)
+def test_bad_input(algo, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        algo().bind(SPEC, T)
+
+
+def test_users_must_be_told_apart():
+    with pytest.raises(ValueError, match="users who are told apart"):
+        A.Grouped().bind(fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0), 10)
+
+
+@pytest.mark.slow
+def test_order_of_the_groupings(key):
+    """40 users of two kinds, epsilon = 1, 40,000 rounds: a mixture is better than all together and than all alone."""
+    env = fb.envs.clustered(n_clusters=2)
+    algos = [A.Grouped(grouping=kind(), privacy=mechanism(**HALF)) for kind in (A.Mixture, A.Together, A.Alone)]
+    result = fb.sweep(env, algos, horizon=40_000, key=key, seeds=6)
+    mixed, together, alone = (result[label].regret[:, -1] for label in result)
+    for worse in (together, alone):
+        gain = worse - mixed
+        assert gain.mean() > 2.5 * gain.std(ddof=1) / np.sqrt(len(gain))
