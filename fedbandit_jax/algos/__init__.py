@@ -14,6 +14,8 @@ from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
 from fedbandit_jax.algos.clusters.grouped import Together as Together
 from fedbandit_jax.algos.clusters.mixture import Mixture as Mixture
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
+from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
+from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb
 from fedbandit_jax.algos.linear.federated import Federated as Federated

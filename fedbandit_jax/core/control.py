@@ -82,6 +82,25 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     return _branch(in_any_lane(predicate), update, state)
 
 
+def seldom(predicate: Array, update: Callable[[T], T], state: T) -> T:
+    """Returns `update(state)` where the predicate holds and `state` elsewhere, as a loop of one turn or none.
+
+    XLA:CPU copies a state that a branch reads and writes whenever the branch may be taken, but not one that a loop may
+    change. It suits large tables that are changed as a whole, and seldom: with 10,000 users of 10 features a round took
+    8.8 ms with a branch and 0.3 ms so.
+
+    >>> import jax, jax.numpy as jnp
+    >>> double = lambda p, x: seldom(p, lambda x: 2 * x, x)
+    >>> jax.vmap(double)(jnp.array([True, False]), jnp.array([3, 5])).tolist()
+    [6, 5]
+    """
+
+    def turn(carry: tuple[Array, T]) -> tuple[Array, T]:
+        return jnp.zeros_like(carry[0]), update(carry[1])
+
+    return lax.while_loop(lambda carry: carry[0], turn, (predicate, state))[1]
+
+
 def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
     """Returns `update(state)` if the branch is taken, and `state` otherwise.
 
@@ -90,10 +109,7 @@ def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
     if on_cpu():
         return lax.cond(taken, update, lambda state: state, state)
 
-    def turn(carry: tuple[Array, T]) -> tuple[Array, T]:
-        return jnp.bool_(False), update(carry[1])
-
-    return lax.while_loop(lambda carry: carry[0], turn, (taken, state))[1]
+    return seldom(taken, update, state)
 
 
 def stored(make: Callable[[], Array], k: Array) -> Array:

@@ -13,7 +13,7 @@ from jax import Array
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.acting import check_policy
 from fedbandit_jax.algos.clusters.mixture import Mixture
-from fedbandit_jax.algos.clusters.streams import BoundGrouped, Grouping, UserReleases
+from fedbandit_jax.algos.clusters.streams import REFRESH, BoundGrouped, Grouping, UserReleases
 from fedbandit_jax.algos.linear.greedy import Greedy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Law, Policy, Recipe, Spec
@@ -132,7 +132,7 @@ class Grouped(Recipe):
         if privacy is not None:
             check_norms(str(self.name), spec.max_norm)
             statistic, gram_scale = LinearStatistic.of(spec), privacy.gram_scale
-            mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=horizon)
+            mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=min(horizon, REFRESH))
             stds = mechanism.stds()
         policy = self.policy.bind(Law(1, spec.dim, stds, copy.deepcopy(jax.tree.map(np.array, mechanism))))
         check_policy(policy, spec)

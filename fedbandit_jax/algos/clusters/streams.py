@@ -20,7 +20,7 @@ from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, rows, struct
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.channel import ChannelState, Exact
+from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, Exact
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
@@ -29,6 +29,7 @@ FOREIGN_GROUPS = Raw(
     why="who is in one group is found by a class of the caller's own, which may do anything",
     seen="who is in one group",
 )
+REFRESH = 1000  # most rounds of a user whose rows float32 adds up before her stream does
 WHO_COMES = "who comes when, and how often"
 
 
@@ -138,10 +139,13 @@ class BoundGrouped(ClusteringAlgorithm):
     ) -> tuple[StreamState, Report]:
         """Adds the round to the user's sums, and releases those of all users if the schedule says so."""
         x, y, outside = self.mechanism.admit(x[:, None], y[None])
-        row = x * jnp.append(x[:, 0], y)[None]
+        sums, count = rows.take((state.streams.sums, state.count), user)
+        pending = state.pending[user] + x * jnp.append(x[:, 0], y)[None]
+        sums, pending = self._hand_over(sums, pending, count + 1)
         state = state._replace(
-            pending=rows.add(state.pending, user, row),
-            count=rows.add(state.count, user, jnp.float32(1)),
+            streams=state.streams._replace(sums=rows.put(state.streams.sums, user, sums)),
+            pending=rows.put(state.pending, user, pending),
+            count=rows.put(state.count, user, count + 1),
             status=state.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
         )
         key = jax.random.fold_in(key, t)
@@ -150,7 +154,7 @@ class BoundGrouped(ClusteringAlgorithm):
         n, d = self.spec.n_users, self.spec.dim
         up, bits = self.mechanism.uplink(state.synced + 1, d)
         floats = n * jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
-        state = control.cond_any(due, lambda state: self._release(key, state), state, costly=True)
+        state = control.seldom(due, lambda state: self._release(key, state), state)
         return state, Report(
             rounds=jnp.where(due, 1, 0),
             floats=jnp.where(due, floats, 0),
@@ -165,6 +169,16 @@ class BoundGrouped(ClusteringAlgorithm):
     def view(self, state: StreamState) -> Any:
         """Returns what was released of every user last, who is in which group, and the number of releases."""
         return state.streams.view, state.label, state.synced
+
+    def _hand_over(self, sums: Any, pending: Array, count: Array) -> tuple[Any, Array]:
+        """Hands a user's pending rows to her stream, whose sums are two floats, as often as the mechanism says."""
+        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else REFRESH
+
+        def absorb(both: tuple[Any, Array]) -> tuple[Any, Array]:
+            state = ChannelState(both[0], (), (), ())
+            return self.mechanism.absorb(state, both[1]).sums, jnp.zeros_like(both[1])
+
+        return control.cond_any(count % longest == 0, absorb, (sums, pending))
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
         """Releases the sums of every user, groups the users, and lets the policy look at the sums of every group."""

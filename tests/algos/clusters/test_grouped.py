@@ -192,6 +192,20 @@ def test_without_noise_it_is_not_private_and_nothing_else(key):
     np.testing.assert_array_equal(*runs)
 
 
+def test_rows_are_handed_over(key):
+    """A stream that takes rows every 5 rounds of its user plays and releases as one that waits for the release."""
+    given = draws(1, N, horizon=T)
+    bound = A.Grouped(schedule=SCHEDULE, privacy=mechanism()).bind(SPEC, T)
+    often = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, longest=5))
+    arms, shown = zip(*(
+        (run[0], run[-1][0].streams.view)
+        for run in (scan(one, key, given.users, given.contexts, given.rewards, spec=SPEC) for one in (bound, often))
+    ))  # fmt: skip
+    np.testing.assert_array_equal(*arms)
+    np.testing.assert_allclose(*shown, rtol=1e-5, atol=1e-4)
+    assert A.Grouped(privacy=mechanism()).bind(SPEC, 10**7).mechanism.longest == 1000
+
+
 @fb.pytree
 class Parity(Grouping):
     """A grouping of one's own: users of even and of odd numbers."""
