@@ -169,6 +169,7 @@ EYE = np.eye(3, dtype=np.float32)
 SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
 PRIVATE = A.private_fed_lin_ucb(BUDGET, schedule=2)
+ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, visits=1))
 SUMS = A.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="central")
 
 
@@ -344,6 +345,13 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", label)),
         **dict(exploration=(A.LogDetUCB(), nothing), schedule=(S.LogDet(5.0), nothing)),
     },
+    A.AsyncFederated: {
+        **dict(policy=(A.UCB(), nothing), privacy=(ASYNC.privacy, optional(nothing)), name=("x", label)),
+        **dict(schedule=(5, count())),
+    },
+    A.async_fed_lin_ucb: dict(
+        growth=(2.0, number(1, 3.4e38, inside=True)), exploration=(A.UCB(), nothing), name=("x", text)
+    ),
     A.SuccessiveElimination: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
         **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),
@@ -365,8 +373,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     certificate: dict(spec=(SPHERE.spec, nothing), horizon=(10, count())),
     S.Every: dict(batch=(3, count())),
     S.Geometric: dict(growth=(1.5, number(1.001, 1e6)), first=(3, count())),
-    S.LogDet: {"trigger": ("zc24", one_of("dp20")), **asked},
-    S.PrivateLogDet: {"share": (0.1, inside_unit), **asked},
+    S.LogDet: {"trigger": ("zc24", one_of("dp20", "he22")), **asked},
+    S.PrivateLogDet: {"share": (0.1, inside_unit), "trigger": ("zc24", one_of("he22")), **asked},
     S.as_schedule: dict(schedule=(3, count())),
     P.Budget: {**budget, "adjacency": ("replace", adjacencies)},
     P.Mechanism: {
@@ -481,6 +489,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     ship: dict(families=("arms", nothing)),
     fb.audits.linear: dict(algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), n_syncs=(2, count())),
     fb.audits.scheduled: {"algo": (PRIVATE.replace(schedule=S.Geometric(2.0)), nothing), **alone},
+    fb.audits.asynchronous: {"algo": (ASYNC, nothing), "horizon": (12, count()), "name": ("x", text)},
     fb.audits.timing: {"algo": (A.fed_ucb(BUDGET), nothing), **alone},
     fb.audits.brink: dict(algo=(A.fed_ucb(BUDGET), nothing), n_agents=(2, count()), horizon=(4, count())),
     fb.audits.above_threshold: dict(schedule=(S.PrivateLogDet(), nothing), epsilon=(1.0, epsilon), name=("x", text)),

@@ -83,6 +83,14 @@ ALGOS = {
         fb.algos.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False),
     ],
     "gossip_fed_ucb": [fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=BUDGET)],
+    "async_federated": [
+        fb.algos.AsyncFederated(policy=policy, schedule=schedule, privacy=fb.privacy.Mechanism(BUDGET, visits=1))
+        for policy, schedule in (
+            (fb.algos.Thompson(), S.Every(2)),
+            (fb.algos.Greedy(), S.PrivateLogDet(0.5, trigger="he22")),
+        )
+    ],
+    "async_fed_lin_ucb": [fb.algos.async_fed_lin_ucb()],
     "federated": [
         *THOMPSON,
         fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4, name="Thompson"),
@@ -192,7 +200,7 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
-CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped")
+CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped", "async_federated", "async_fed_lin_ucb")
 LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, "successive_elimination")]
 PAIRS: list = [
     (env, algo)
@@ -211,7 +219,7 @@ KEEP = {4, 66, 72, 81}
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 85
+    assert len(PAIRS) == 88
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 

@@ -118,6 +118,10 @@ def programs():
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
     yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SuccessiveElimination()
     yield clustered, fb.algos.FCLUB(budget=budget)
+    own = fb.privacy.Mechanism(budget, visits=1)
+    items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
+    yield items, fb.algos.AsyncFederated(policy=ucb, schedule=s.PrivateLogDet(0.5, trigger="he22"), privacy=own)
+    yield items, fb.algos.async_fed_lin_ucb()
 
 
 def by_hand(key, k, x):

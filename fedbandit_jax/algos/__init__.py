@@ -16,6 +16,8 @@ from fedbandit_jax.algos.clusters.mixture import Mixture as Mixture
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
 from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
 from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
+from fedbandit_jax.algos.linear.async_federated import AsyncFederated as AsyncFederated
+from fedbandit_jax.algos.linear.async_federated import async_fed_lin_ucb as async_fed_lin_ucb
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb
 from fedbandit_jax.algos.linear.federated import Federated as Federated
@@ -34,6 +36,8 @@ ALGORITHMS = {
     "private_fed_lin_ucb": private_fed_lin_ucb,
     "fed_ucb": fed_ucb,
     "gossip_fed_ucb": GossipFedUCB,
+    "async_federated": AsyncFederated,
+    "async_fed_lin_ucb": async_fed_lin_ucb,
     "successive_elimination": SuccessiveElimination,
     "fclub": FCLUB,
     "homo": homo,

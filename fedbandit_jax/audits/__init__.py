@@ -6,9 +6,10 @@ anywhere on the way is noticed. One pair of neighbours attains the sensitivity; 
 data are out of range, or a decision is close.
 """
 
-from fedbandit_jax.audits import _arms, _clusters, _linear, _schedules, _streams
+from fedbandit_jax.audits import _arms, _asynchronous, _clusters, _linear, _schedules, _streams
 from fedbandit_jax.audits._arms import arms as arms
 from fedbandit_jax.audits._arms import log_ratios as log_ratios
+from fedbandit_jax.audits._asynchronous import asynchronous as asynchronous
 from fedbandit_jax.audits._case import Case as Case
 from fedbandit_jax.audits._case import load as load
 from fedbandit_jax.audits._case import run as run
@@ -29,7 +30,7 @@ from fedbandit_jax.report.audit import Audit as Audit
 
 FAMILIES = {
     "linear": _linear.shipped_linear,
-    "schedules": _schedules.shipped_schedules,
+    "schedules": lambda: _schedules.shipped_schedules() + _asynchronous.shipped_asynchronous(),
     "arms": _arms.shipped_arms,
     "clusters": _clusters.shipped_clusters,
     "streams": _streams.shipped_streams,

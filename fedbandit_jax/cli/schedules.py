@@ -40,7 +40,7 @@ class SchedulesSimulation(Simulation):
             synchronisation. "M log T" and "M^1.5" are the values that the paper has for that much communication.
         trigger: which log-determinant FedUCB compares: zc24 is log det V_i, as Zhou & Chowdhury (2024) restate the
             rule; dp20 is as printed, log det (V_i + M (rho_max - rho_min) I), where rho_min and rho_max bound the
-            eigenvalues of an agent's noisy regulariser.
+            eigenvalues of an agent's noisy regulariser. With he22 all of them ask if log det V_i has grown by D.
         share: part of epsilon that the private tests spend, in (0, 1).
         max_syncs: most synchronisations that the private tests may trigger; the noise is calibrated for that many.
         growth: factor > 1 by which the number of rounds grows between synchronisations that are fixed in advance.
@@ -59,7 +59,7 @@ class SchedulesSimulation(Simulation):
     epsilon: tuple[float, ...] = (1.0,)
     delta: float = 0.1
     threshold: float | Literal["M log T", "M^1.5"] = 20.0
-    trigger: Literal["zc24", "dp20"] = "zc24"
+    trigger: Literal["zc24", "dp20", "he22"] = "zc24"
     share: float = 0.1
     max_syncs: int = 100
     growth: float = 1.2
@@ -83,7 +83,9 @@ class SchedulesSimulation(Simulation):
         budget, *_ = [fb.privacy.Budget(epsilon, self.delta) for epsilon in self.epsilon]
         world = fb.envs.gap(self.agents, self.arms, self.dim, gap=self.gap)
         asked = fb.schedules.LogDet(self.threshold, trigger=self.trigger)
-        tested = fb.schedules.PrivateLogDet(self.threshold, share=self.share, max_syncs=self.max_syncs)
+        tested = fb.schedules.PrivateLogDet(
+            self.threshold, self.share, self.max_syncs, "he22" if self.trigger == "he22" else "zc24"
+        )
         fixed = fb.schedules.Geometric(self.growth, first=1)
         blt, scale = fb.privacy.Mechanism(budget, release="blt"), self.exploration_scale
         sharp = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=scale)

@@ -17,7 +17,7 @@ from fedbandit_jax.privacy.channel import Timing
 from fedbandit_jax.privacy.noise import discrete_laplace
 from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
-TRIGGERS = ("zc24", "dp20")
+TRIGGERS = ("zc24", "dp20", "he22")
 THRESHOLDS = ("M log T", "M^1.5")
 UNITS = 64  # the most that one user adds to the integer sum that a private test reads, i.e. its sensitivity
 LEAST = 1e-5  # smallest epsilon of a private test: with less, its noise would exceed the range of the int32 sampler
@@ -26,12 +26,13 @@ LONGEST = 2**23  # most rounds in an epoch of private tests, in which their sums
 
 @struct.pytree
 class BoundLogDet(BoundSchedule):
-    """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt."""
+    """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D."""
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
     reads = "log_det"
 
     threshold: struct.Number  # D
+    patient: bool = struct.static(default=True)  # whether D is divided by Dt, so that who waits long asks for little
 
     def requests(
         self,
@@ -41,9 +42,9 @@ class BoundLogDet(BoundSchedule):
         gained: Any,
         since: Int[Array, ""] | Int[Array, " M"],
     ) -> Bool[Array, " M"]:
-        """Returns which agents have g_i >= D / Dt; `gained` is g_i, shifted if the trigger is "dp20"."""
+        """Returns which agents have g_i >= D / Dt, or D; `gained` is g_i, shifted if the trigger is "dp20"."""
         del key, t, memory
-        return gained >= self.threshold / since
+        return gained >= _level(self.threshold, since, self.patient)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,8 @@ class LogDet(Schedule):
             (ln(rho_max/rho_min + T / (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
         trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
             rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020); in line 12 of their Algorithm
-            1 a bracket is misplaced. Without privacy noise they are the same.
+            1 a bracket is misplaced. Without privacy noise they are the same. "he22" compares g_i with D and not with D
+            / Dt, as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
         max_syncs: most synchronisations in a run, so that less noise is needed; default: one per round.
 
     Raises:
@@ -82,7 +84,8 @@ class LogDet(Schedule):
 
     def bind(self, setting: Setting) -> BoundLogDet:
         """Returns the bound schedule, with D as a number for this setting."""
-        return BoundLogDet(threshold=np.float32(_threshold(self.threshold, setting)))
+        threshold = np.float32(_threshold(self.threshold, setting))
+        return BoundLogDet(threshold=threshold, patient=self.trigger != "he22")
 
 
 class Sparse(NamedTuple):
@@ -126,6 +129,7 @@ class BoundPrivateLogDet(BoundSchedule):
     threshold: struct.Number  # D
     epsilon: struct.Number  # epsilon of one AboveThreshold, () or (M,)
     n_agents: int = struct.static()  # M
+    patient: bool = struct.static(default=True)  # whether D is divided by Dt, as in `BoundLogDet`
 
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Sparse:
         """Draws fresh noise for the threshold of every silo, and bounds what one user can add in this epoch."""
@@ -153,7 +157,8 @@ class BoundPrivateLogDet(BoundSchedule):
         others by the same user.
         """
         del t
-        threshold = jnp.ceil(jnp.minimum(UNITS * self.threshold / since / memory.cap, 2.0**29)).astype(jnp.int32)
+        level = _level(self.threshold, since, self.patient)
+        threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
         above = gained + discrete_laplace(key, self._scale(), (self.n_agents,)) >= threshold + memory.shift
         return above | (since >= LONGEST)
 
@@ -197,6 +202,7 @@ class PrivateLogDet(Schedule):
         threshold: D, as in `LogDet`.
         share: part of the budget's epsilon that the tests spend, in (0, 1); the releases have the rest.
         max_syncs: most synchronisations in a run, so that a tree has fewer levels; default: one per round.
+        trigger: "zc24" or "he22", as in `LogDet`.
 
     Raises:
         ValueError, TypeError: if an argument is not one of these; when bound, also without a budget, or if share *
@@ -211,9 +217,11 @@ class PrivateLogDet(Schedule):
     threshold: float | str = "M log T"
     share: float = 0.1
     max_syncs: int | None = None
+    trigger: str = "zc24"
 
     def __post_init__(self):
         _check(self.threshold, self.max_syncs)
+        validate.one_of("trigger", self.trigger, [one for one in TRIGGERS if one != "dp20"])
         if not 0 < validate.non_negative("share", self.share) < 1:
             raise ValueError(
                 f"share must be in (0, 1), so that the shares of tests and releases add up to 1, got {self.share}"
@@ -238,6 +246,7 @@ class PrivateLogDet(Schedule):
             threshold=np.float32(_threshold(self.threshold, setting)),
             epsilon=np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0)),
             n_agents=setting.n_agents,
+            patient=self.trigger != "he22",
         )
 
 
@@ -250,6 +259,11 @@ def _check(threshold: float | str, max_syncs: int | None) -> None:
         validate.single("threshold", validate.positive("threshold", threshold))
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
+
+
+def _level(threshold: struct.Number, since: Array, patient: bool) -> Any:
+    """Returns D / Dt, or D."""
+    return threshold / since if patient else jnp.asarray(threshold)
 
 
 def _threshold(threshold: float | str, setting: Setting) -> float:

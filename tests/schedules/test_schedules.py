@@ -71,6 +71,8 @@ def test_logdet():
     gained = np.array([0.0, 0.1, 0.05, 0.0])
     assert asked(S.LogDet(0.55), gained, 20) == [6, 12, 18]
     assert asked(S.LogDet(3.0), gained, 20) == []
+    assert asked(S.LogDet(0.55, "he22"), gained, 200) == []
+    assert asked(S.LogDet(0.09, "he22"), gained, 5) == [1, 2, 3, 4, 5]
     assert S.LogDet().n_syncs(20) == 20
     assert S.LogDet(max_syncs=7).n_syncs(20) == 7
 
@@ -355,7 +357,8 @@ def test_schedules_are_checked_when_bound():
         (lambda: S.LogDet(0), ValueError, "threshold must be finite and > 0, got 0"),
         (lambda: S.LogDet(-1.0), ValueError, "threshold must be finite and > 0, got -1.0"),
         (lambda: S.LogDet("T"), ValueError, "threshold must be a number > 0, 'M log T' or 'M.1.5', got 'T'"),
-        (lambda: S.LogDet(trigger="zc"), ValueError, "trigger must be one of 'zc24', 'dp20', got 'zc'"),
+        (lambda: S.LogDet(trigger="zc"), ValueError, "trigger must be one of 'zc24', 'dp20', 'he22', got 'zc'"),
+        (lambda: S.PrivateLogDet(trigger="dp20"), ValueError, "trigger must be one of 'zc24', 'he22', got 'dp20'"),
         (lambda: S.PrivateLogDet(share=0), ValueError, "share must be in \\(0, 1\\), so that .* add up to 1, got 0"),
         (lambda: S.PrivateLogDet(share=1.5), ValueError, "share must be in \\(0, 1\\), .* got 1.5"),
         (lambda: S.PrivateLogDet(share="0.1"), TypeError, "share must be a number >= 0, got '0.1'"),

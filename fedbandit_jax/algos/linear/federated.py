@@ -221,8 +221,10 @@ class Federated(Recipe):
                 f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
                 "learn from, got True"
             )
-        if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger != "zc24":
-            raise ValueError(f"schedule must have trigger 'zc24' (others need LogDetUCB's rho_max), got {schedule!r}")
+        if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
+            raise ValueError(
+                f"schedule must not have trigger 'dp20', which needs LogDetUCB's rho_max, got {schedule!r}"
+            )
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
             raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
         name = type(self.policy).__name__ if self.name is None else self.name

@@ -216,9 +216,7 @@ class ScheduledLoop(Algorithm):
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
         floor = jnp.float32(0)
         if self.reads != "nothing":
-            inverse = ridge.matrices(shared.posterior)[0]  # either norm bounds its largest eigenvalue
-            norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
-            floor = 1 / (1.001 * norm)
+            floor = tracked.floor(shared.posterior)
         return state._replace(
             pending=jnp.zeros_like(state.pending),
             settled=None if state.settled is None else jnp.zeros_like(state.settled),

@@ -36,6 +36,13 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
     return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
 
 
+def floor(posterior: Posterior) -> Array:
+    """Returns a lower bound on the smallest eigenvalue of the V of a posterior that is shared, A = 1."""
+    inverse = ridge.matrices(posterior)[0]  # either norm bounds its largest eigenvalue
+    norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
+    return 1 / (1.001 * norm)
+
+
 class Turn(NamedTuple):
     """Which agents have their turn."""
 

@@ -364,7 +364,7 @@ def test_policies_without_a_matrix_cannot_be_read_from():
 
 def test_the_printed_trigger_needs_bounds_of_the_spectrum():
     """M (rho_max - rho_min) is of `LogDetUCB` alone."""
-    with pytest.raises(ValueError, match="schedule must have trigger 'zc24' .*, got LogDet.threshold='M log T', tri"):
+    with pytest.raises(ValueError, match="schedule must not have trigger 'dp20', which .*, got LogDet.threshold"):
         federated(LITTLE, schedule=S.LogDet(trigger="dp20")).bind(fb.envs.gap(3, 4, 3).spec, 100)
 
 

@@ -122,6 +122,19 @@ def broken_geometric():
     return changed(scheduled(algo, n_agents=1, name="honest"), "geometric, little noise", little)
 
 
+def broken_asynchronous():
+    """Agents who come one at a time, with a fifth of the noise."""
+    case = next(case for case in fb.audits.shipped("schedules") if case.name == "asynchronous blt geometric")
+    return changed(case, "asynchronous, little noise", little)
+
+
+def broken_asynchronous_tests():
+    """Agents whose tests forget their noise."""
+    case = next(case for case in fb.audits.shipped("schedules") if case.name == "asynchronous tree private_logdet")
+    change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
+    return changed(case, "asynchronous private_logdet without noise", change)
+
+
 def little(bound):
     """A loop with a fifth of the noise."""
     trust = bound.mechanism.trust
