@@ -25,7 +25,7 @@ from fedbandit_jax.privacy.statistic import packed_size
 A, S = fb.algos, fb.schedules
 M, D, T = 5, 3, 300
 SPEC = population(M, 1)
-BUDGET, LITTLE = fb.privacy.Budget(1.0, 0.1), fb.privacy.Budget(300.0, 0.1)
+BUDGET, SOME, LITTLE = (fb.privacy.Budget(epsilon, 0.1) for epsilon in (1.0, 20.0, 300.0))
 ENV = fb.envs.clustered(6, 1, 1, n_arms=5, dim=4)
 SHIFT, PROJECT = A.UCB(), A.UCB(regularizer="project")
 
@@ -116,14 +116,17 @@ def by_test(bound, key):
 PRIVATE = {
     "fixed": S.Geometric(1.4, first=4),
     "leaks": S.LogDet(0.3, "he22"),
-    "tested": S.PrivateLogDet(1.0, share=0.5, trigger="he22"),
+    "tested": S.PrivateLogDet(0.1, share=0.05, trigger="he22"),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "policy", "budget"),
     deep(
-        [*((name, PROJECT, LITTLE) for name in PRIVATE), ("fixed", SHIFT, LITTLE), ("leaks", SHIFT, BUDGET)],
+        [
+            *(("fixed", PROJECT, LITTLE), ("leaks", PROJECT, LITTLE), ("tested", PROJECT, SOME)),
+            *(("fixed", SHIFT, LITTLE), ("leaks", SHIFT, LITTLE)),
+        ],
         keep={0, 2},
     ),
 )
