@@ -219,7 +219,7 @@ KEEP = {4, 66, 72, 81}
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 88
+    assert len(PAIRS) == 90
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 
