@@ -76,7 +76,7 @@ def check_policy(policy: Policy, spec: Spec) -> None:
         return
     belief, _ = jax.eval_shape(lambda: first(policy, spec.dim))
     zeros, nothing = jnp.zeros((spec.dim, spec.dim + 1)), jnp.float32(0)
-    jax.eval_shape(believe, policy, jnp.int32(0), Released(zeros[:, 1:], zeros[:, 0], nothing, nothing))
+    jax.eval_shape(believe, policy, jnp.int32(0), belief, Released(zeros[:, 1:], zeros[:, 0], nothing, nothing))
     contexts = jnp.zeros((spec.n_arms, spec.dim))
     given = jax.random.key(0), jnp.int32(0), belief, contexts
     jax.eval_shape(lambda *given: call(policy, "index", *given), *given)
@@ -125,9 +125,9 @@ def first(policy: Policy, dim: int) -> tuple[Any, Array]:
     return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
 
 
-def believe(policy: Policy, k: Array, released: Released) -> Any:
-    """Returns what a policy makes of a release, and of nothing else."""
-    return call(policy, "update", k, released)
+def believe(policy: Policy, k: Array, belief: Any, released: Released) -> Any:
+    """Returns what a policy makes of a release and of what it believed before, and of nothing else."""
+    return call(policy, "update", k, belief, released)
 
 
 def best_arms(indices: Array, offered: Round) -> Array:

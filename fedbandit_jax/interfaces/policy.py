@@ -61,14 +61,20 @@ class Policy:
         return self
 
     def start(self, dim: int) -> Any:
-        """Returns what to believe before the first synchronisation; by default what `update` makes of no data."""
+        """Returns what to believe before the first synchronisation.
+
+        By default that is what `update` makes of no data, with None in place of the belief before: a policy whose
+        `update` reads that one must define `start`, too.
+        """
         nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
-        return self.update(jnp.int32(0), nothing)
+        return self.update(jnp.int32(0), None, nothing)
 
-    def update(self, k: Int[Array, ""], released: Released) -> Any:
-        """Returns what to believe after synchronisation k, a pytree whose shapes never change.
+    def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Any:
+        """Returns what to believe after synchronisation k = 0, 1, ..., a pytree whose shapes never change.
 
-        If any of its numbers is not finite, the agents keep their last belief and the seed gets a status bit.
+        `belief` is what was believed until now, which follows from earlier releases alone. A policy that keeps the last
+        release in it knows what the batch added: the difference of two prefix sums. If any number of what is returned
+        is not finite, the agents keep their last belief and the seed gets a status bit.
         """
         raise NotImplementedError(f"{type(self).__name__}.update")
 

@@ -66,7 +66,7 @@ def test_several_are_noticed(function):
 class Ridge(fb.Policy):
     """A policy of one's own that inverts a matrix by itself."""
 
-    def update(self, k, released):
+    def update(self, k, belief, released):
         return jnp.linalg.inv(released.gram + jnp.eye(released.dim)) @ released.bias
 
     def index(self, key, t, belief, contexts):

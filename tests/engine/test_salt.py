@@ -140,7 +140,7 @@ def greedy(bonus):
     class Greedy(fb.Policy):
         scale: float = 2.0
 
-        def update(self, k, released):
+        def update(self, k, belief, released):
             return released.bias
 
         def index(self, key, t, belief, contexts):

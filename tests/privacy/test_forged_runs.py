@@ -193,9 +193,9 @@ def test_what_reaches_a_policy(key):
     class Records(fb.algos.Thompson):
         pure = False
 
-        def update(self, k, released):
+        def update(self, k, belief, released):
             jax.debug.callback(lambda *given: seen.append(("update", given)), *released)
-            return super().update(k, released)
+            return super().update(k, belief, released)
 
         def index(self, key, t, belief, contexts):
             jax.debug.callback(lambda *given: seen.append(("index", given)), *belief, contexts)

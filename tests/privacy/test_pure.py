@@ -20,7 +20,7 @@ MEMORY = {}
 class Bias(fb.Policy):
     """Plays the arm that points to the noisy bias."""
 
-    def update(self, k, released):
+    def update(self, k, belief, released):
         return released.bias
 
     def index(self, key, t, belief, contexts):
@@ -32,7 +32,7 @@ def run(policy, **options):
     return fb.simulate(ENV, algo, horizon=6, key=jax.random.key(0), seeds=2, **options)
 
 
-def listens(self, k, released):
+def listens(self, k, belief, released):
     return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((2,), jnp.float32), released.bias)
 
 
@@ -81,7 +81,7 @@ def mixes_in_disguise(self, key, t, belief, contexts):
     return disguised(contexts)
 
 
-def peeks(self, k, released):
+def peeks(self, k, belief, released):
     """Looks for the raw rewards in the frames that called it."""
     frame = sys._getframe()
     while frame is not None:

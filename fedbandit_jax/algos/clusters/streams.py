@@ -192,7 +192,8 @@ class BoundGrouped(ClusteringAlgorithm):
         std = jnp.asarray(self.stds)[k]
         releases = UserReleases(statistics[..., :-1], statistics[..., -1], state.count, std, self.gram_scale * std)
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
-        fresh = jax.vmap(lambda released: believe(self.policy, k, released))(self._sums(releases, label))
+        think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))
+        fresh = think(state.belief, self._sums(releases, label))  # a group's number may have been another group's
         belief, ok = jax.vmap(adopt)(fresh, state.belief)
         return state._replace(
             streams=streams,

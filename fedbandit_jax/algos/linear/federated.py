@@ -143,7 +143,7 @@ class BatchLoop(Algorithm):
         statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.rows, *records.users)
         count = jnp.float32(m * self.batch) * (k + 1)
         std = jnp.asarray(self.stds)[k]
-        fresh = believe(self.policy, k, Released(statistics[:, :-1], statistics[:, -1], count, std))
+        fresh = believe(self.policy, k, state.belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
         belief, ok = adopt(fresh, state.belief)
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
         status = state.status | jnp.where(ok, 0, Status.NO_ESTIMATE)

@@ -193,7 +193,7 @@ class ScheduledLoop(Algorithm):
         )
         std = jnp.asarray(self.stds)[state.synced] if len(self.stds) else jnp.float32(0)
         released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
-        belief, ok = adopt(believe(self.policy, state.synced, released), state.belief)
+        belief, ok = adopt(believe(self.policy, state.synced, state.belief, released), state.belief)
         return self._epoch(
             key,
             state._replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int, Key
@@ -49,9 +51,9 @@ class Thompson(Policy):
             validate.single(name, validate.positive(name, getattr(self, name)))
         return self
 
-    def update(self, k: Int[Array, ""], released: Released) -> linalg.GaussianBelief:
+    def update(self, k: Int[Array, ""], belief: Any, released: Released) -> linalg.GaussianBelief:
         """Returns the posterior, computed from noisy sums."""
-        del k
+        del k, belief
         precision = linalg.project(released.gram) + self.regularization * jnp.eye(released.dim)
         return linalg.GaussianBelief.solve(precision, released.bias)
 

@@ -95,9 +95,9 @@ class BoundUCB(Policy):
         """Returns the belief V = lambda I, theta = 0."""
         return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
 
-    def update(self, k: Int[Array, ""], released: Released) -> Estimate:
+    def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Estimate:
         """Returns the ridge estimate from released sums and its width, by one Cholesky solve for all agents."""
-        del k
+        del k, belief
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
             values, vectors = lapack.eigh(gram)

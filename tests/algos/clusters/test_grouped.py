@@ -221,7 +221,7 @@ class Parity(Grouping):
 class Own(fb.Policy):
     """A policy of one's own."""
 
-    def update(self, k, released):
+    def update(self, k, belief, released):
         return released.bias
 
     def index(self, key, t, belief, contexts):

@@ -253,12 +253,38 @@ def test_nothing_was_released_for_other_mechanisms(options, words):
         algo.bind(fb.Spec(n_agents=4, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True), 100)
 
 
+def test_a_policy_reads_what_it_believed(key):
+    """What a batch added is the difference of two releases, under every loop; rows of ones add 3 users of 2 silos."""
+
+    @fb.pytree
+    class Batches(fb.Policy):
+        def start(self, dim):
+            return jnp.zeros(dim), jnp.zeros(dim), jnp.int32(0)
+
+        def update(self, k, belief, released):
+            return released.bias, released.bias - belief[0], belief[2] + 1
+
+        def index(self, key, t, belief, contexts):
+            return contexts[:, 0]
+
+    env = fb.envs.script(np.full((11, 2, 1, 1), 0.5), np.ones((11, 2, 1)))
+    for schedule, last in ((3, 3), (fb.schedules.Geometric(2.0, first=2), 4)):
+        bound = fb.algos.Federated(policy=Batches(), schedule=schedule).bind(env.spec, 11)
+        process = RoundProcess(env=env, algo=bound, horizon=11)
+        carry = jax.jit(process.init)(key)
+        for k in range(process.n_steps):
+            carry = jax.jit(process.step)(key, *carry, k)[:2]
+        total, added, n = carry[1].belief
+        np.testing.assert_allclose(added, last)
+        assert (float(total[0]), int(n)) == ((9.0, 3) if schedule == 3 else (8.0, 3))
+
+
 def test_what_a_policy_is_told(key):
     """How many users are in the sums, M B (k + 1), and the noise of this release: sqrt 2 silos, one node or two."""
 
     @fb.pytree
     class Told(fb.Policy):
-        def update(self, k, released):
+        def update(self, k, belief, released):
             return jnp.stack([k.astype(jnp.float32), released.count, released.std])
 
         def index(self, key, t, belief, contexts):
