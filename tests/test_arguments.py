@@ -216,6 +216,10 @@ def thompson(regularization, scale):
     return A.Thompson(regularization=regularization, scale=scale).bind(None)  # pyright: ignore[reportArgumentType]
 
 
+def epsilon_greedy(explore, shrinkage):
+    return A.EpsilonGreedy(explore=explore, shrinkage=shrinkage).bind(None)  # pyright: ignore[reportArgumentType]
+
+
 def ship(families):
     return fb.audits.shipped(families)
 
@@ -333,6 +337,16 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
     A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
+    epsilon_greedy: dict(explore=(5.0, non_negative), shrinkage=(1.0, non_negative)),
+    A.PhasedElimination: dict(arms=(EYE, rows), alpha=(0.1, inside_unit), exploration_scale=(1.0, positive)),
+    A.dp_dpe: {
+        **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), alpha=(0.1, inside_unit)),
+        **dict(exploration_scale=(1.0, positive), schedule=(5, count()), name=("x", text)),
+    },
+    A.adac_oful: {
+        **dict(privacy=(BUDGET, optional(nothing)), exploration=(A.UCB(), nothing), schedule=(5, count())),
+        **dict(name=("x", text)),
+    },
     A.LinUCB: dict(exploration=(A.UCB(), nothing), name=("x", text)),
     A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
     A.fed_lin_ucb: {"exploration": (A.UCB(), nothing), **named},
@@ -589,7 +603,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
-    **{thompson: A.Thompson, an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
+    **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
 }
 MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 

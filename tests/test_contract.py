@@ -77,6 +77,14 @@ ALGOS = {
             ("theory", dict(trust="local", release="input_perturbation")),
         )
     ],
+    "adac_oful": [fb.algos.adac_oful(schedule=4), fb.algos.adac_oful(BUDGET, schedule=S.Geometric(2.0, first=2))],
+    "dp_dpe": [
+        fb.algos.dp_dpe(np.eye(4, 5), BUDGET, schedule=S.Geometric(2.0, first=2)),
+        *(
+            fb.algos.dp_dpe(np.eye(4, 5), fb.privacy.Mechanism(BUDGET, *how), schedule=4, name=" ".join(how))
+            for how in (("tree", "shuffle_amplified"), ("blt", "secagg"), ("input_perturbation", "local"))
+        ),
+    ],
     "fed_ucb": [
         fb.algos.fed_ucb(schedule=S.Every(4)),
         fb.algos.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")),
@@ -102,6 +110,12 @@ ALGOS = {
             schedule=S.Geometric(1.5, first=2),
             privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5),
             name="Greedy",
+        ),
+        fb.algos.Federated(
+            policy=fb.algos.EpsilonGreedy(),
+            schedule=4,
+            privacy=fb.privacy.Mechanism(BUDGET, "blt", "secagg"),
+            name="EpsilonGreedy",
         ),
     ],
     "fclub": [
@@ -202,24 +216,25 @@ def test_environment(env, key):
 
 CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped", "async_federated", "async_fed_lin_ucb")
 LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, "successive_elimination")]
+COMPOSED = [*ALGOS["federated"], *ALGOS["dp_dpe"]]  # all under one environment, which has four arms
 PAIRS: list = [
     (env, algo)
     for env in (ENVS["sphere"][1], ENVS["replay"][0])
     for algo in LINEAR
-    if algo not in ALGOS["federated"] and len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
+    if algo not in COMPOSED and len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
 ]
-PAIRS += itertools.product(ENVS["sphere"][1:2], ALGOS["federated"])
+PAIRS += itertools.product(ENVS["sphere"][1:2], COMPOSED)
 PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
 # One of every loop that the oracle tests do not run by `simulate`.
-KEEP = {4, 66, 72, 81}
+KEEP = {4, 70, 81, 90}
 
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 90
+    assert len(PAIRS) == 94
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 

@@ -18,6 +18,8 @@ from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
 from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
 from fedbandit_jax.algos.linear.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.linear.async_federated import async_fed_lin_ucb as async_fed_lin_ucb
+from fedbandit_jax.algos.linear.adac_oful import adac_oful as adac_oful
+from fedbandit_jax.algos.linear.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb
 from fedbandit_jax.algos.linear.federated import Federated as Federated
@@ -26,6 +28,8 @@ from fedbandit_jax.algos.linear.federated import private_fed_lin_ucb as private_
 from fedbandit_jax.algos.linear.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
 from fedbandit_jax.algos.linear.greedy import Greedy as Greedy
 from fedbandit_jax.algos.linear.lin_ucb import LinUCB as LinUCB
+from fedbandit_jax.algos.linear.phased import PhasedElimination as PhasedElimination
+from fedbandit_jax.algos.linear.phased import dp_dpe as dp_dpe
 from fedbandit_jax.algos.linear.thompson import Thompson as Thompson
 from fedbandit_jax.algos.linear.ucb import UCB as UCB
 
@@ -34,6 +38,8 @@ ALGORITHMS = {
     "federated": Federated,
     "fed_lin_ucb": fed_lin_ucb,
     "private_fed_lin_ucb": private_fed_lin_ucb,
+    "adac_oful": adac_oful,
+    "dp_dpe": dp_dpe,
     "fed_ucb": fed_ucb,
     "gossip_fed_ucb": GossipFedUCB,
     "async_federated": AsyncFederated,

@@ -222,6 +222,7 @@ def _parts() -> Types:
 
     parts = (
         *(privacy.Budget, privacy.Mechanism, algos.UCB, algos.LogDetUCB, algos.Thompson, algos.Greedy),
+        *(algos.EpsilonGreedy, algos.PhasedElimination),
         privacy.Decaying,
         *(schedules.Every, schedules.Geometric, schedules.LogDet, schedules.PrivateLogDet),
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),

@@ -94,7 +94,8 @@ def replay(
     chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query.
 
     Args:
-        features: finite feature vectors; private algorithms require Euclidean norms <= 1.
+        features: finite feature vectors; private algorithms require Euclidean norms <= 1, and centred rewards a column
+            that has the same number, not 0, in all rows.
         query_sizes: numbers of rows of the queries, positive integers that sum to N.
         theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
         n_agents: M <= Q silos.
@@ -141,6 +142,7 @@ def replay(
         dim=features.shape[1],
         max_norm=round(norm, 6),
         rewards_in_unit=law.in_unit,
+        constant=bool(((features == features[0]).all(0) & (features[0] != 0)).any()),
     )
     return Replay(
         features=np.concatenate([features.T, np.zeros((features.shape[1], n_arms), np.float32)], axis=1),

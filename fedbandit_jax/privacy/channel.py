@@ -215,6 +215,13 @@ class BoundMechanism(Exact):
         """Returns the standard deviation of the noise on the diagonal of W in every release, (S,)."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
 
+    def batch_stds(self) -> np.ndarray:
+        """Returns the largest standard deviation of the noise on x y in every batch alone, (S,).
+
+        A batch alone is the difference of two releases; on the diagonal of W its noise is that over `gram_scale`.
+        """
+        return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
+
     def coarse(self, batch: int | None) -> str:
         """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
 

@@ -30,6 +30,14 @@ def test_agents_draw_their_own_queries(key):
     assert seen == [{0, 1}, {2, 3, 4}]  # contiguous blocks, every query turns up
 
 
+def test_a_constant_column_is_found():
+    """Centred rewards need one; a column of zeros is none."""
+    features, theta = table()
+    for column, constant in ((np.full(9, 0.5), True), (np.zeros(9), False), (np.arange(9.0), False)):
+        rows = np.c_[features[:, :2] / 2, column]
+        assert fb.envs.replay(rows, SIZES, theta, n_agents=2).spec.constant is constant
+
+
 @pytest.mark.slow
 def test_masked_arms_are_neither_played_nor_the_benchmark(key):
     """Rows beyond a query's own belong to other queries and have larger means: they must not count."""

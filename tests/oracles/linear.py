@@ -62,6 +62,20 @@ class TreeServer:
         return sum((self.nodes[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
 
 
+class Batches:
+    """Every batch sum is sent once, and the server adds up what it got."""
+
+    def __init__(self):
+        self.total = 0.0
+
+    def randomize(self, k, gamma, noise):
+        return gamma + noise
+
+    def analyze(self, k, messages):
+        self.total = self.total + sum(messages, start=np.zeros(()))
+        return self.total
+
+
 def project(matrix):
     """Nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
@@ -79,6 +93,8 @@ def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, pre
     synced = np.zeros((d, d + 1))
     local = np.zeros((m, d, d + 1))
     silos, server = [TreeSilo(prefix) for _ in range(m)], TreeServer(prefix)
+    if prefix == "batches":
+        silos, server = [Batches()] * m, Batches()
     regret = np.zeros(horizon)
     for t in range(horizon):
         for i in range(m):
@@ -142,3 +158,46 @@ def scheduled(env, horizon, first, later, choose, asks, start, *, shift, learns,
             own[:], last = 0, t
             start(t, v)
     return regret, rounds, statistics
+
+
+def design(arms, steps=100):
+    """A G-optimal design by the multiplicative algorithm, in the coordinates that arms have, by pseudoinverses."""
+    weights = np.full(len(arms), 1 / len(arms))
+    for _ in range(steps):
+        weights = weights * np.einsum("ad,de,ae->a", arms, np.linalg.pinv(arms.T * weights @ arms, 1e-5), arms)
+        weights /= weights.sum()
+    return weights
+
+
+def phased(env, horizon, batch, arms, draw, *, alpha, reward, stds, noise, scale=1.0):
+    """DP-DPE with users who draw their arms: regret of every round, and the arms that are left.
+
+    `draw(t, i, weights)` is the arm of agent i in round t, `noise(k)` that of release k of x y with x y's own share,
+    and `stds[k]` its standard deviation; |y - c| <= `reward` for the c that is taken off rewards, 1 - `reward`.
+    """
+    m, n_phases = env.spec.n_agents, horizon // batch
+    left, regret, u = list(range(len(arms))), [], 0
+    log = np.log(2 * len(arms) * n_phases / alpha)
+    for t in range(horizon):
+        if t % batch == 0:
+            weights = np.zeros(len(arms))
+            weights[left], u = design(arms[left]), np.zeros(arms.shape[1])
+        gap = 0
+        for i in range(m):
+            a = draw(t, i, weights)
+            gap += env.means[t, i].max() - env.means[t, i, a]
+            u = u + arms[a] * (float(env.answers[t, i, a]) - (1 - reward))
+        regret.append(gap)
+        if (t + 1) % batch == 0:
+            n, k = m * batch, t // batch
+            inverse = np.linalg.pinv(arms.T * weights @ arms, 1e-5)
+            low, high = [], []
+            for a in left:
+                g = inverse @ arms[a]
+                mean = g @ (u + noise(k)) / n
+                spread = np.sqrt(2 * log * (n * reward**2 * (g @ arms[a]) + stds[k] ** 2 * (g @ g)))
+                width = scale * (spread + 2 * reward * log / 3 * max(abs(g @ arms[b]) for b in left)) / n
+                low.append(mean - width)
+                high.append(mean + width)
+            left = [a for a, above in zip(left, high) if above >= max(low)]
+    return np.array(regret), left

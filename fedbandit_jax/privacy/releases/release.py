@@ -144,6 +144,13 @@ class Release(abc.ABC):
         """Computes the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
         return (self._materialise(self.init, self.step) ** 2).sum(1)
 
+    def batch_variance(self) -> Float[np.ndarray, " S"]:
+        """Computes the noise variance of what every prefix adds to the one before, for noise of variance 1.
+
+        That is the noise of one batch alone, for who takes the difference of two prefixes.
+        """
+        return (np.diff(self._materialise(self.init, self.step), axis=0, prepend=0) ** 2).sum(1)
+
     def largest_variance(self) -> float:
         """Computes the largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())

@@ -24,7 +24,11 @@ MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class InputPerturbation(Release):
-    """The release that sends every batch sum once: C = I, and prefix k carries k noises."""
+    """The release that sends every batch sum once: C = I, prefix k carries k noises, and each batch alone one.
+
+    No release has less noise on a batch alone at equal privacy, which is the difference of two prefixes. So it is the
+    release for whoever forgets older batches, as elimination in phases and AdaC-UCB do.
+    """
 
     def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
         """Returns an empty state, because the silo has nothing to remember."""
@@ -65,6 +69,10 @@ class InputPerturbation(Release):
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every prefix: that of prefix k is k."""
         return np.arange(1.0, self.n_syncs + 1)
+
+    def batch_variance(self) -> Float[np.ndarray, " S"]:
+        """Returns the noise variance of every batch alone, which is 1: the least that a batch can have."""
+        return np.ones(self.n_syncs)
 
     def largest_variance(self) -> float:
         """Returns the noise variance of the last prefix, S."""

@@ -173,6 +173,46 @@ def test_greedy(script, key, shrinkage):
     np.testing.assert_allclose(state.belief.posterior.theta[:, 0], theta, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("explore", deep([10.0, 0.0], keep={0}))
+def test_epsilon_greedy(script, key, explore):
+    """Algorithm 8 with random arms in all of the first 10 rounds, and then in 10 / t of them."""
+    policy, mechanism = fb.algos.EpsilonGreedy(explore=explore, shrinkage=0.3), fb.privacy.Mechanism(BUDGET)
+    algo = fb.algos.Federated(policy=policy, schedule=5, privacy=mechanism)
+    regret, bound, state, noise = run(script, algo, 55, key)
+    ridges, m, explored = np.maximum(1, 0.3 * bound.mechanism.stds()), script.spec.n_agents, np.zeros(55)
+
+    def choose(t, i, contexts, v, u):
+        round_ = jax.random.fold_in(random.stream(key, "choices"), t)
+        coin, other = jax.random.split(jax.random.split(round_, m)[i])
+        if float(jax.random.uniform(coin)) < explore / (t + 1):
+            explored[t] += 1
+            return int(np.argmax(jax.random.uniform(other, (len(contexts),))))
+        more = ridges[t // 5 - 1] - 1 if t >= 5 else 0
+        return int(np.argmax(contexts @ np.linalg.solve(v + more * np.eye(4), u)))
+
+    expected, synced = oracles.federated(script, 55, 5, 1.0, choose, noise=noise, psd=True)
+    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    theta = np.linalg.solve(ridges[-1] * np.eye(4) + oracles.project(synced[:, :4]), synced[:, 4])
+    np.testing.assert_allclose(state.belief, theta, rtol=2e-4, atol=1e-4)
+    assert (explored[:10] == m * (explore > 0)).all()
+    assert explored[10:].sum() < 0.6 * m * 45
+
+
+def test_adac_oful(script, key):
+    """The sums of all batches with the noise of each: the oracle adds up batches that were released once."""
+    algo = fb.algos.adac_oful(BUDGET, schedule=5, exploration=fb.algos.UCB(confidence="theory", regularizer="project"))
+    regret, bound, state, noise = run(script, algo, 55, key, policy=SHIFT_ONE)
+    expected, synced = oracles.fed_lin_ucb(
+        script, 55, 5, 1.0, lambda t: float(bound.policy.width(t)), learns=False, psd=True,
+        noise=noise, prefix="batches",
+    )  # fmt: skip
+    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    np.testing.assert_allclose(state.mechanism.view, synced, rtol=1e-4, atol=1e-3)
+    assert bound.guarantee().releases_per_user == 1
+    doubling = fb.algos.adac_oful(BUDGET).bind(script.spec, 60)
+    assert doubling.schedule.rounds.tolist() == [8, 16, 32]
+
+
 def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))

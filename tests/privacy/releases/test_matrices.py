@@ -56,6 +56,9 @@ def test_closed_forms(name, n):
     assert release.message_bound() == pytest.approx(np.abs(c).sum(1).max(), rel=1e-12)
     np.testing.assert_allclose(release.prefix_variance(), (r**2).sum(1), rtol=1e-10)
     assert release.largest_variance() == pytest.approx((r**2).sum(1).max(), rel=1e-10)
+    alone = (np.diff(r, axis=0, prepend=0) ** 2).sum(1)
+    np.testing.assert_allclose(release.batch_variance(), alone, rtol=1e-10)
+    assert (alone * release.sensitivity_sq() >= 1 - 1e-10).all()  # no release has less than sending every batch once
     if "toeplitz" not in name and name != "blt":  # plain sums of batches
         assert set(np.unique(c)) <= {0, 1}
 

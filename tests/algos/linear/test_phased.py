@@ -1,0 +1,190 @@
+"""Elimination in phases: its design, its widths, the printed algorithm on the same draws, and what it is for."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import deep
+from oracles import linear as oracles
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.linear.phased import g_optimal
+from fedbandit_jax.core import random
+from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.interfaces import Law, Released
+from fedbandit_jax.privacy.statistic import packed_size, unpack
+
+BUDGET = fb.privacy.Budget(5.0, 0.1)
+
+
+def some_arms(n, dim, seed=0):
+    """Unit vectors with a constant entry, as those of the sphere."""
+    u = np.random.default_rng(seed).standard_normal((n, dim - 1))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    return (np.hstack([u, np.ones((n, 1))]) / math.sqrt(2)).astype(np.float32)
+
+
+def everybody(arms, theta, m, **options):
+    """An environment that offers the same arms to every user."""
+    return fb.envs.replay(np.tile(arms, (m, 1)), np.full(m, len(arms)), theta, n_agents=m, **options)
+
+
+def test_the_design_is_g_optimal():
+    """x' V^-1 x <= r for arms that are left, within 5 %; none has less, as it is r in the mean (Kiefer-Wolfowitz)."""
+    arms = some_arms(30, 5)
+    for left in (np.ones(30, bool), np.arange(30) < 7, np.arange(30) == 3, np.isin(np.arange(30), [4, 9])):
+        weights, chart, inverse = (np.asarray(x, float) for x in g_optimal(jnp.asarray(arms), jnp.asarray(left)))
+        v = arms.T * weights @ arms
+        leverage = np.einsum("ad,de,ae->a", arms, np.linalg.pinv(v, 1e-5), arms)[left]
+        rank = np.linalg.matrix_rank(v, 1e-5)
+        assert rank == min(left.sum(), 5)
+        assert rank - 1e-4 <= leverage.max() <= 1.05 * rank
+        assert weights[~left].sum() == 0
+        assert weights.sum() == pytest.approx(1, abs=1e-5)
+        z = arms[left] @ chart
+        np.testing.assert_allclose(np.einsum("ad,de,ae->a", z, inverse, z), leverage, rtol=1e-3)
+        np.testing.assert_allclose(weights[left], oracles.design(arms[left].astype(float)), atol=1e-4)
+
+
+@pytest.mark.parametrize(("centred", "release"), deep([(True, "input_perturbation"), (False, "tree")], keep={0, 1}))
+def test_dp_dpe(key, centred, release):
+    """The pseudo-code, on the same draws; the noise of a batch alone is that of a release less the one before."""
+    arms, m, horizon = some_arms(6, 3), 4, 110
+    script = fb.envs.script(
+        np.broadcast_to(arms, (horizon, m, *arms.shape)),
+        np.random.default_rng(1).random((horizon, m, len(arms))) < np.linspace(0.1, 0.9, len(arms)),
+        np.broadcast_to(np.linspace(0.1, 0.9, len(arms)), (horizon, m, len(arms))),
+        fixed_contexts=True,
+    )
+    env = dataclasses.replace(script, spec=dataclasses.replace(script.spec, constant=True))
+    mechanism = fb.privacy.Mechanism(BUDGET, release, centred=centred, gram_scale=0.5)
+    algo = fb.algos.dp_dpe(arms, mechanism, schedule=20, exploration_scale=0.2)
+    bound = algo.bind(env.spec, horizon)
+    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    world, state = jax.jit(process.init)(key)
+    regret, step = [], jax.jit(process.step)
+    for k in range(process.n_steps):
+        world, state, metrics = step(key, world, state, k)
+        regret.extend(np.asarray(metrics.gap)[: len(process.rounds_at(k))])
+    fresh = [
+        np.asarray(unpack(bound.mechanism.trust.noise(jax.random.fold_in(random.stream(key, "syncs"), k), size), 3))
+        for k, size in enumerate([packed_size(3)] * 5)
+    ]
+    decoder = {"input_perturbation": np.tril(np.ones((5, 5))), "tree": TREE}[release]
+    alone = np.diff(decoder, axis=0, prepend=0)
+    one = bound.mechanism.trust.sum_std()
+    np.testing.assert_allclose(bound.policy.stds, one * np.sqrt((alone**2).sum(1)), rtol=1e-6)
+
+    def draw(t, i, weights):
+        own = jax.random.split(jax.random.fold_in(random.stream(key, "choices"), t), m)[i]
+        with np.errstate(divide="ignore"):
+            return int(np.argmax(np.log(weights) + np.asarray(jax.random.gumbel(own, weights.shape))))
+
+    expected, left = oracles.phased(
+        script, horizon, 20, arms.astype(float), draw,
+        alpha=0.05, reward=0.5 if centred else 1.0, scale=0.2, stds=bound.policy.stds,
+        noise=lambda k: alone[k] @ np.array(fresh)[:, :, 3],
+    )  # fmt: skip
+    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    assert np.flatnonzero(state.belief.active).tolist() == left
+    assert 1 <= len(left) < 6
+
+
+TREE = np.array(  # prefixes of 5 batches from the nodes of Algorithm 2: 1, 1-2, 3, 1-4, 5
+    [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 1, 1]]
+)
+
+
+def bound_to(arms, std):
+    """A bound policy of one phase, whose noise on x y has this standard deviation."""
+    spec = fb.Spec(n_agents=2, n_arms=len(arms), dim=arms.shape[1], max_norm=1.0, rewards_in_unit=True, constant=True)
+    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True)
+    law = fb.algos.Federated(privacy=mechanism, schedule=5).bind(spec, 5).mechanism
+    policy = fb.algos.PhasedElimination(arms=arms).bind(Law(2, spec.dim, np.ones(1), law))
+    return dataclasses.replace(policy, stds=np.full(1, std, np.float32))
+
+
+def test_widths_have_the_scale_of_the_error(key):
+    """Errors of means by Monte Carlo, without the Bernstein term: rewards of 0 or 1 at random, users' draws, and noise.
+
+    Of rewards of mean 1/2 all second moments are as large as assumed, so that the error's variance is the width's: the
+    ratio is 1 within 5 standard errors, and one of half the noise, or no users' draws, would be far from it.
+    """
+    arms, n, reps, rng = some_arms(8, 4), 400, 4000, np.random.default_rng(0)
+    for std in (0.0, 12.0):
+        policy = bound_to(arms, std)
+        start = policy.start(4)
+        weights = np.asarray(start.design.weights, float)
+        counts = rng.multinomial(n, weights / weights.sum(), reps)
+        ones = rng.binomial(counts, 0.5)
+        bias = (ones - 0.5 * counts) @ arms + std * rng.standard_normal((reps, 4))
+
+        def interval(u, policy=policy, start=start):
+            return policy.intervals(jnp.int32(0), start, Released(jnp.eye(4), u, jnp.float32(n), jnp.float32(1)))
+
+        mean, width = jax.jit(jax.vmap(interval))(jnp.asarray(bias, jnp.float32))
+        log = float(policy.log_term)
+        assert log == pytest.approx(math.log(2 * 8 / 0.05))
+        z = arms @ np.asarray(start.design.chart)
+        g = z @ np.asarray(start.design.inverse)
+        spread = np.asarray(width)[0] - 2 * 0.5 * log / 3 * np.abs(g @ z.T).max(1) / n
+        ratio = (np.asarray(mean, float) ** 2).mean(0) / (spread**2 / (2 * log))  # the true means are 1/2 - 1/2
+        assert (abs(ratio - 1) < 5 * math.sqrt(2 / reps)).all(), ratio
+
+
+@pytest.mark.parametrize("budget", deep([BUDGET, None], keep={0}))
+def test_the_best_arm_stays(budget, key):
+    """At full width it is left in at least 17 of 20 runs: alpha = 0.05 allows 4 failures (99 %). Others are dropped."""
+    arms = some_arms(6, 3)
+    theta = np.append([0.6, 0.0], [1.0]) / math.sqrt(2)
+    env = everybody(arms, theta, 20, rewards="bernoulli")
+    assert env.spec.constant
+    privacy = budget and fb.privacy.Mechanism(budget, "input_perturbation", centred=True, gram_scale=0.5)
+    algo = fb.algos.dp_dpe(arms, privacy, schedule=fb.schedules.Geometric(2.0, first=100))
+    last = fb.record.final(lambda moment: moment.state.belief.active)
+    result = fb.simulate(env, algo, horizon=800, key=key, seeds=20, stride=800, record={"left": last})
+    left = np.asarray(result.records["left"]).reshape(20, 6)
+    assert left[:, np.argmax(arms @ theta)].sum() >= 20 - stats.binom.ppf(0.99, 20, 0.05)
+    assert left.sum(1).mean() < 5
+
+
+@pytest.mark.slow
+def test_privacy_becomes_free(key):
+    """Li, Zhou & Ji: regret is below its non-private value times 1.5 at epsilon = 10, not at 0.3 (95 %, 16 seeds)."""
+    arms, theta = some_arms(10, 4), np.array([0.5, 0, 0, math.sqrt(0.5)])
+    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.5)
+    env, options = everybody(arms, theta, 20, rewards="bernoulli"), dict(exploration_scale=0.5)
+    run = dict(horizon=3000, key=key, seeds=16, stride=1000)
+    free = fb.simulate(env, fb.algos.dp_dpe(arms, **options), **run).regret
+    private = fb.sweep(env, fb.algos.dp_dpe(arms, mechanism, **options), grid={"epsilon": [0.3, 10.0]}, **run).regret
+    excess = private[:, :, -1] - 1.5 * free[:, -1]
+    error = excess.std(1, ddof=1) / 4
+    assert excess[0].mean() > 2.2 * error[0]
+    assert excess[1].mean() < -2.2 * error[1]
+    assert (np.diff(free, axis=1)[:, -1] < np.diff(free, axis=1, prepend=0)[:, 0] / 2).mean() > 0.5  # sublinear
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (dict(arms=[1.0]), ValueError, "arms must"),
+        (dict(arms=np.zeros((2, 3))), ValueError, "arms must have a feature vector that is not 0, got"),
+        (dict(alpha=1.0), ValueError, "alpha must"),
+        (dict(exploration_scale=0.0), ValueError, "exploration_scale must"),
+    ],
+)
+def test_bad_input(options, error, words):
+    with pytest.raises(error, match=words):
+        fb.algos.PhasedElimination(**{"arms": np.eye(2), **options})
+
+
+def test_arms_are_those_of_the_environment():
+    env = everybody(some_arms(4, 3), [0.1, 0.1, 0.5], 2, rewards="bernoulli")
+    with pytest.raises(ValueError, match="arms must have the 3 features of the environment, got 2"):
+        fb.algos.dp_dpe(np.eye(2), BUDGET).bind(env.spec, 100)
+    with pytest.raises(TypeError, match=r"index must return the worth of every arm, \(4,\), got shape \(3,\)"):
+        fb.simulate(env, fb.algos.dp_dpe(np.eye(3), BUDGET), horizon=20, key=jax.random.key(0), seeds=1)
