@@ -373,6 +373,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(scale=(10.0, optional(number(1, 2**24)))),
         **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, optional(delta)), messages=(False, flag), name=("x", label)),
     },
+    A.AdaCUCB: {
+        **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
+        **dict(scale=(10.0, optional(number(1, 2**24))), failure=(0.1, number(0, 0.3))),
+        **dict(delta=(1e-6, optional(delta)), name=("x", text)),
+    },
     A.FCLUB: {
         **dict(budget=(BUDGET, optional(nothing)), upload=(1.1, number(1, 3.4e38)), download=(1.1, number(1, 3.4e38))),
         **dict(trigger=("count", one_of("determinant")), shift=("every", one_of("once")), alpha_1=(1.5, factor)),

@@ -131,6 +131,11 @@ ALGOS = {
         fb.algos.Grouped(grouping=fb.algos.Alone(), schedule=4),
         fb.algos.Grouped(schedule=4, privacy=BUDGET),
     ],
+    "adac_ucb": [
+        fb.algos.AdaCUCB(),
+        fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg"),
+        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="shuffle"),
+    ],
     "successive_elimination": [
         fb.algos.SuccessiveElimination(),
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central"),
@@ -214,8 +219,9 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
+MULTI_ARMED = ("successive_elimination", "adac_ucb")
 CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped", "async_federated", "async_fed_lin_ucb")
-LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, "successive_elimination")]
+LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, *MULTI_ARMED)]
 COMPOSED = [*ALGOS["federated"], *ALGOS["dp_dpe"]]  # all under one environment, which has four arms
 PAIRS: list = [
     (env, algo)
@@ -224,17 +230,19 @@ PAIRS: list = [
     if algo not in COMPOSED and len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
 ]
 PAIRS += itertools.product(ENVS["sphere"][1:2], COMPOSED)
-PAIRS += itertools.product(ENVS["arms"][:1], [*ALGOS["lin_ucb"], *ALGOS["successive_elimination"]])
+PAIRS += itertools.product(
+    ENVS["arms"][:1], [*ALGOS["lin_ucb"], *(algo for name in MULTI_ARMED for algo in ALGOS[name])]
+)
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
 # One of every loop that the oracle tests do not run by `simulate`.
-KEEP = {4, 70, 81, 90}
+KEEP = {4, 70, 81, 93}
 
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 94
+    assert len(PAIRS) == 99
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 

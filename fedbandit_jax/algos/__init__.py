@@ -3,6 +3,7 @@
 `fb.simulate` binds a recipe to an environment and a horizon and runs it.
 """
 
+from fedbandit_jax.algos.arms.adac import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
 from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
@@ -45,6 +46,7 @@ ALGORITHMS = {
     "async_federated": AsyncFederated,
     "async_fed_lin_ucb": async_fed_lin_ucb,
     "successive_elimination": SuccessiveElimination,
+    "adac_ucb": AdaCUCB,
     "fclub": FCLUB,
     "homo": homo,
     "homo_dc": homo_dc,

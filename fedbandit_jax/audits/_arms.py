@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import ELIMINATION, SuccessiveElimination
+from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
 from fedbandit_jax.algos.arms.elimination import GROWTH
-from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.engine.process import UserProcess
-from fedbandit_jax.interfaces import Spec, certify
+from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.noise import SkellamNoise
 from fedbandit_jax.privacy.integers.ring import RingSum, SumProtocol
@@ -58,13 +57,14 @@ class ScriptedUsers:
 
 @struct.pytree
 class SumsOfUsers:
-    """A mechanism for `audit`: (key, rewards (S, K, n)) -> all that a run of a bound elimination shows.
+    """A mechanism for `audit`: (key, rewards (S, K, n)) -> all that a run of a bound multi-armed algorithm shows.
 
-    The view is, after each of S batches, the noisy sums (S, K) and the arms still active (S, K) bool. In batch k the
+    The view is, after each of S batches, its noisy sums (S, K) and some arms (S, K) bool: those still active or, of
+    AdaC-UCB, the one that was pulled. In batch k the
     users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
-    algo: BoundElimination
+    algo: ArmAlgorithm
     horizon: int = struct.static()  # T
 
     def __call__(self, key: Array, rewards: Array) -> Any:
@@ -127,20 +127,26 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     return mechanism
 
 
-def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
-    """Builds a case of a private successive elimination, whose first batch must have an even number of users.
+def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> Case:
+    """Builds a case of a private multi-armed algorithm; of an elimination the first batch must have an even size.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
     must move by 1 at most. Confidence radii of the last batch are so small that noise decides which arm is dropped, and
-    without noise one user would; what is released is private whatever the radii are.
+    without noise one user would; what is released is private whatever the radii are. AdaC-UCB runs three
+    batches: two users of either arm, and four of the one that then looks better, which noise decides.
 
     Raises:
         TypeError: `algo` is another algorithm.
         ValueError: the algorithm claims no privacy, or its first batch is odd.
     """
-    validate.instance("algo", algo, SuccessiveElimination, "an fb.algos.SuccessiveElimination")
+    kinds = SuccessiveElimination, AdaCUCB
+    validate.instance("algo", algo, kinds, "an fb.algos.SuccessiveElimination or AdaCUCB")
     if algo.epsilon is None:
         raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
+    if isinstance(algo, AdaCUCB):
+        horizon, sizes = 10, [2, 2, 4]
+        bound = algo.bind(_spec(N_ARMS), horizon)
+        return _case(algo, bound, SumsOfUsers(algo=bound, horizon=horizon), sizes, name)
     spec, first = _spec(N_ARMS), algo.growth or GROWTH
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
@@ -150,10 +156,14 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     sizes = [first] if single else [first, first**2]
     horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first
     bound = algo.bind(spec, horizon)
-    certificate, protocol = certify(bound), bound.protocol
     radius = np.array(bound.radius)
     radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # in the last batch a single user decides which arm is dropped
-    mechanism: Any = SumsOfUsers(algo=dataclasses.replace(bound, radius=radius), horizon=horizon)
+    return _case(algo, bound, SumsOfUsers(algo=dataclasses.replace(bound, radius=radius), horizon=horizon), sizes, name)
+
+
+def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
+    """Returns a case of an algorithm and what it is bound to; batch k has `sizes[k]` users of an arm."""
+    certificate, protocol = certify(bound), bound.protocol
     claimed = certificate.epsilon_exact or 0.0
     if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
         mechanism = MessagesOfUsers(protocol=protocol)
@@ -166,7 +176,9 @@ def arms(algo: SuccessiveElimination, *, name: str | None = None) -> Case:
     which, *_ = pairs
     data, neighbour = pairs.pop(which)
     return Case(
-        name=" ".join((str(algo.name), *(("messages",) if algo.messages else ()))) if name is None else name,
+        name=" ".join((str(algo.name), *(("messages",) if getattr(algo, "messages", False) else ())))
+        if name is None
+        else name,
         mechanism=mechanism,
         data=data,
         neighbour=neighbour,
@@ -211,7 +223,7 @@ def _slow(protocol: SumProtocol) -> int:
 
 
 def shipped_arms() -> list[Case]:
-    """Returns cases of every mechanism with every trust model, and of every user's share of the noise."""
+    """Returns cases of every mechanism with every trust model, of every user's share of the noise, and of AdaC-UCB."""
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
@@ -221,7 +233,11 @@ def shipped_arms() -> list[Case]:
 
     alone = [case(label) for label in ELIMINATION if label not in ("SE", "LDP-SE")]
     shares = ("LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE")
-    return alone + [case(label, messages=True) for label in shares]
+    adac = [
+        arms(AdaCUCB(epsilon=EPSILON, delta=DELTA, mechanism=mechanism, trust=trust), name=f"AdaC-UCB {trust}")
+        for mechanism, trust in (("discrete_laplace", "central"), ("skellam", "secagg"))
+    ]
+    return alone + [case(label, messages=True) for label in shares] + adac
 
 
 class LogRatio(NamedTuple):

@@ -6,13 +6,14 @@ Axes: S synchronisations, M silos, d features, D = d(d+1)/2 + d numbers of a pac
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import Federated, Thompson, private_fed_lin_ucb
+from fedbandit_jax.algos import EpsilonGreedy, Federated, Thompson, adac_oful, dp_dpe, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct, validate
@@ -305,7 +306,7 @@ def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]
 
 
 def shipped_linear() -> list[Case]:
-    """Returns cases of every trust model, every release, every adjacency, and a policy other than UCB.
+    """Returns cases of every trust model, every release, every adjacency, and policies other than UCB.
 
     Every trust model is also run message by message.
     """
@@ -327,6 +328,13 @@ def shipped_linear() -> list[Case]:
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
+    half = Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.35)
+    explores = Federated(policy=EpsilonGreedy(), schedule=2, privacy=Mechanism(BUDGET, "blt", "secagg"))
+    others = {
+        "DP-DPE": (dp_dpe(np.array([[-1.0, 0.0], [1.0, 0.0]]), half, schedule=2), 4),  # the arms of `neighbours`
+        "AdaC-OFUL": (adac_oful(BUDGET, schedule=2), 1),
+        "EpsilonGreedy secagg blt": (explores, 4),
+    }
     small = Budget(8.0, BUDGET.delta)  # so that users' messages have few bits
     return [
         *silo_local,
@@ -353,4 +361,5 @@ def shipped_linear() -> list[Case]:
         case(batch=1, trust="local", release="input_perturbation"),
         case(n_agents=2, batch=1, trust="local", release="input_perturbation", messages=True),
         linear(thompson, n_agents=3, name="Thompson central blt"),
+        *(replace(linear(algo, n_agents=2, name=name), slow=slow) for name, (algo, slow) in others.items()),
     ]

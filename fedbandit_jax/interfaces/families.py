@@ -17,6 +17,7 @@ class Plan(NamedTuple):
     active: Bool[Array, " K"]  # which arms are pulled
     users: Int[Array, ""]  # how many users pull each of these arms
     asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
+    row: Int[Array, ""] | None = None  # what `collect` is told in place of the batch's number k, if not None
 
 
 class ArmAlgorithm(Algorithm):
@@ -41,10 +42,11 @@ class ArmAlgorithm(Algorithm):
         rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
         inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
     ) -> Wide:
-        """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm.
+        """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
 
-        Rewards come in two halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the
-        same for all algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
+        If the plan of that batch has a `row`, k is that row, which says what kind of batch it is. Rewards come in two
+        halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
+        algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 

@@ -35,7 +35,7 @@ def test_everything_shipped_has_a_case():
     assert set(TRUST) <= words
     assert set(RELEASES) <= words
     assert set(fb.algos.ELIMINATION) - {"SE"} <= words
-    assert "Thompson" in words
+    assert {"Thompson", "EpsilonGreedy", "DP-DPE", "AdaC-OFUL", "AdaC-UCB"} <= words
     assert len(controls()) >= 60
 
 

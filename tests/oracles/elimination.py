@@ -40,6 +40,28 @@ def successive_elimination(means, horizon, batch_size, radius, reward, add_up, *
     raise AssertionError("there is always a next batch")
 
 
+def adac_ucb(means, horizon, radius, reward, add_up):
+    """AdaC-UCB in batches of 2^j users: regret of every user, and (arm, noisy sum) of every batch that fits.
+
+    radius(j) is that of an arm's j-th batch; reward(b, arm, i) and add_up(b, arm, j, rewards) as above, with batches b
+    = 1, 2, ... of any arm.
+    """
+    asked, sums, regret, batches = [0] * len(means), [0.0] * len(means), [], []
+    for b in itertools.count(1):
+        bounds = [s / 2**j + radius(j) if j else np.inf for j, s in zip(asked, sums)]
+        arm = int(np.argmax(bounds))
+        size = 2 ** (asked[arm] + 1)
+        regret += [max(means) - means[arm]] * min(size, horizon - len(regret))
+        if len(regret) == horizon and sum(2 ** (j + 1) - 2 for j in asked) + size > horizon:
+            return np.array(regret), batches
+        asked[arm] += 1
+        sums[arm] = add_up(b, arm, asked[arm], [reward(b, arm, i) for i in range(size)])
+        batches.append((arm, sums[arm]))
+        if len(regret) == horizon:
+            return np.array(regret), batches
+    raise AssertionError("there is always a next batch")
+
+
 def randomize(x, u, g):
     """Line 3 of Algorithm 2, with u < fraction for the coin: the products and fractions of float32."""
     z = np.float32(x) * np.float32(g)

@@ -175,7 +175,7 @@ class SuccessiveElimination(Recipe):
             raise ValueError(f"{self.name} needs at least two arms, the environment has {n_arms}")
         if horizon < n_arms:
             raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")
-        sizes = _batches(GROWTH if self.growth is None else self.growth, horizon)
+        sizes = batches(GROWTH if self.growth is None else self.growth, horizon)
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
         if self.mechanism == "laplace" and self.epsilon is not None:
             users, radius = radii.epochs(self.epsilon, self.failure, n_arms, horizon)
@@ -183,14 +183,14 @@ class SuccessiveElimination(Recipe):
         # if the first batch, with all K arms, fits.
         fits = (2 * np.cumsum(users[:, 2]) <= horizon) & (n_arms * users[0, n_arms] <= horizon)
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
-        mechanism = self._mechanism(n_arms * len(sizes), horizon)
-        protocol = self._protocol(mechanism, np.where(fits, users[:, n_arms], 0))
+        mechanism = self.integers(n_arms * len(sizes), horizon)
+        protocol = self.protocol(mechanism, np.where(fits, users[:, n_arms], 0))
         delta = DELTA if self.delta is None else self.delta
         if self.epsilon is not None:
             check_delta(delta, protocol.missing)
         return BoundElimination(
             users=users,
-            radius=(self._radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32),
+            radius=(self.radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32),
             protocol=protocol,
             epsilon=math.inf if self.epsilon is None else float(self.epsilon),
             delta=float(delta),
@@ -198,7 +198,7 @@ class SuccessiveElimination(Recipe):
             round_robin=self.mechanism == "laplace",
         )
 
-    def _mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
+    def integers(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
         """Returns the mechanism for at most `n_sums` = K S sums, or None where no integers are sent (SE and DP-SE).
 
         DEVIATION chowdhury2023 Thms 1, 2, 4, 5, 6: the margin tau of the ring is computed for a probability of
@@ -214,7 +214,7 @@ class SuccessiveElimination(Recipe):
             return RELEASED[self.mechanism, self.trust](self.epsilon, scale, self.failure, horizon)
         return made(self.epsilon, scale, self.failure / (100 * n_sums), horizon)
 
-    def _protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
+    def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
         """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked.
 
         DEVIATION sajed2019 Alg. 2: the Laplace noise is drawn on a grid, and rewards are rounded to it without bias.
@@ -230,7 +230,7 @@ class SuccessiveElimination(Recipe):
         kind = SharedNoiseSum if self.calibration == "released" else GridSum
         return kind(scale=float(scale), steps=float(steps), users=asked, bits=bits)
 
-    def _radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
+    def radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
         """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
         users, p = [int(n) for n in sizes], self.failure
         if self.radius == "theory":
@@ -249,7 +249,7 @@ class SuccessiveElimination(Recipe):
         return radii.exact(sizes, laws, steps, n_arms=n_arms, p=p)
 
 
-def _batches(growth: int, horizon: int) -> np.ndarray:
+def batches(growth: int, horizon: int) -> np.ndarray:
     """Returns sizes l(b) = growth^b, at most T, of as many batches as one arm needs to reach T (Algorithm 1, l. 4)."""
     sizes = [growth]
     while sum(sizes) < horizon:

@@ -97,15 +97,27 @@ class BoundElimination(ArmAlgorithm):
 
     def guarantee(self) -> Certificate:
         """Returns the certificate of the protocol, which covers all batches that `plan` may ask."""
-        if not struct.is_sealed(self.protocol):
-            return no_privacy(f"{type(self.protocol).__name__} is a protocol of its own, of which nothing is proved")
-        leaves, structure = jax.tree.flatten(self.protocol)
-        numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
-        found = _guarantee(structure, numbers, float(self.epsilon), float(self.delta))
-        if self.spec.n_users and found.epsilon is not None:
-            unit = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
-            found = dataclasses.replace(found, unit=unit)
-        return found.through(self.raw)
+        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
+
+
+def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:
+    """Returns what a protocol proves for the users of `spec`, each of whom is in one sum.
+
+    Args:
+        protocol: the protocol that runs.
+        epsilon: what was asked for.
+        delta: at which (epsilon, delta) is stated.
+        spec: the environment that runs.
+    """
+    if not struct.is_sealed(protocol):
+        return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
+    leaves, structure = jax.tree.flatten(protocol)
+    numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
+    found = _guarantee(structure, numbers, float(epsilon), float(delta))
+    if spec.n_users and found.epsilon is not None:
+        unit = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+        found = dataclasses.replace(found, unit=unit)
+    return found
 
 
 @functools.lru_cache(maxsize=64)

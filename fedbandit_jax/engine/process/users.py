@@ -99,7 +99,7 @@ class UserProcess:
         rest = self.horizon - played
         whole = plan.users <= rest // n_active
         asked = whole & plan.asked
-        sums, outside = self._collect(drawn, world, plan, asked, k)
+        sums, outside = self._collect(drawn, world, plan, asked, k if plan.row is None else plan.row)
         concluded, report = self.algo.conclude(syncs, k, learner, sums)
         learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
         report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
@@ -189,8 +189,9 @@ class UserProcess:
         need("env.answers", f"two float arrays of shape {half}", rewards, (half, jnp.floating), (half, jnp.floating))
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
         plan = jax.eval_shape(algo.plan, state, k)
-        need(f"{label}'s plan", "fb.Plan(active (K,) bool, users int32, asked bool)", plan,
-             (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_))  # fmt: skip
+        row = [((), jnp.int32)] * (getattr(plan, "row", None) is not None)
+        need(f"{label}'s plan", "fb.Plan(active (K,) bool, users int32, asked bool, row int32 or None)", plan,
+             (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_), *row)  # fmt: skip
         inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
         need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, key, k, rewards, inside),
              ((), jnp.uint32), ((), jnp.uint32))  # fmt: skip

@@ -1,0 +1,103 @@
+"""AdaC-UCB equals its pseudo-code user by user, forgets what it should, and is certified."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from four_arms import ARMS, BLOCK, HORIZON, play
+from helpers import deep
+from oracles import elimination as oracles
+from test_elimination import drawn, printed, syncs
+
+import fedbandit_jax as fb
+from fedbandit_jax.interfaces import certify
+
+SECAGG = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
+
+
+@pytest.mark.parametrize("private", deep([True, False], keep={0}))
+def test_adac_ucb(key, private):
+    """One arm at a time, batches of 2, 4, 8, ... users, sums of the last batch with noise of its own."""
+    algo = fb.algos.AdaCUCB(**SECAGG if private else {})
+    process, found, counters, states = play(algo, key, block=BLOCK)
+    rewards, uniforms = drawn(process, key)
+    bound, names = process.algo, syncs(process, key)
+    j_most, k = len(bound.users), process.env.spec.n_arms
+    assert process.n_steps == j_most * k
+    assert bound.users[:3].tolist() == [2, 4, 8]
+    law = [printed("Dist-DP-SE", 2 ** (j + 1), 1.0, k * j_most) for j in range(j_most)]
+
+    def add_up(b, arm, j, x):
+        if not private:
+            return sum(oracles.randomize(y, u, 2**24) for y, u in zip(x, uniforms[b - 1, arm])) / 2**24
+        one = law[j - 1]
+        draw = one.sampler(jax.random.split(names[b - 1], 3)[0], jnp.float32(one.parameters[0]), (k,))
+        total = sum(oracles.randomize(y, u, one.g) for y, u in zip(x, uniforms[b - 1, arm]))
+        return oracles.analyze(total + int(draw[arm]), len(x), one.g, one.tau)[0]
+
+    regret, batches = oracles.adac_ucb(
+        process.env.means(process.env.fixed).tolist(),
+        HORIZON,
+        lambda j: float(bound.radius[j - 1]),
+        lambda b, a, i: rewards[b - 1, a, i],
+        add_up,
+    )
+    np.testing.assert_allclose(found, np.cumsum(regret), atol=1e-3)
+    for state, (arm, total) in zip(states, batches):
+        assert np.flatnonzero(state.pulled).tolist() == [arm]
+        np.testing.assert_allclose(state.sums[arm], total, rtol=1e-5)
+    assert len({arm for arm, _ in batches}) == k
+    assert counters["rounds"][-1] == counters["decodings"][-1] == len(batches)
+    certificate = certify(bound)
+    assert certificate.claim == ("certified" if private else "none")
+    if private:
+        assert certificate.epsilon_exact == pytest.approx(1.0, abs=0.01)
+        noise = dataclasses.replace(bound.protocol.noise, scale=np.asarray(bound.protocol.noise.scale) / 2)
+        half = dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=noise))
+        assert certify(half).claim == "none"
+
+
+def test_radii_are_those_of_elimination():
+    """All intervals of K arms together hold with probability 1 - 3 p, as the exact ones of elimination with K arms."""
+    bound = fb.algos.AdaCUCB(**SECAGG).bind(ARMS.spec, HORIZON)
+    other = fb.algos.SuccessiveElimination(radius="exact", **SECAGG).bind(ARMS.spec, HORIZON)
+    np.testing.assert_allclose(bound.radius, other.radius[:, -1])
+    np.testing.assert_array_equal(bound.users, other.users[:, -1])
+
+
+@pytest.mark.slow
+def test_privacy_becomes_free(key):
+    """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1."""
+    env, run = fb.envs.arms(5), dict(horizon=200_000, key=key, seeds=20, stride=200_000)
+    free = fb.simulate(env, fb.algos.AdaCUCB(), **run).regret[:, -1]
+    costs = fb.sweep(env, fb.algos.AdaCUCB(**SECAGG), grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
+    error = costs.std(1, ddof=1) / math.sqrt(20)
+    assert costs[0].mean() > 2.1 * error[0]
+    assert costs[1].mean() < free.mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(mechanism="laplace", trust="central", epsilon=1.0), "mechanism and trust must be one of"),
+        (dict(epsilon=1.0), "epsilon must be None with mechanism='none', got 1.0"),
+        (dict(SECAGG, epsilon=None), "epsilon must"),
+        (dict(SECAGG, scale=2.0), "scale must be None unless"),
+        (dict(SECAGG, failure=0.5), "failure must"),
+    ],
+)
+def test_bad_input(options, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        fb.algos.AdaCUCB(**options)
+
+
+def test_what_it_is_bound_to():
+    algo = fb.algos.AdaCUCB(**SECAGG)
+    with pytest.raises(ValueError, match="AdaC-UCB needs at least two arms, the environment has 1"):
+        algo.bind(fb.Spec(n_agents=1, n_arms=1, dim=1, rewards_in_unit=True), 100)
+    with pytest.raises(ValueError, match="horizon must be at least the number of arms 4, got 3"):
+        algo.bind(ARMS.spec, 3)
+    assert algo.parameters() == ("epsilon", "mechanism", "trust", "failure", "delta", "name")
