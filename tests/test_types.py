@@ -122,6 +122,9 @@ def programs():
     items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
     yield items, fb.algos.AsyncFederated(policy=ucb, schedule=s.PrivateLogDet(0.5, trigger="he22"), privacy=own)
     yield items, fb.algos.async_fed_lin_ucb()
+    yield sphere, fb.algos.dp_dpe(np.eye(sphere.spec.n_arms, sphere.spec.dim), budget, schedule=2)
+    yield sphere, linear(fb.algos.EpsilonGreedy())
+    yield fb.envs.arms(3), fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg")
 
 
 def by_hand(key, k, x):

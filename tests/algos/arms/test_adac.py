@@ -73,7 +73,7 @@ def test_privacy_becomes_free(key):
     """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1."""
     env, run = fb.envs.arms(5), dict(horizon=200_000, key=key, seeds=20, stride=200_000)
     free = fb.simulate(env, fb.algos.AdaCUCB(), **run).regret[:, -1]
-    costs = fb.sweep(env, fb.algos.AdaCUCB(**SECAGG), grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
+    costs = fb.sweep(env, [fb.algos.AdaCUCB(**SECAGG)], grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
     error = costs.std(1, ddof=1) / math.sqrt(20)
     assert costs[0].mean() > 2.1 * error[0]
     assert costs[1].mean() < free.mean()

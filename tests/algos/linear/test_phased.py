@@ -154,18 +154,17 @@ def test_the_best_arm_stays(budget, key):
 
 @pytest.mark.slow
 def test_privacy_becomes_free(key):
-    """Li, Zhou & Ji: regret is below its non-private value times 1.5 at epsilon = 10, not at 0.3 (95 %, 16 seeds)."""
+    """Li, Zhou & Ji: at epsilon = 10 privacy costs less than half of the regret without noise, at 0.3 more (95 %)."""
     arms, theta = some_arms(10, 4), np.array([0.5, 0, 0, math.sqrt(0.5)])
     mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.5)
-    env, options = everybody(arms, theta, 20, rewards="bernoulli"), dict(exploration_scale=0.5)
-    run = dict(horizon=3000, key=key, seeds=16, stride=1000)
-    free = fb.simulate(env, fb.algos.dp_dpe(arms, **options), **run).regret
-    private = fb.sweep(env, fb.algos.dp_dpe(arms, mechanism, **options), grid={"epsilon": [0.3, 10.0]}, **run).regret
-    excess = private[:, :, -1] - 1.5 * free[:, -1]
-    error = excess.std(1, ddof=1) / 4
-    assert excess[0].mean() > 2.2 * error[0]
-    assert excess[1].mean() < -2.2 * error[1]
-    assert (np.diff(free, axis=1)[:, -1] < np.diff(free, axis=1, prepend=0)[:, 0] / 2).mean() > 0.5  # sublinear
+    env, algo = everybody(arms, theta, 20, rewards="bernoulli"), fb.algos.dp_dpe(arms, mechanism, exploration_scale=0.5)
+    run = dict(horizon=2000, key=key, seeds=16, stride=1000)
+    *private, free = fb.sweep(env, [algo], grid={"epsilon": [0.3, 10.0, 500.0]}, **run).regret
+    much, little = (one[:, -1] - 1.5 * free[:, -1] for one in private)
+    assert much.mean() > 2.2 * much.std(ddof=1) / 4
+    assert little.mean() < -2.2 * little.std(ddof=1) / 4
+    first, both = free.T
+    assert both.mean() - first.mean() < first.mean() / 2  # regret grows less than the rounds
 
 
 @pytest.mark.parametrize(
