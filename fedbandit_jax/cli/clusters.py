@@ -8,7 +8,19 @@ from typing import Any, ClassVar, Literal
 
 from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
-Algorithm = Literal["FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-Homo-DC", "Homo", "Homo-DC", "CLUB", "SCLUB", "LinUCB"]
+Algorithm = Literal[
+    "FCLUB",
+    "FCLUB-DC",
+    "CDP-FCLUB-DC",
+    "CDP-Homo-DC",
+    "Homo",
+    "Homo-DC",
+    "CLUB",
+    "SCLUB",
+    "LinUCB",
+    "Mixture",
+    "CDP-Mixture",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,8 +33,10 @@ class ClustersSimulation(Simulation):
       CLUB, SCLUB    find clusters of users on every server separately
       FCLUB          also merges clusters across servers (Liu et al. 2022)
       Homo           takes all users to be alike
+      Mixture        groups users who fit one linear model, at times fixed in advance (ours)
       ...-DC         uploads and downloads only now and then (delayed communication)
-      CDP-...        adds noise to all that leaves a server (cluster differential privacy)
+      CDP-...        adds noise to all that leaves a server (cluster differential privacy); certified are
+                     CDP-Mixture, and CDP-Homo-DC with --trigger count
 
     The command prints regrets, uploads and downloads, how right the clusters are (adjusted Rand index), and
     certificates. It writes OUT/NAME.npz and two pictures, each as PNG and PDF. If it is stopped by Ctrl-C or SIGTERM,
@@ -64,7 +78,9 @@ class ClustersSimulation(Simulation):
     flag_of: ClassVar = {"path": "movielens"}
 
     movielens: Path | None = None
-    algorithms: tuple[Algorithm, ...] = ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CLUB", "SCLUB", "LinUCB", "Homo")
+    algorithms: tuple[Algorithm, ...] = (
+        "FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-Mixture", "CLUB", "SCLUB", "LinUCB", "Homo"
+    )  # fmt: skip
     epsilon: tuple[float, ...] = (1.0,)
     delta: float = 0.1
     users: int = 40
@@ -92,7 +108,10 @@ class ClustersSimulation(Simulation):
         check_values("algorithms", self.algorithms)
         private = any("CDP" in name for name in self.algorithms)
         delayed_ones, merging = (any(part in name for name in self.algorithms) for part in ("DC", "FCLUB"))
-        self.applies_to("algorithms with CDP", private, "epsilon", "delta", "shift")
+        self.applies_to("algorithms with CDP", private, "epsilon", "delta")
+        self.applies_to(
+            "CDP-FCLUB-DC and CDP-Homo-DC", bool({"CDP-FCLUB-DC", "CDP-Homo-DC"} & {*self.algorithms}), "shift"
+        )
         self.applies_to("algorithms with DC", delayed_ones, "upload", "download", "trigger")
         self.applies_to("FCLUB", merging, "alpha_1", "alpha_2")
         self.applies_to("synthetic users, not to --movielens", self.movielens is None, "gap")
@@ -110,6 +129,7 @@ class ClustersSimulation(Simulation):
         merge: dict[str, Any] = dict(alpha_1=self.alpha_1, alpha_2=self.alpha_2, **scale)
         delayed: dict[str, Any] = dict(upload=self.upload, download=self.download, trigger=self.trigger)
         noisy: dict[str, Any] = dict(budget=budget, shift=self.shift, **delayed)
+        stream = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
         known = {
             "FCLUB": fb.algos.FCLUB(upload=1, download=1, **merge),
             "FCLUB-DC": fb.algos.FCLUB(**delayed, **merge, name="FCLUB-DC"),
@@ -119,6 +139,8 @@ class ClustersSimulation(Simulation):
             "Homo-DC": fb.algos.homo_dc(**delayed, **scale),
             "CLUB": fb.algos.CLUB(**scale),
             "SCLUB": fb.algos.SCLUB(**scale),
+            "Mixture": fb.algos.Grouped(),
+            "CDP-Mixture": fb.algos.Grouped(privacy=stream, name="CDP-Mixture"),
             "LinUCB": fb.algos.LinUCB(exploration=fb.algos.UCB(**scale)),
         }
         return Comparison(

@@ -107,6 +107,8 @@ class BoundGrouped(ClusteringAlgorithm):
         if found.epsilon is not None:
             found = dataclasses.replace(
                 found,
+                noise_whose=f"{found.noise_whose}, at most {found.server_noise_std:.6g} in a user's released sums",
+                server_noise_std=None,
                 trust=f"{found.trust} (a silo is whoever keeps a user's data, here a server; every user has a stream)",
                 not_covered=(WHO_COMES, *found.not_covered),
             )
