@@ -11,6 +11,7 @@ last group are the 40 most active ones of your copy of MovieLens, each with her 
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
@@ -59,7 +60,9 @@ class Clusters(LiuOptions):
 
     def worlds(self) -> dict[str, fb.Environment]:
         """Returns the instances by the label of the axis."""
-        made = {f"m = {m}": fb.envs.clustered(n_clusters=m, gap=0.5 if m <= 4 else 0.3) for m in CLUSTERS}
+        made: dict[str, Any] = {
+            f"m = {m}": fb.envs.clustered(n_clusters=m, gap=0.5 if m <= 4 else 0.3) for m in CLUSTERS
+        }
         if self.movielens is not None:
             data = fb.data.movielens(self.movielens, n_users=40, n_clusters=4, thetas="user")
             made["MovieLens"] = fb.envs.community(**data.arguments(), n_servers=5)
@@ -80,7 +83,9 @@ def main(options: Clusters) -> None:
     for i, name in enumerate(algorithms):
         mean, error, claims = zip(*(found[where][i] for where in worlds))
         hatch = "" if claims[0] == "certified" else "///"
-        style = dict(color=fb.plotting.COLOURS[i % len(fb.plotting.COLOURS)], hatch=hatch, edgecolor="white")
+        style: dict[str, Any] = dict(
+            color=fb.plotting.COLOURS[i % len(fb.plotting.COLOURS)], hatch=hatch, edgecolor="white"
+        )
         ax.bar(places + (i - len(algorithms) / 2 + 0.5) * width, mean, width, yerr=error, label=name, **style)
     ax.set_xticks(places, list(worlds))
     ax.set(yscale="log", ylabel=f"regret after {run['horizon']:,} rounds")

@@ -220,6 +220,11 @@ def epsilon_greedy(explore, shrinkage):
     return A.EpsilonGreedy(explore=explore, shrinkage=shrinkage).bind(None)  # pyright: ignore[reportArgumentType]
 
 
+def mixture(max_groups, tries, subgaussian, theta_norm):
+    made = A.Mixture(max_groups=max_groups, tries=tries, subgaussian=subgaussian, theta_norm=theta_norm)
+    return made.bind(SPHERE.spec)
+
+
 def ship(families):
     return fb.audits.shipped(families)
 
@@ -387,6 +392,14 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.homo: dict(budget=(BUDGET, optional(nothing))),
     A.homo_dc: dict(budget=(BUDGET, optional(nothing))),
     A.CLUB: {"alpha_edge": (0.25, factor), **users},
+    mixture: dict(
+        **dict(max_groups=(3, count()), tries=(2, count())),
+        **dict(subgaussian=(0.5, number(0, 3.4e38)), theta_norm=(1.0, number(0, 3.4e38))),
+    ),
+    A.Grouped: dict(
+        **dict(grouping=(A.Alone(), nothing), policy=(A.Greedy(), nothing), schedule=(5, count())),
+        **dict(privacy=(BUDGET, optional(nothing)), name=("x", label)),
+    ),
     A.SCLUB: {"alpha_theta": (1.5, factor), "alpha_p": (1.0, factor), **users},
     replace: dict(epsilon=(1.0, epsilon), upload=(1.1, number(1, 3.4e38)), visits=(1, visits), name=("x", label)),
     certificate: dict(spec=(SPHERE.spec, nothing), horizon=(10, count())),
@@ -522,6 +535,9 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         horizon=(4, count()),
         name=("x", label),
     ),
+    fb.audits.streams: dict(
+        algo=(A.Grouped(privacy=BUDGET, schedule=2), nothing), horizon=(4, count()), name=("x", label)
+    ),
     fb.audits.labels: dict(algo=(A.FCLUB(BUDGET), nothing), name=("x", text)),
     fb.audits.uploads: dict(algo=(A.FCLUB(BUDGET), nothing), name=("x", text)),
     fb.audits.log_ratios: {},
@@ -604,11 +620,12 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.GaussianTrust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
-    fb.record.recorder,
+    *(fb.record.recorder, A.Alone, A.Together, A.Grouping, A.UserReleases),
     *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
-    **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
+    **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, mixture: A.Mixture},
+    **{an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
 }
 MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 

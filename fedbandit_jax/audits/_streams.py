@@ -19,6 +19,7 @@ from fedbandit_jax.audits._linear import answer, certified, farthest_user, neigh
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.channel import BoundMechanism
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Decaying
 from fedbandit_jax.schedules import Every, Geometric
@@ -72,7 +73,7 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
 
     Raises:
         TypeError: there is no single budget.
-        ValueError: the algorithm is not certified.
+        ValueError: the algorithm is not certified, or nothing is released.
     """
     privacy = validate.instance("algo", algo, Grouped, "an fb.algos.Grouped").privacy
     if not isinstance(privacy, Mechanism) or len(privacy.budgets) != 1:
@@ -84,6 +85,8 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
     )
     bound = algo.bind(spec, horizon)
     certificate, mechanism = certified(bound), bound.mechanism
+    if not isinstance(mechanism, BoundMechanism):
+        raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
     worst: dict[str, Any] = dict(farthest=farthest_user(mechanism), others=answer(mechanism))
     pairs = neighbours(horizon, 1, budget.adjacency, visits, **worst)
     which, *_ = pairs

@@ -31,6 +31,7 @@ def test_the_sensitivity_is_attained(key):
     """By the first pair, in all streams together; streams of others do not move."""
     case = audits.shipped("streams")[1]
     one, other = (jax.jit(case.mechanism)(key, data) for data in (case.data, case.neighbour))
+    assert case.measure is not None
     assert case.measure(one, other) == pytest.approx(case.sensitivity, rel=1e-5)
     np.testing.assert_array_equal(one[0][:, 1:], other[0][:, 1:])
     assert np.abs(np.asarray(one[0][-1, 0]) - other[0][-1, 0]).max() > 0.1

@@ -46,7 +46,7 @@ class Buffer(NamedTuple):
     trace: Array  # (N,), tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l
 
 
-class Grouping(NamedTuple):
+class Assignment(NamedTuple):
     """Who is in which cluster; clusters are numbered by seats."""
 
     local: Array  # (N,) int32, the local cluster of every user
@@ -61,7 +61,7 @@ class FCLUBState(NamedTuple):
     count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     moved: Array  # (N,) bool, who has come since the phase began
     linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
-    clusters: Grouping  # local and global clusters
+    clusters: Assignment  # local and global clusters
     local: Held  # what every local cluster recommends by
     shared: Held  # what every global cluster has
     buffer: Buffer  # what every local cluster has not uploaded yet
@@ -95,7 +95,7 @@ class Phases(ClusteringAlgorithm):
             count=zeros,
             moved=jnp.zeros(n, bool),
             linked=users.complete(self.seats),
-            clusters=Grouping(nowhere, nowhere, zeros),
+            clusters=Assignment(nowhere, nowhere, zeros),
             local=held,
             shared=held,
             buffer=Buffer(sums, zeros, zeros),
@@ -161,7 +161,7 @@ class Phases(ClusteringAlgorithm):
             sums = sums + rows.each(live, lambda slot: noise.first(key, s, slot, sums.shape[1]), own)
         held, ok = rows.each(live, self._held, sums, count, jnp.full(n, 2.0))
         group = self._join(held, live)
-        clusters = Grouping(local, group, rows.add_up(live, group, jnp.ones(n)))
+        clusters = Assignment(local, group, rows.add_up(live, group, jnp.ones(n)))
         before = state.clusters
         renewed = (s == 1) | (local != before.local).any() | (live & (group != before.group)).any()
         state = _found(state)._replace(
@@ -231,7 +231,7 @@ class Phases(ClusteringAlgorithm):
         return graph.components(near, live)
 
     def _renew(
-        self, key: Array, s: Array, state: FCLUBState, clusters: Grouping, held: Held, live: Array
+        self, key: Array, s: Array, state: FCLUBState, clusters: Assignment, held: Held, live: Array
     ) -> FCLUBState:
         """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
         group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
