@@ -242,7 +242,7 @@ KEEP = {4, 70, 81, 93}
 
 def test_every_algorithm_is_tried_by_default():
     kept = {PAIRS[i][1].name for i in KEEP}
-    assert len(PAIRS) == 99
+    assert len(PAIRS) == 102
     assert kept == {"Private-FedLinUCB", "Thompson", "DP-SE", "CLUB"}
 
 

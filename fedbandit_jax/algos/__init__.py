@@ -17,9 +17,9 @@ from fedbandit_jax.algos.clusters.mixture import Mixture as Mixture
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
 from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
 from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
+from fedbandit_jax.algos.linear.adac_oful import adac_oful as adac_oful
 from fedbandit_jax.algos.linear.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.linear.async_federated import async_fed_lin_ucb as async_fed_lin_ucb
-from fedbandit_jax.algos.linear.adac_oful import adac_oful as adac_oful
 from fedbandit_jax.algos.linear.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb

@@ -32,8 +32,7 @@ FAMILIES = {
     "linear": _linear.shipped_linear,
     "schedules": lambda: _schedules.shipped_schedules() + _asynchronous.shipped_asynchronous(),
     "arms": _arms.shipped_arms,
-    "clusters": _clusters.shipped_clusters,
-    "streams": _streams.shipped_streams,
+    "clusters": lambda: [*_clusters.shipped_clusters(), *_streams.shipped_streams()],
 }
 
 

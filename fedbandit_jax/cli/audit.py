@@ -54,7 +54,7 @@ class AuditCommand(Command):
         out: folder for the picture.
     """
 
-    family: Literal["all", "linear", "schedules", "arms", "clusters", "streams"] = "all"
+    family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"
     only: tuple[str, ...] = ()
     runs: int = 50_000
     confidence: float = 0.95

@@ -171,7 +171,7 @@ class AsyncLoop(ClusteringAlgorithm):
         rounds = state.rounds + (agent.rounds - agent.sent)
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
         released = Released(server.high[:, :-1], server.high[:, -1], rounds, jnp.sqrt(variance))
-        belief, ok = adopt(believe(self.policy, state.synced, released), agent.belief)
+        belief, ok = adopt(believe(self.policy, state.synced, agent.belief, released), agent.belief)
         agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, synced=k + 1)
         return AsyncState(
             agents=self._epoch(random.stream(key, "epoch"), agent),

@@ -186,7 +186,7 @@ def test_without_noise_it_is_not_private(key):
 class Keeps(fb.Policy):
     """Believes what it was given."""
 
-    def update(self, k, released):
+    def update(self, k, belief, released):
         return released
 
     def index(self, key, t, belief, contexts):
