@@ -183,10 +183,12 @@ def shipped_schedules() -> list[Case]:
     central = private_fed_lin_ucb(Mechanism(removed, trust="central"), schedule=adaptive)
     central = central.replace(threshold=brink(central, n_agents=1))
     fixed = private_fed_lin_ucb(Mechanism(BUDGET, release="blt"), schedule=Geometric(1.5, first=1))
+    growing = fixed.replace(trust="secagg", centred=True, gram_scale=0.5)
     return [
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
         timing(fed, name="FedUCB private_logdet timing"),
         scheduled(central, n_agents=1, horizon=4, name="central tree private_logdet"),
         scheduled(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),
         scheduled(fixed, n_agents=1, name="blt geometric"),
+        scheduled(growing, n_agents=2, name="secagg blt geometric"),
     ]

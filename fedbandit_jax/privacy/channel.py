@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -77,13 +78,14 @@ class Timing(NamedTuple):
     sentence: str  # says for the certificate who or what decides
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
     fixed: bool = True  # does every batch have the size that the mechanism is bound for?
+    longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
     n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
 
 
 class ChannelState(NamedTuple):
     """The state of a mechanism between two synchronisations."""
 
-    sums: Sums | None  # exact sums of all batches; None if the mechanism does not keep them
+    sums: Sums | None  # exact sums of all batches, of this batch in `Rounded`; None if the mechanism does not keep them
     release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # what the last synchronisation showed to the parties that are not trusted
@@ -198,7 +200,7 @@ class BoundMechanism(Exact):
     epsilon: Any  # (1,) asked for by all silos, or (M,) by each
     delta: struct.Number
     visits: struct.Number  # r, how often one user may come to their silo
-    batch: int | None = struct.static()  # B, or None if the size of batches is not known in advance
+    batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users float32 adds up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "released"
 
@@ -329,9 +331,15 @@ class BoundMechanism(Exact):
             return "the schedule's tests have less noise than an epsilon can be computed for"
         if timing.n_agents not in (None, self.n_agents):
             return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
-        if (self.batch is None or not timing.fixed) and (not model.any_schedule or self.fixed_batches):
+        covered = "equal" if self.fixed_batches else model.batches
+        if covered == "fixed" and not timing.fixed:
+            if self.batch is None or timing.longest is None:
+                return "it needs batches of sizes that are fixed in advance, and a schedule decides about them"
+            if timing.longest > self.batch:
+                return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
+        elif covered != "any" and (self.batch is None or not timing.fixed):
             return "it needs batches of one known size, and a schedule decides about them"
-        if self.batch is not None and batch != self.batch:
+        elif self.batch is not None and batch != self.batch:
             return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
         return self.trust.misfit(self._ask(0, timing))
 
@@ -410,19 +418,20 @@ class Rounded(BoundMechanism):
     def init(self, dim: int) -> ChannelState:
         """Returns the state before the first synchronisation, for d = `dim` features."""
         size = packed_size(dim)
-        release = (self.release.encode_init((size,)), self.release.init((size,)))
-        return ChannelState(None, release, self.trust.init(size), jnp.zeros((dim, dim + 1)))
+        release, zeros = (self.release.encode_init((size,)), self.release.init((size,))), jnp.zeros((dim, dim + 1))
+        return ChannelState(Sums(zeros, zeros), release, self.trust.init(size), zeros)
 
     def step(
         self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
     ) -> tuple[Array, ChannelState]:
         """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""
-        encoder, decoder = state.release
-        message, encoder = self.release.encode(encoder, k, self.statistic.pack(total))
+        (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
-        return statistics, ChannelState(None, (encoder, decoder), trust, statistics)
+        nothing = jax.tree.map(jnp.zeros_like, sums)
+        return statistics, ChannelState(nothing, (encoder, decoder), trust, statistics)
 
 
 def rows(x: Array, y: Array) -> Array:

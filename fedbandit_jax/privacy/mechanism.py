@@ -149,6 +149,7 @@ class Mechanism:
         n_agents: int,
         n_syncs: int,
         batch: int | None = None,
+        most: int | None = None,
         longest: int = 1,
         pure: np.ndarray | float = 0.0,
     ) -> BoundMechanism | Closed:
@@ -159,6 +160,7 @@ class Mechanism:
             n_agents: M.
             n_syncs: S, the largest number of synchronisations there can be.
             batch: B, if every batch has the same number of rounds, and None otherwise.
+            most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
             longest: the most rounds whose users float32 adds up before this mechanism does; B if `batch` is given.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
@@ -182,7 +184,7 @@ class Mechanism:
         if n_syncs == 0:
             return Closed(n_agents=n_agents)
         if batch is None:
-            trust.check_schedule(self.trust)
+            trust.check_schedule(self.trust, fixed=most is not None)
             if self.messages:
                 raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
         if self.centred and not statistic.constant:
@@ -194,6 +196,7 @@ class Mechanism:
             statistic, clips=self.clip_rewards, centred=self.centred, gram_scale=float(self.gram_scale)
         )
         changed = self.centred or self.gram_scale != 1
+        known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
             calibrate(
@@ -204,7 +207,7 @@ class Mechanism:
                 trust=self.trust,
                 visits=self.together,
                 n_agents=n_agents,
-                batch=batch,
+                batch=known,
                 dim=statistic.dim,
                 pure=float(share),
                 moves_sq=statistic.sensitivity_sq(budget.adjacency) if changed else None,
@@ -223,7 +226,7 @@ class Mechanism:
             adjacency=self.budgets[0].adjacency,
             epsilon=np.array([one.epsilon for one in self.budgets], float),
             delta=self.budgets[0].delta,
-            batch=batch,
+            batch=known,
             longest=batch or longest,
             visits=self.together,
             method=self.calibration,

@@ -12,9 +12,11 @@ from jax import Array
 from jaxtyping import Bool, Int, Key
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.channel import Timing
 from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
 
+@struct.sealed
 @struct.pytree
 class BoundEvery(BoundSchedule):
     """A bound `Every`: asks for a synchronisation at the end of every batch."""
@@ -34,6 +36,10 @@ class BoundEvery(BoundSchedule):
         """Returns whether a batch ends with round t, one answer for all agents."""
         del key, memory, gained, since
         return (t + 1) % self.batch == 0
+
+    def timing(self) -> Timing:
+        """Returns that nothing is spent, and that no batch has more than B rounds."""
+        return Timing(self.sentence, fixed=False, longest=int(self.batch))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +67,17 @@ class Every(Schedule):
         """Returns floor(T / B)."""
         return horizon // self.batch
 
+    def longest(self, horizon: int) -> int:
+        """Returns B, or T if that is less."""
+        return min(self.batch, horizon)
+
     def bind(self, setting: Setting) -> BoundEvery:
         """Returns the bound schedule, which is the same in every setting."""
         del setting
         return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
 
 
+@struct.sealed
 @struct.pytree
 class BoundGeometric(BoundSchedule):
     """A bound `Geometric`: asks for a synchronisation after the listed rounds."""
@@ -86,6 +97,10 @@ class BoundGeometric(BoundSchedule):
         """Returns whether round t is the last before a synchronisation, one answer for all agents."""
         del key, memory, gained, since
         return (jnp.asarray(self.rounds) == t + 1).any()
+
+    def timing(self) -> Timing:
+        """Returns that nothing is spent, and how many rounds the longest batch has."""
+        return Timing(self.sentence, fixed=False, longest=_longest(self.rounds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,9 +143,19 @@ class Geometric(Schedule):
         """Returns S, which is at most 1 + ln(T / first) / ln(growth), or 0 if T < first."""
         return len(self.rounds(horizon))
 
+    def longest(self, horizon: int) -> int:
+        """Returns the most rounds between two synchronisations, or before the first."""
+        return _longest(self.rounds(horizon))
+
     def bind(self, setting: Setting) -> BoundGeometric:
         """Returns the bound schedule with its list of rounds up to the horizon."""
         return BoundGeometric(rounds=self.rounds(setting.horizon))
+
+
+def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int:
+    """Returns the most rounds of a batch that ends after one of these rounds, 0 if there is none."""
+    ends = np.unique(np.asarray(rounds))
+    return int(np.diff(ends[ends > 0], prepend=0).max(initial=0))
 
 
 def as_schedule(schedule: Schedule | int) -> Schedule:

@@ -122,6 +122,11 @@ class Schedule:
         """Returns the part of the budget's epsilon that the schedule spends: of all silos, or of each."""
         return 0.0 * epsilon
 
+    def longest(self, horizon: int) -> int | None:
+        """Returns the most rounds of a batch that ends within T rounds, or None if that is not fixed in advance."""
+        del horizon
+        return None
+
     def shift(self, setting: Setting) -> float:
         """Returns c >= 0: a schedule that reads "log_det" is handed log det (V_i + c I) - log det V."""
         del setting

@@ -85,6 +85,7 @@ HONEST = {
     "own release": (federated(release=Prefixes), SPEC),
     "own trust": (federated(trust=Pairs), SPEC),
     "own schedule": (federated(schedule=Office()), SPEC),
+    "secagg geometric": (federated(trust="secagg", release="blt", schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),
     "geometric": (federated(schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),
     "tested": (federated(policy=fb.algos.UCB(), schedule=fb.schedules.PrivateLogDet(3.0, max_syncs=8)), SPEC),
 }

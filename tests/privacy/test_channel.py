@@ -143,6 +143,34 @@ def test_messages_equal_aggregated_in_law(key, trust, release):
         assert (abs(found / 1.05**2 - 1) > error).all()  # a scale wrong by 5 % would be rejected
 
 
+def test_integer_noise_on_batches_that_grow(key):
+    """Absorbed in parts or not: the exact prefixes, with the noise of one budget, whatever the sizes of batches."""
+    recipe = fb.privacy.Mechanism(BUDGET, release="blt", trust="secagg")
+    mechanism = recipe.bind(LinearStatistic(D), n_agents=M, n_syncs=S, most=9)
+    assert (type(mechanism), mechanism.batch) == (Rounded, 9)
+    sums = np.random.default_rng(5).normal(0, 3, (S, 4, D, D + 1)).astype(np.float32)
+    sums[..., :D] += np.swapaxes(sums[..., :D], -1, -2)
+    nobody = jnp.zeros((0, D, M)), jnp.zeros((0, M))
+
+    def run(key):
+        state, found = mechanism.init(D), []
+        for k in range(S):  # batch k + 1 has min(k + 1, 4) parts
+            for part in sums[k, 1 : min(k + 1, 4)]:
+                state = mechanism.absorb(state, part)
+            statistics, state = mechanism.step(jax.random.fold_in(key, k), jnp.int32(k + 1), state, sums[k, 0], *nobody)
+            found.append(statistics)
+        return pack(jnp.stack(found))
+
+    n = 2000
+    total = np.cumsum([sums[k, : min(k + 1, 4)].sum(0, dtype=float) for k in range(S)], 0)
+    spread = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, n)), float) - np.asarray(PACK(total))
+    assert (abs(spread.mean(0)) < 5 * spread.std(0) / np.sqrt(n)).all()
+    declared = np.outer(np.sqrt(make("blt", S).prefix_variance()), by_hand("secagg", "blt"))
+    found, error = (spread.std(0) / declared).mean(), 5 / np.sqrt(2 * n * declared[0].size)
+    assert found == pytest.approx(1, abs=error + 2e-3)  # rounding adds a thousandth
+    assert abs(found / 1.05 - 1) > error + 2e-3  # a scale wrong by 5 % would be rejected
+
+
 VISITED = [("silo_local", "tree"), ("silo_local_matrix", "tree"), ("central", "tree"), ("secagg", "blt")]
 
 

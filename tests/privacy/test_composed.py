@@ -120,8 +120,8 @@ COMPOSED = {
     ),
     "shuffled prefixes": (lambda: federated(trust="shuffle_amplified", release="blt"), "release must be 'tree'"),
     "schedule under secure aggregation": (
-        lambda: federated(trust="secagg", schedule=fb.schedules.Geometric()),
-        "schedule that is not",
+        lambda: federated(policy=fb.algos.UCB(), trust="secagg", schedule=fb.schedules.PrivateLogDet()),
+        "schedule whose batches are not fixed",
     ),
     "as the authors' code": (lambda: federated(calibration="released"), "'released' noise gives"),
 }

@@ -282,7 +282,43 @@ def secure_aggregation_with_more_silos(bound):
 
 @forgery("secagg", "gives epsilon = inf")
 def secure_aggregation_upside_down(bound):
-    return changed(bound, "mechanism.trust", scale=-1e3 * bound.mechanism.trust.scale)
+    return changed(bound, "mechanism.trust", scale=-bound.mechanism.trust.scale)
+
+
+@forgery("secagg", "no room for the messages of batches of 5 rounds")
+def secure_aggregation_of_finer_steps(bound):
+    return changed(bound, "mechanism.trust", scale=np.float32(2**12) * bound.mechanism.trust.scale)
+
+
+@forgery("secagg geometric", "batches of at most 9 rounds, and runs with up to 20")
+def a_larger_batch_than_secure_aggregation_has_room_for(bound):
+    return changed(bound, "schedule", rounds=np.array([5, 25, 30], np.int32))
+
+
+@forgery("secagg geometric", "batches of at most 9 rounds, and runs with up to 35")
+def a_larger_first_batch_than_secure_aggregation_has_room_for(bound):
+    return changed(bound, "schedule", rounds=np.array([35], np.int32))
+
+
+@forgery("secagg geometric", "batches of at most 4 rounds, and runs with up to 9")
+def secure_aggregation_for_smaller_batches(bound):
+    return changed(bound, "mechanism", batch=4)
+
+
+@forgery("secagg geometric", "sizes that are fixed in advance, and a schedule decides")
+def secure_aggregation_under_an_adaptive_schedule(bound):
+    return changed(bound, "", schedule=honest("tested").schedule)
+
+
+@forgery("secagg geometric", "sizes that are fixed in advance, and a schedule decides")
+def secure_aggregation_under_a_schedule_of_ones_own(bound):
+    own = subclass(type(bound.schedule), requests=lambda self, key, t, memory, gained, since: t > 30)
+    return changed(bound, "", schedule=of(own, bound.schedule))
+
+
+@forgery("secagg", "bound to batches of 5 rounds, and runs with 11")
+def secure_aggregation_of_equal_batches_that_are_longer(bound):
+    return changed(bound, "", batch=11)
 
 
 @forgery("secagg", "prefix sums")
@@ -338,7 +374,7 @@ def amplification_of_batches_of_any_size(bound):
     return changed(bound, "mechanism", batch=None)
 
 
-@forgery("geometric", "batches of one known size")
+@forgery("geometric", "sizes that are fixed in advance, and a schedule decides")
 def a_schedule_for_secure_aggregation(bound):
     return changed(bound, "", mechanism=changed(honest("secagg").mechanism, "", batch=None))
 

@@ -45,6 +45,8 @@ def test_every():
     assert asked(S.Every(7), np.zeros(4), 30) == [7, 14, 21, 28]
     assert S.Every(7).n_syncs(30) == 4
     assert S.Every(40).n_syncs(30) == 0
+    assert (S.Every(7).longest(30), S.Every(40).longest(30), S.LogDet().longest(30)) == (7, 30, None)
+    assert S.timing(S.Every(7).bind(SETTING)).longest == 7
 
 
 @settings(max_examples=50, deadline=None)
@@ -59,11 +61,20 @@ def test_geometric(growth, first, horizon):
         assert (rounds[1:] >= rounds[:-1] * growth).all()
         assert (rounds[1:] <= np.maximum(rounds[:-1] + 1, rounds[:-1] * growth + 1)).all()
         assert max(rounds[-1] + 1, math.ceil(rounds[-1] * growth)) > horizon
+        assert S.Geometric(growth, first).longest(horizon) == max(np.diff([0, *rounds]))
 
 
 def test_geometric_asks_when_it_says():
     schedule = S.Geometric(1.3, 5)
     assert asked(schedule, np.zeros(4), 60) == schedule.rounds(60).tolist()
+
+
+def test_the_longest_batch_is_read_from_the_rounds_that_decide():
+    """In any order, where some never come: rounds 30, 7, 7 and 0 end batches of 7 and of 23 rounds."""
+    bound = S.Geometric().bind(SETTING)
+    assert S.timing(bound).longest == 512 - 256
+    for rounds, longest in (([30, 7, 7, 0], 23), ([9], 9), ([], 0)):
+        assert S.timing(dataclasses.replace(bound, rounds=np.array(rounds, np.int32))).longest == longest
 
 
 def test_logdet():

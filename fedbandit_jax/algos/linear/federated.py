@@ -175,8 +175,9 @@ class Federated(Recipe):
         policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or one of your own.
         schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, the
             last T mod B rounds are played without a final synchronisation. With a private mechanism, schedules other
-            than `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric` needs fewer releases;
-            `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and leaks (claim `none`).
+            than `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric`, which also goes with
+            "secagg", needs fewer releases; `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and
+            leaks (claim `none`).
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
             raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
@@ -215,7 +216,7 @@ class Federated(Recipe):
         if privacy is None and np.max(schedule.pure(1.0)) > 0:
             raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
         if privacy is not None and not isinstance(schedule, Every):
-            check_schedule(privacy.trust)
+            check_schedule(privacy.trust, fixed=schedule.longest(1) is not None)
         if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
             raise ValueError(
                 f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
@@ -244,6 +245,7 @@ class Federated(Recipe):
                 n_agents=m,
                 n_syncs=n_syncs,
                 batch=batch,
+                most=schedule.longest(horizon),
                 longest=min(horizon, REFRESH),
                 pure=schedule.pure(shares),
             )

@@ -75,18 +75,24 @@ def check(trust: str | type[Trust], release: str | Callable[[int], releases.Rele
         )
 
 
-def check_schedule(trust: str | type[Trust]) -> None:
-    """Raises a ValueError if the proof of a trust model needs batches of one size, fixed in advance.
+def check_schedule(trust: str | type[Trust], fixed: bool = False) -> None:
+    """Raises a ValueError if the proof of a trust model does not cover batches whose sizes differ.
 
+    Args:
+        trust: a key of `TRUST`, or a `Trust` class.
+        fixed: whether the sizes are fixed in advance, as those of `fb.schedules.Geometric` are.
+
+    >>> check_schedule("secagg", fixed=True)
     >>> check_schedule("secagg")
     Traceback (most recent call last):
-    ValueError: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule that is not \
-fb.schedules.Every, got 'secagg'
+    ValueError: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule whose batches are not \
+fixed in advance, got 'secagg'
     """
-    if not find(trust).any_schedule:
-        raise ValueError(
-            f"trust must be {_able('any_schedule')} with a schedule that is not fb.schedules.Every, got {trust!r}"
-        )
+    covered = ("fixed", "any") if fixed else ("any",)
+    if find(trust).batches not in covered:
+        asked = "that is not fb.schedules.Every" if fixed else "whose batches are not fixed in advance"
+        able = " or ".join(repr(name) for name, model in TRUST.items() if model.batches in covered)
+        raise ValueError(f"trust must be {able} with a schedule {asked}, got {trust!r}")
 
 
 def _able(what: str) -> str:

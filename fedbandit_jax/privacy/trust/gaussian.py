@@ -49,7 +49,7 @@ class GaussianTrust(Trust):
     """
 
     assumes = ()
-    any_schedule = True
+    batches = "any"
 
     std: struct.Number  # standard deviation of one source
     sources: struct.Number = 1  # how many independent noises are in the sum over silos, a float
@@ -147,7 +147,7 @@ class SiloLocal(Trust):
     )
     whose = "of a silo's message"
     methods = METHODS
-    any_schedule = True
+    batches = "any"
     prefixes = True
     per_silo = True
 
@@ -247,7 +247,7 @@ class Central(Trust):
 
     sentence = "central: the server is trusted with every silo's sums and adds the noise"
     whose = "of the sum over silos"
-    any_schedule = True
+    batches = "any"
     shows_sum = True
 
     std: struct.Number  # standard deviation of the server's noise

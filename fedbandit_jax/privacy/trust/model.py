@@ -44,7 +44,7 @@ class Ask:
         release: the factors C and R of the prefix sums, for S synchronisations.
         visits: r, how often one user may come to her silo.
         n_agents: M, the number of silos.
-        batch: B, users of one silo in a batch; 1 where the proof does not depend on it.
+        batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
@@ -135,8 +135,9 @@ class Trust:
     """The calibrations that the model has."""
     needs: ClassVar[tuple[str, ...]] = ()
     """The sizes that the noise depends on, out of "n_agents", "batch" and "dim"."""
-    any_schedule: ClassVar[bool] = False
-    """Whether the proof holds for batches of any length, which end whenever a schedule says."""
+    batches: ClassVar[str] = "equal"
+    """Which batches the proof covers: "equal" (all of one size), "fixed" (of any sizes that are fixed in advance, of
+    which `Ask.batch` is the largest) or "any" (also those that end when an adaptive schedule says so)."""
     prefixes: ClassVar[bool] = False
     """Whether silos may send private prefix sums."""
     joint_matrix: ClassVar[bool] = False

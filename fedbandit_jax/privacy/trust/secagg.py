@@ -31,7 +31,9 @@ class SecAgg(Trust):
     Gaussian with 1/M of the variance that the sum needs. The aggregator is trusted to show the server nothing but sums,
     and silos to do nothing that `Proof.assumes` lists; the server is not trusted. The privacy unit is one user, who
     comes to one silo at most `visits` times, under the adjacency of the budget. She moves all messages together by at
-    most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit.
+    most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit. Neither depends
+    on how many users are in her batch. What does is that messages are exact integers in float32 and have room in the
+    ring; both hold for the largest batch, so that sizes may differ if they are fixed in advance.
     """
 
     sentence = (
@@ -40,6 +42,7 @@ class SecAgg(Trust):
     )
     whose = "of the sum over silos"
     needs = ("n_agents", "batch", "dim")
+    batches = "fixed"
     shows_sum = True
     on_grid = True
 
@@ -97,7 +100,10 @@ class SecAgg(Trust):
         return Proof(sigma / scale, epsilon, accountant, event, others)
 
     def misfit(self, ask: Ask) -> str:
-        """Returns an error text unless there are as many silos as at the calibration."""
+        """Returns an error text unless there are as many silos as at the calibration, and room for their messages."""
+        largest = ask.batch * ask.release.message_bound() * abs(float(self.scale))
+        if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
+            return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
         return same_sizes((self.n_agents,), (ask.n_agents,))
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:

@@ -46,7 +46,7 @@ class Shuffled(SiloLocal):
     why = WHY
     methods = METHODS
     needs = ("n_agents", "batch")
-    any_schedule = False
+    batches = "equal"
     prefixes = False
     per_silo = False
 
