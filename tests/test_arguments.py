@@ -371,6 +371,10 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.async_fed_lin_ucb: dict(
         growth=(2.0, number(1, 3.4e38, inside=True)), exploration=(A.UCB(), nothing), name=("x", text)
     ),
+    A.Gossip: {
+        **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", text)),
+        **dict(policy=(A.Greedy(), nothing), schedule=(5, count())),
+    },
     A.SuccessiveElimination: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
         **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),

@@ -142,6 +142,9 @@ ALGOS = {
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
     ],
+    "gossip": [
+        fb.algos.Gossip(graph=fb.networks.make("line", 3), gamma=2, schedule=S.Geometric(1.5, first=4), privacy=BUDGET)
+    ],
 }
 
 

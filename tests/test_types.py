@@ -107,6 +107,7 @@ def programs():
     yield replay, linear(thompson, "blt", "secagg")
     yield fixed, fb.algos.fed_lin_ucb(schedule=2)
     yield sphere, fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=budget)
+    yield sphere, fb.algos.Gossip(graph=fb.networks.make("line", 3), policy=ucb, schedule=2, privacy=budget)
     yield fb.envs.arms(3), private
     yield community, fb.algos.CLUB()
     yield gap, linear(thompson)

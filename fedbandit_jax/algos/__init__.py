@@ -31,6 +31,7 @@ from fedbandit_jax.algos.linear.greedy import Greedy as Greedy
 from fedbandit_jax.algos.linear.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.linear.phased import PhasedElimination as PhasedElimination
 from fedbandit_jax.algos.linear.phased import dp_dpe as dp_dpe
+from fedbandit_jax.algos.linear.neighbours import Gossip as Gossip
 from fedbandit_jax.algos.linear.thompson import Thompson as Thompson
 from fedbandit_jax.algos.linear.ucb import UCB as UCB
 
@@ -45,6 +46,7 @@ ALGORITHMS = {
     "gossip_fed_ucb": GossipFedUCB,
     "async_federated": AsyncFederated,
     "async_fed_lin_ucb": async_fed_lin_ucb,
+    "gossip": Gossip,
     "successive_elimination": SuccessiveElimination,
     "adac_ucb": AdaCUCB,
     "fclub": FCLUB,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import EpsilonGreedy, Federated, Thompson, adac_oful, dp_dpe, private_fed_lin_ucb
+from fedbandit_jax.algos import EpsilonGreedy, Federated, Gossip, Thompson, adac_oful, dp_dpe, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct, validate
@@ -197,13 +197,13 @@ def neighbours(
     }
 
 
-def mechanism_of(algo: Federated) -> tuple[Mechanism, Budget]:
+def mechanism_of(algo: Federated | Gossip) -> tuple[Mechanism, Budget]:
     """Returns the mechanism of an algorithm, and the one budget of all its silos.
 
     Raises:
-        TypeError: it is not `Federated`, there is no budget, or silos have different ones.
+        TypeError: it is not `Federated` or `Gossip`, there is no budget, or silos have different ones.
     """
-    mechanism = validate.instance("algo", algo, Federated, "an fb.algos.Federated").privacy
+    mechanism = validate.instance("algo", algo, (Federated, Gossip), "an fb.algos.Federated").privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
         raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(mechanism)}")

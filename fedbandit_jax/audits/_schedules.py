@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.algos import Federated, fed_ucb, private_fed_lin_ucb
+from fedbandit_jax import networks
+from fedbandit_jax.algos import Federated, Gossip, Greedy, fed_ucb, private_fed_lin_ucb
 from fedbandit_jax.algos.linear.ucb import BoundUCB
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import (
@@ -33,14 +34,14 @@ BUDGET = Budget(1.0, 0.1)
 QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
 
 
-def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -> Case:
+def scheduled(algo: Federated | Gossip, *, n_agents: int, horizon: int = 12, name: str) -> Case:
     """Builds a case of all that a certified algorithm with a schedule shows: releases, their rounds, and who asked.
 
     The pairs are those of `neighbours`. If the schedule reads what agents have seen, in another pair the first user of
     the first silo is Alice or Tracy of `timing`, and nobody else contributes anything.
 
     Args:
-        algo: algorithm with one budget, and a schedule that is not `Every`.
+        algo: algorithm with one budget, and a schedule that is not `Every` unless it is `Gossip`.
         n_agents: M.
         horizon: T.
         name: name of the case.
@@ -50,7 +51,7 @@ def scheduled(algo: Federated, *, n_agents: int, horizon: int = 12, name: str) -
         ValueError: the algorithm is not certified.
     """
     privacy, budget = mechanism_of(algo)
-    if isinstance(algo.schedule, Every):
+    if isinstance(algo, Federated) and isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a schedule that is not Every, got {algo.schedule!r}; see fb.audits.linear")
     spec = spec_of(n_agents, constant=privacy.centred)
     bound: Any = algo.bind(spec, horizon)
@@ -184,6 +185,8 @@ def shipped_schedules() -> list[Case]:
     central = central.replace(threshold=brink(central, n_agents=1))
     fixed = private_fed_lin_ucb(Mechanism(BUDGET, release="blt"), schedule=Geometric(1.5, first=1))
     growing = fixed.replace(trust="secagg", centred=True, gram_scale=0.5)
+    network: dict[str, Any] = dict(graph=networks.make("line", 3), policy=Greedy(), schedule=Geometric(1.5, first=1))
+    gossip = Gossip(**network, privacy=Mechanism(BUDGET, release="blt", centred=True, gram_scale=0.5))
     return [
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
         timing(fed, name="FedUCB private_logdet timing"),
@@ -191,4 +194,5 @@ def shipped_schedules() -> list[Case]:
         scheduled(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),
         scheduled(fixed, n_agents=1, name="blt geometric"),
         scheduled(growing, n_agents=2, name="secagg blt geometric"),
+        scheduled(gossip, n_agents=3, name="gossip blt geometric"),
     ]

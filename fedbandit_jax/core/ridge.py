@@ -242,6 +242,12 @@ def one(posterior: Posterior, agent: Int[Array, ""]) -> Posterior:
     return posterior if posterior.theta.shape[1] == 1 else agents(posterior, agent[None])
 
 
+def join(posterior: Posterior) -> Posterior:
+    """Turns the posteriors of n models, each with A = 1, stacked along a new leading axis, into one with A = n."""
+    theta = posterior.theta[..., 0].T
+    return Posterior(posterior.inverse[:, 0] if _wide(theta) else posterior.inverse[..., 0].T, theta)
+
+
 def tile(posterior: Posterior, n_agents: int) -> Posterior:
     """Gives every agent its own copy of a posterior that all share, A = 1 -> A = n_agents."""
     d = len(posterior.theta)

@@ -19,6 +19,7 @@ FAMILIES = {
     "LinUCB": fb.algos.LinUCB(),
     "FedUCB": fb.algos.fed_ucb(),
     "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 5)),
+    "gossip, private": fb.algos.Gossip(graph=fb.networks.make("ring", 5), schedule=4, privacy=BUDGET),
     "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
 }
 

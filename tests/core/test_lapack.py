@@ -81,6 +81,7 @@ FAMILIES = {
     "project": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2, exploration=PROJECT)),
     "fed_ucb": (SPHERE, fb.algos.fed_ucb(BUDGET)),
     "gossip": (SPHERE, fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)),
+    "neighbours": (SPHERE, fb.algos.Gossip(graph=fb.networks.make("ring", 3), schedule=2)),
     "alone": (SPHERE, fb.algos.LinUCB()),
     "thompson": (SPHERE, fb.algos.Federated(policy=fb.algos.Thompson())),
     "clusters": (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.SCLUB()),

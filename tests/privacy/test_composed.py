@@ -251,8 +251,9 @@ def test_returning_users_are_said_to_return():
         federated(schedule=1000),  # longer than the run, so that nothing is released
         fb.algos.fed_ucb(BUDGET),
         fb.algos.GossipFedUCB(graph=nx.path_graph(SPEC.n_agents), privacy=BUDGET),
+        fb.algos.Gossip(graph=nx.path_graph(SPEC.n_agents), privacy=BUDGET, schedule=2),
     ],
-    ids=["tree", "blt", "geometric", "private", "closed", "FedUCB", "gossip"],
+    ids=["tree", "blt", "geometric", "private", "closed", "FedUCB", "gossip", "neighbours"],
 )
 def test_returning_users_need_visits(algo):
     words = (

@@ -34,7 +34,7 @@ class GossipFedUCB(Recipe):
     `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions from neighbour to
     neighbour). Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one
     tree per estimator, and one user enters one estimator. Not private, whatever its noise: raw statistics decide when
-    it synchronises.
+    it synchronises. `Gossip` is certified.
 
     Args:
         graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without

@@ -45,8 +45,8 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_SILOS, "privacy.release": ("tree", "prefix_tree", None)}, BLUE),  # Private-FedLinUCB of the papers
     ({**_SILOS, "privacy.release": ("blt", "sqrt_toeplitz", "honaker", "input_perturbation")}, VERMILLION),
     ({"type": ("Federated",), "policy.type": ("Greedy",)}, ORANGE),
-    ({"type": ("GossipFedUCB",), "privacy": (None,)}, GREEN),
-    ({"type": ("GossipFedUCB",)}, VERMILLION),
+    ({"type": ("GossipFedUCB", "Gossip"), "privacy": (None,)}, GREEN),
+    ({"type": ("GossipFedUCB", "Gossip")}, VERMILLION),
     ({"type": ("LinUCB",)}, SKY),
     ({"type": _SE, "mechanism": ("none",)}, BLACK),  # SE
     ({"type": _SE, "mechanism": ("laplace",)}, BLUE),  # DP-SE
