@@ -154,10 +154,13 @@ def fed_ucb(
     by default and several times smaller than printed; for the printed ones choose `calibration="theorem"`,
     `spectral="theory"` and `LogDet(trigger="dp20")`.
 
+    What is certified and has the least regret that we know of where all agents are alike is not adaptive, but the last
+    example: greedy play on batches that grow. See the documentation's page "Beyond the papers".
+
     Args:
-        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
-            None: no noise.
-        exploration: width and spectral bounds; default `LogDetUCB()`.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
+            or "silo_local"; None: no noise.
+        exploration: width and spectral bounds, or another policy; default `LogDetUCB()`.
         schedule: one of `fb.schedules`; default `LogDet()`, which is Theorem 1's D and the restated trigger. The three
             budgets of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs
             round by round.
@@ -180,6 +183,13 @@ def fed_ucb(
         'none'
         >>> safe = private.replace(schedule=fb.schedules.PrivateLogDet(), learns_in_batch=False)
         >>> safe.certificate(env.spec, 100).claim
+        'certified'
+        >>> mechanism = fb.privacy.Mechanism(
+        ...     fb.privacy.Budget(1.0, 0.1), fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5
+        ... )  # add trust="secagg" where there is a secure aggregator
+        >>> growing = dict(schedule=fb.schedules.Geometric(1.5, first=12), learns_in_batch=False)
+        >>> best = fb.algos.fed_ucb(mechanism, exploration=fb.algos.Greedy(), **growing)
+        >>> best.certificate(env.spec, 100).claim
         'certified'
 
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
