@@ -44,7 +44,7 @@ class Party(NamedTuple):
 PARTIES = {
     "silo": Party("silo_local", "blt", True, "silos"),
     "shuffler": Party("shuffle_vector_sum", "tree", False, "a shuffler"),
-    "secagg": Party("secagg", "blt", False, "secure aggregation"),
+    "secagg": Party("secagg", "blt", True, "secure aggregation"),
     "server": Party("central", "blt", True, "the server"),
 }
 

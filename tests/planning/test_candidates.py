@@ -56,10 +56,11 @@ def test_all_are_certified_and_of_few_programs():
     found = candidates(demands(horizon=1000, trusted=ALL))
     assert {one.certificate.claim for one in found} == {"certified"}
     assert all(one.certificate.epsilon_exact <= 1 for one in found)
-    assert len(found) == len(SCALES) * len({one.group for one in found})
+    wide = [one.group for one in found if "greedy" not in one.label]  # greedy agents have no widths
+    assert len(wide) == len(SCALES) * len(set(wide)) < len(found)
     assert {one.algo.privacy.trust for one in found} == {"silo_local", "shuffle_vector_sum", "secagg", "central"}
     growing = {one.algo.privacy.trust for one in found if isinstance(one.algo.schedule, fb.schedules.Geometric)}
-    assert growing == {"silo_local", "central"}
+    assert growing == {"silo_local", "secagg", "central"}
 
 
 def test_a_warning_of_delta_is_there():
@@ -83,7 +84,7 @@ def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
         one.bits is None and one.syncs > most and f"more than {most:,}" in one.excluded for one in found if one.excluded
     )
     kinds = {(one.algo.privacy.trust, type(one.algo.schedule)) for one in able}
-    assert len(kinds) == 3
+    assert len(kinds) == 4
     if most in (1, 7):
         assert {one.syncs for one in able if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
 
