@@ -29,9 +29,9 @@ from fedbandit_jax.algos.linear.federated import private_fed_lin_ucb as private_
 from fedbandit_jax.algos.linear.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
 from fedbandit_jax.algos.linear.greedy import Greedy as Greedy
 from fedbandit_jax.algos.linear.lin_ucb import LinUCB as LinUCB
+from fedbandit_jax.algos.linear.neighbours import Gossip as Gossip
 from fedbandit_jax.algos.linear.phased import PhasedElimination as PhasedElimination
 from fedbandit_jax.algos.linear.phased import dp_dpe as dp_dpe
-from fedbandit_jax.algos.linear.neighbours import Gossip as Gossip
 from fedbandit_jax.algos.linear.thompson import Thompson as Thompson
 from fedbandit_jax.algos.linear.ucb import UCB as UCB
 

@@ -177,7 +177,7 @@ class GossipLoop(Algorithm):
         count = n * (t + 1 - self.delay)
 
         def update(policy: Any, total: Array, count: Array, std: Array, old: Any) -> tuple[Any, Array]:
-            return adopt(believe(policy, k, Released(total[:, :-1], total[:, -1], count, std)), old)
+            return adopt(believe(policy, k, old, Released(total[:, :-1], total[:, -1], count, std)), old)
 
         belief, ok = jax.vmap(update)(self.policy, total, count, std, state.belief)
         status = state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE)
