@@ -46,7 +46,10 @@ class Clusters(LiuOptions):
                 privacy = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
             return fb.algos.Grouped(grouping=grouping, schedule=TIMES, privacy=privacy)
 
-        mixture, alone = fb.algos.Mixture(), fb.algos.Alone()
+        mixture, alone = (
+            fb.algos.Mixture(theta_norm=0.5**0.5),
+            fb.algos.Alone(),
+        )  # y - 1/2 is <x, theta> with such a theta
         printed = self.methods(fb.privacy.Budget(1.0, DELTA))
         return {
             "mixture, ε = 1": streams(mixture, 1.0),
@@ -70,7 +73,7 @@ class Clusters(LiuOptions):
 
 
 def main(options: Clusters) -> None:
-    run = {**options.run(2_000, 100_000, 100_000), "key": jax.random.key(options.seed + 2026)}
+    run = {**options.run(2_000, 100_000, 100_000), "key": jax.random.key(options.seed + 2027)}
     worlds, algorithms = options.worlds(), options.algorithms()
     figure, ax = plt.subplots(figsize=(13.0, 6.5), layout="constrained")
     found = {}

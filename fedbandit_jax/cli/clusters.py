@@ -140,7 +140,9 @@ class ClustersSimulation(Simulation):
             "CLUB": fb.algos.CLUB(**scale),
             "SCLUB": fb.algos.SCLUB(**scale),
             "Mixture": fb.algos.Grouped(),
-            "CDP-Mixture": fb.algos.Grouped(privacy=stream, name="CDP-Mixture"),
+            "CDP-Mixture": fb.algos.Grouped(
+                grouping=fb.algos.Mixture(theta_norm=0.5**0.5), privacy=stream, name="CDP-Mixture"
+            ),
             "LinUCB": fb.algos.LinUCB(exploration=fb.algos.UCB(**scale)),
         }
         return Comparison(

@@ -349,15 +349,14 @@ def test_a_plan_that_finds_nothing_says_so(monkeypatch, capsys):
 def test_flags_of_audit_are_used(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(audits, "run", lambda cases, **options: seen.append((cases, options)) or [])
-    monkeypatch.setattr(audits, "log_ratios", list)
     monkeypatch.setattr(fb.plotting, "audits", lambda *found: None)
     monkeypatch.setattr(fb.plotting, "save", lambda figure, path: (path,))
-    words = ["--family", "arms", "--runs", "2000", "--confidence", "0.9", "--random-seed", "3", "--out", str(tmp_path)]
+    words = ["--family", "clusters", "--runs", "2000", "--confidence", "0.9", "--random-seed", "3", "--out", str(tmp_path)]
     assert main(["audit", *words]) == 0
-    assert main(["audit", *words, "--only", "DP-SE messages"]) == 0
+    assert main(["audit", *words, "--only", "mixture"]) == 0
     (cases, options), (fewer, _) = seen
-    assert [case.name for case in cases] == [case.name for case in audits.shipped("arms")]
-    assert {case.name for case in fewer} == {case.name for case in cases if "DP-SE messages" in case.name} != set()
+    assert [case.name for case in cases] == [case.name for case in audits.shipped("clusters")]
+    assert {case.name for case in fewer} == {case.name for case in cases if "mixture" in case.name} != set()
     assert (options["n_runs"], options["confidence"]) == (2000, 0.9)
     assert int(fb_key_data(options["key"])[-1]) == 3
 

@@ -50,17 +50,19 @@ def mixture(grams, biases, last, odd, *, std, bias_std, max_groups, subgaussian=
 
     thetas = fit(grams, biases, np.zeros(n, int), std, 1)
     best = thetas, np.zeros(n, int), table(thetas)[:, 0]
-    found, allowed = [best], 0.0
-    bounds = [0.0]
+    found, bounds = [best], [0.0]
+    chance = [2 / np.pi * (np.sqrt(n / c) + np.sqrt(d)) ** 2 for c in range(1, n)]
     for c in range(2, max_groups + 1):
         starts = [np.concatenate([best[0], [alone[u]]]) for u in odd(c, best[2])]
         starts = [fit(grams, biases, last, std, c) if last.max() + 1 == c else starts[0], *starts]
         tried = [settle(start) for start in starts]
         best = min(tried, key=lambda one: one[2].sum())
         found.append(best)
-        allowed += 2 / np.pi * (np.sqrt(n / (c - 1)) + np.sqrt(d)) ** 2
-        bounds.append(allowed)
-    costs = [one[2].sum() + bound for one, bound in zip(found, bounds)]
+        bounds.append(sum(chance[: c - 1]))
+    found.append((None, np.arange(n), table(alone).diagonal()))
+    bounds.append(sum(chance))
+    most = n * d + 2 * np.sqrt(2 * n * d)
+    costs = [one[2].sum() + min(bound, most) for one, bound in zip(found, bounds)]
     return found[int(np.argmin(costs))][1]
 
 

@@ -13,7 +13,9 @@ ridge estimate from the sums of all users of kind c, over and over.
 How many kinds are there? The misfits of n users who are all alike are the squares of n standard normal vectors in d
 dimensions, or less. The best way to split them is by the sign along their principal axis, which explains
 (sqrt n + sqrt d)^2 of the squares (Marchenko & Pastur 1967); two means explain a share 2 / pi of that. So one kind more
-must lower sum_u q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average.
+must lower sum_u q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average. The last
+candidate is that all users are different, which must lower it by the sum of these for C = 1, ..., n - 1. No number of
+kinds need lower it by more than n d + 2 sqrt(2 n d), as the sum of all n d squares is hardly ever larger.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
@@ -58,10 +61,12 @@ class Mixture(Grouping):
     those of the release before, and from fewer kinds of users to which one who fits them badly is added.
 
     Args:
-        max_groups: the most kinds of users that are looked for, >= 1.
+        max_groups: the most kinds of users that are looked for, >= 1; if even they do not fit, all users are different.
         tries: how many users who fit badly are tried as the beginning of one more kind, >= 1.
         subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
-        theta_norm: S >= 0, bound on the norm of what users prefer; of y - 1/2 if the mechanism is `centred`.
+        theta_norm: S >= 0, bound on the norm of preference vectors theta*. If the mechanism is `centred`, that of the
+            theta with <x, theta> = E[y] - 1/2, which is at most sqrt(1/2) in `fb.envs.clustered`. A smaller S finds
+            kinds earlier.
 
     Raises:
         ValueError, TypeError: when bound, if an argument is out of its range; the message names it and its value.
@@ -84,15 +89,15 @@ class Mixture(Grouping):
         return self
 
     def n_groups(self, n_users: int) -> int:
-        """Returns the most kinds that are looked for."""
-        return min(self.max_groups, n_users)
+        """Returns n, as users may all be different."""
+        return n_users
 
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
         """Returns the kind of every user, for as many kinds as lower the misfit by more than chance does."""
         n, d = released.bias.shape
         seen = self._spectra(released)
         alone = _ridge(released.gram, released.bias, released.std, jnp.ones(n))  # (n, d)
-        n_groups = self.n_groups(n)
+        n_groups = min(self.max_groups, n)
 
         def more(kinds: Kinds, given: tuple[Array, Array]) -> tuple[Kinds, tuple[Array, Array]]:
             key, c = given  # c kinds from now on
@@ -110,10 +115,13 @@ class Mixture(Grouping):
         counts = jnp.arange(2, n_groups + 1)
         keys = jax.random.split(random.stream(key, "odd"), len(counts))
         _, (labels, costs) = lax.scan(more, first, (keys, counts))
-        labels = jnp.concatenate([one[None], labels])
-        costs = jnp.append(first.misfit.sum(), costs)
-        chance = (2 / math.pi) * (jnp.sqrt(n / jnp.arange(1, n_groups)) + math.sqrt(d)) ** 2
-        return labels[jnp.argmin(costs + jnp.append(0, jnp.cumsum(chance)))]
+        everybody = jnp.arange(n, dtype=jnp.int32)
+        labels = jnp.concatenate([one[None], labels, everybody[None]])
+        own = jax.vmap(_misfit)(jax.tree.map(lambda x: x[:, None], seen), alone[:, None])  # of every user to herself
+        costs = jnp.concatenate([first.misfit.sum()[None], costs, own.sum()[None]])
+        chance = np.append(0, np.cumsum((2 / math.pi) * (np.sqrt(n / np.arange(1, n)) + math.sqrt(d)) ** 2))
+        chance = np.minimum(np.append(chance[:n_groups], chance[-1]), n * d + 2 * math.sqrt(2 * n * d))
+        return labels[jnp.argmin(costs + jnp.asarray(chance, jnp.float32))]
 
     def _spectra(self, released: UserReleases) -> Spectra:
         values, vectors = jax.vmap(lapack.eigh)(released.gram)
