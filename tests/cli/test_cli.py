@@ -351,7 +351,18 @@ def test_flags_of_audit_are_used(tmp_path, monkeypatch):
     monkeypatch.setattr(audits, "run", lambda cases, **options: seen.append((cases, options)) or [])
     monkeypatch.setattr(fb.plotting, "audits", lambda *found: None)
     monkeypatch.setattr(fb.plotting, "save", lambda figure, path: (path,))
-    words = ["--family", "clusters", "--runs", "2000", "--confidence", "0.9", "--random-seed", "3", "--out", str(tmp_path)]
+    words = [
+        "--family",
+        "clusters",
+        "--runs",
+        "2000",
+        "--confidence",
+        "0.9",
+        "--random-seed",
+        "3",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(["audit", *words]) == 0
     assert main(["audit", *words, "--only", "mixture"]) == 0
     (cases, options), (fewer, _) = seen

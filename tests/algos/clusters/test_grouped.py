@@ -67,7 +67,7 @@ def odd(key, t, max_groups, tries=4):
     ("grouping", "epsilon", "options"),
     [
         (A.Alone(), None, {}),
-        (A.Together(), 20.0, {}),
+        pytest.param(A.Together(), 20.0, {}, marks=pytest.mark.slow),
         (A.Mixture(max_groups=3, subgaussian=0.1), 300.0, HALF),
         pytest.param(A.Mixture(max_groups=3, subgaussian=0.1), None, {}, marks=pytest.mark.slow),
         pytest.param(A.Mixture(max_groups=3, subgaussian=0.1), 2000.0, HALF, marks=pytest.mark.slow),
@@ -161,7 +161,7 @@ def test_mixture_does_not_split_users_who_are_alike(key, n):
     assert np.mean([np.asarray(group(key, one, np.zeros(n, np.int32))).any() for one in wrong]) > 0.3
 
 
-@pytest.mark.parametrize("options", [{}, HALF])
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.slow), HALF])
 def test_law_of_the_noise(key, options):
     """Every entry of every user's every release has its own noise, of the variance promised; 5 % more is noticed."""
     n, times = 1200, (10, 16, 26)
@@ -179,12 +179,19 @@ def test_law_of_the_noise(key, options):
 
 
 def test_without_noise_it_is_not_private_and_nothing_else(key):
-    """A mechanism whose noise is silenced plays as none does; one user by herself is a Mixture, too."""
+    """A mechanism whose noise is silenced plays as none does."""
     given = draws(1, N, horizon=T)
     rewards = given.rewards.clip(0, 1)
     plain, noisy = (A.Grouped(schedule=SCHEDULE, privacy=privacy).bind(SPEC, T) for privacy in (None, mechanism()))
     runs = [scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)[0] for bound in (plain, silent(noisy))]
     np.testing.assert_array_equal(*runs)
+
+
+@pytest.mark.slow
+def test_one_user_by_herself(key):
+    """Is a mixture, too."""
+    given = draws(1, N, horizon=T)
+    rewards = given.rewards.clip(0, 1)
     one = dataclasses.replace(SPEC, n_users=1, n_servers=1)
     lonely = [A.Grouped(grouping=kind(), schedule=SCHEDULE).bind(one, T) for kind in (A.Alone, A.Mixture)]
     nobody = np.zeros(T, np.int32)
