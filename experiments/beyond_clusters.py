@@ -95,7 +95,7 @@ def main(options: Clusters) -> None:
     ax.set_title(
         f"n = 40 users, K = 10, d = 10, δ = {DELTA:g}; {run['seeds']} seeds ± one standard error; hatched: claim none"
     )
-    ax.legend(fontsize="small", ncols=2)
+    figure.legend(fontsize="small", ncols=5, loc="outside lower center")
     save("beyond_clusters", options, figure)
 
 

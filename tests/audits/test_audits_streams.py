@@ -28,6 +28,7 @@ def test_controls_are_caught(key, name):
     assert not CONTROLS[name].run(key, n_runs=20_000).passed
 
 
+@pytest.mark.slow
 def test_the_sensitivity_is_attained(key):
     """By the first pair, in all streams together; streams of others do not move."""
     case = shipped_streams()[1]

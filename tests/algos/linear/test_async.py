@@ -152,6 +152,7 @@ def test_private(key, name, policy, budget):
     compare(played, trace, uploads=5)
 
 
+@pytest.mark.slow
 def test_one_agent_is_lin_ucb(key):
     """If every round is an upload."""
     env = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4)
@@ -170,6 +171,7 @@ def silent(bound):
     return bound.replace(mechanism=mute, stds=np.zeros_like(bound.stds))
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_not_private(key):
     """The same arms, uploads and sums, if rewards are in [0, 1]."""
     given = draws(7, M)

@@ -136,6 +136,7 @@ def test_widths_have_the_scale_of_the_error(key):
         assert (abs(ratio - 1) < 5 * math.sqrt(2 / reps)).all(), ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", deep([BUDGET, None], keep={0}))
 def test_the_best_arm_stays(budget, key):
     """At full width it is left in at least 17 of 20 runs: alpha = 0.05 allows 4 failures (99 %). Others are dropped."""
