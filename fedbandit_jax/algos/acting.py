@@ -65,7 +65,11 @@ def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tu
         return (*[IMPURE] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
     written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
     scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
-    reads = written["__getattribute__"] is not object.__getattribute__ or "__getattr__" in written
+    reads = (
+        type(type(policy)) is not type
+        or written["__getattribute__"] is not object.__getattribute__
+        or "__getattr__" in written
+    )
     doors = [SCORES_TOGETHER] * scores + [IMPURE] * (reads or written["pure"] is not True or "pure" in vars(policy))
     return (*doors, *[LEARNS_TOGETHER] * learns_in_batch)
 

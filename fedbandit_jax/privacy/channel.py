@@ -229,12 +229,14 @@ class BoundMechanism(Exact):
 
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
 
-        Only the sum that `absorb` or `step` is given is rounded (see `Sums`; the messages of integer noise are rounded
-        to a grid that is charged for), so that it matters once for a user. See `too_coarse`.
+        Only the sum that `absorb` or `step` is given is rounded (see `Sums`), so that it matters once for a user. On a
+        grid the sum of the longest batch is rounded to float32 as well, before its low digits are made random. See
+        `too_coarse`.
         """
+        rounds = batch or self.longest
         if self.trust.on_grid:
-            return ""
-        return too_coarse(self.n_agents * max(1, batch or self.longest), self.trust.sum_std())
+            rounds = max(rounds, self.batch or 1)
+        return too_coarse(self.n_agents * max(1, rounds), self.trust.sum_std())
 
     @property
     def sensitivity(self) -> float:
@@ -325,6 +327,8 @@ class BoundMechanism(Exact):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
         if len(self.epsilon) not in (1, self.n_agents):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
+        if not self.longest >= 1:
+            return f"longest must be >= 1, got {self.longest}"
         if not (self.visits >= 1 and self.visits == int(self.visits)):
             return f"visits must be an integer >= 1, got {self.visits}"
         if not 0 <= self._pure(timing) < math.inf:

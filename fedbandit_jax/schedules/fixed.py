@@ -39,7 +39,7 @@ class BoundEvery(BoundSchedule):
 
     def timing(self) -> Timing:
         """Returns that nothing is spent, and that no batch has more than B rounds."""
-        return Timing(self.sentence, fixed=False, longest=int(self.batch))
+        return Timing(self.sentence, fixed=False, longest=_longest(np.asarray(self.batch).reshape(1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,16 +145,21 @@ class Geometric(Schedule):
 
     def longest(self, horizon: int) -> int:
         """Returns the most rounds between two synchronisations, or before the first."""
-        return _longest(self.rounds(horizon))
+        return _longest(self.rounds(horizon)) or 0
 
     def bind(self, setting: Setting) -> BoundGeometric:
         """Returns the bound schedule with its list of rounds up to the horizon."""
         return BoundGeometric(rounds=self.rounds(setting.horizon))
 
 
-def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int:
-    """Returns the most rounds of a batch that ends after one of these rounds, 0 if there is none."""
+def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int | None:
+    """Returns the most rounds of a batch that ends after one of these rounds, 0 if there is none.
+
+    Of rounds that are no whole numbers, which never come, nothing is known.
+    """
     ends = np.unique(np.asarray(rounds))
+    if not np.issubdtype(ends.dtype, np.integer):
+        return None
     return int(np.diff(ends[ends > 0], prepend=0).max(initial=0))
 
 

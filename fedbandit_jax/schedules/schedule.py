@@ -146,7 +146,12 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
         return ()
     written = {name: value for owner in reversed(type(bound).__mro__) for name, value in vars(owner).items()}
     reads, pure, own = written["reads"], written["pure"], vars(bound).keys() & {"reads", "pure", "requests", "start"}
-    plain = written["__getattribute__"] is object.__getattribute__ and "__getattr__" not in written and not own
+    plain = (
+        type(type(bound)) is type
+        and written["__getattribute__"] is object.__getattribute__
+        and "__getattr__" not in written
+        and not own
+    )
     return () if plain and pure is True and type(reads) is str and reads == "nothing" else (LEAKS,)
 
 

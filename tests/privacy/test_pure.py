@@ -228,3 +228,54 @@ def test_releases_whose_noise_float32_loses(release):
     algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=2, privacy=mechanism)
     with pytest.raises(ValueError, match=f"{release.__name__} must have noise that float32 holds"):
         algo.certificate(ENV.spec, 20)
+
+
+def test_classes_of_classes_are_doors(script):
+    """What a class says of itself is not what its class of classes says."""
+
+    class Meta(type):
+        reads = property(lambda cls: "log_det", lambda cls, value: None)
+
+    @fb.pytree
+    class Sly(fb.schedules.BoundSchedule, metaclass=Meta):
+        reads = "nothing"
+
+        def requests(self, key, t, memory, gained, since):
+            return gained >= 0.7
+
+    assert fb.schedules.doors(Sly())
+
+    class Plain(type):
+        pass
+
+    @fb.pytree
+    class Quiet(fb.Policy, metaclass=Plain):
+        def update(self, k, belief, released):
+            return released.bias
+
+        def index(self, key, t, belief, contexts):
+            return contexts @ belief
+
+    algo = fb.algos.Federated(policy=Quiet(), schedule=10, privacy=fb.privacy.Budget(1.0, 0.1))
+    assert algo.certificate(script.spec, 20).claim == "none"
+
+
+@pytest.mark.parametrize("schedule", [10, fb.schedules.Geometric(2.0, first=10)])
+def test_scorers_of_ones_own_are_not_asked(script, schedule):
+    """They would not run as the pure functions that `index` is."""
+
+    @fb.pytree
+    class Scoring(fb.Policy):
+        scores_alone = True
+
+        def update(self, k, belief, released):
+            return released.bias
+
+        def index(self, key, t, belief, contexts):
+            return contexts @ belief
+
+        def scorer(self, t, prepared):
+            raise AssertionError("asked")
+
+    algo = fb.algos.Federated(policy=Scoring(), schedule=schedule, privacy=fb.privacy.Budget(1.0, 0.1))
+    assert not algo.bind(script.spec, 20).scores_alone

@@ -159,3 +159,15 @@ def test_clusters_of_too_many_users():
         ValueError, match="horizon must be shorter.*2,000,000,000 users to multiples of 128, too coarse"
     ):
         algo.bind(env.spec, 2_000_000_000)
+
+
+def test_sums_on_a_grid_are_not_too_coarse():
+    """A sum over all silos is rounded to float32 before its low digits are made random, in batches of any length."""
+    budget = fb.privacy.Budget(1.0, 0.1)
+    mechanism = fb.privacy.Mechanism(budget, "input_perturbation", trust="secagg")
+    spec = fb.Spec(n_agents=64, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
+    for schedule in (2**20, fb.schedules.Geometric(2.0, first=2**20)):
+        algo = fb.algos.Federated(schedule=schedule, privacy=mechanism)
+        with pytest.raises(ValueError, match="too coarse for noise of standard deviation"):
+            algo.bind(spec, 2**20)
+    assert fb.algos.Federated(schedule=2**9, privacy=mechanism).certificate(spec, 2**9).claim == "certified"

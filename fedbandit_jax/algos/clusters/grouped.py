@@ -15,6 +15,7 @@ from fedbandit_jax.algos.acting import check_policy
 from fedbandit_jax.algos.clusters.mixture import Mixture
 from fedbandit_jax.algos.clusters.streams import REFRESH, BoundGrouped, Grouping, UserReleases
 from fedbandit_jax.algos.linear.greedy import Greedy
+from fedbandit_jax.algos.linear.phased import PhasedElimination
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Law, Policy, Recipe, Spec
 from fedbandit_jax.privacy.budget import Budget
@@ -102,6 +103,10 @@ class Grouped(Recipe):
     def __post_init__(self):
         validate.instance("grouping", self.grouping, Grouping, "fb.algos.Mixture(), Alone() or Together()")
         validate.instance("policy", self.policy, Policy, "an fb.Policy")
+        if isinstance(self.policy, PhasedElimination):
+            raise ValueError(
+                f"policy must not be PhasedElimination, as groups change from phase to phase, got {self.policy!r}"
+            )
         object.__setattr__(self, "schedule", schedules.as_schedule(self.schedule))
         privacy = self.privacy
         if isinstance(privacy, Budget):
@@ -112,6 +117,10 @@ class Grouped(Recipe):
                 "trust must be 'silo_local' or 'silo_local_matrix' where every user has a stream of her own, "
                 f"got {privacy.trust!r}"
             )
+        if privacy is not None and privacy.messages:
+            raise ValueError("messages must be False where every user has a stream of her own, got True")
+        if privacy is not None and len(privacy.budgets) > 1:
+            raise ValueError(f"budget must be one for all users, got {len(privacy.budgets)}")
         object.__setattr__(self, "privacy", privacy)
         name = type(self.grouping).__name__ if self.name is None else self.name
         object.__setattr__(self, "name", validate.text("name", name))
@@ -134,7 +143,9 @@ class Grouped(Recipe):
             statistic, gram_scale = LinearStatistic.of(spec), privacy.gram_scale
             mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=min(horizon, REFRESH))
             stds = mechanism.stds()
-        policy = self.policy.bind(Law(1, spec.dim, stds, copy.deepcopy(jax.tree.map(np.array, mechanism))))
+        policy = self.policy.bind(
+            Law(1, spec.dim, stds * np.sqrt(spec.n_users), copy.deepcopy(jax.tree.map(np.array, mechanism)))
+        )
         check_policy(policy, spec)
         return BoundGrouped(
             policy=policy,

@@ -10,12 +10,17 @@ s_U of z and s_W of the diagonal of Z. So the squared misfit of user u to kind c
 in the eigenvectors p_i of W_u, with eigenvalues e_i. Users go to the kind that they misfit least, and theta_c is the
 ridge estimate from the sums of all users of kind c, over and over.
 
-How many kinds are there? The misfits of n users who are all alike are the squares of n standard normal vectors in d
-dimensions, or less. The best way to split them is by the sign along their principal axis, which explains
-(sqrt n + sqrt d)^2 of the squares (Marchenko & Pastur 1967); two means explain a share 2 / pi of that. So one kind more
-must lower sum_u q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average. The last
-candidate is that all users are different, which must lower it by the sum of these for C = 1, ..., n - 1. No number of
-kinds need lower it by more than n d + 2 sqrt(2 n d), as the sum of all n d squares is hardly ever larger.
+How many kinds are there? If n users are all alike, their misfits are about the squares of n standard normal vectors
+in d dimensions. To split them by the sign along their principal axis, which explains about (sqrt n + sqrt d)^2 of the
+squares (Marchenko & Pastur 1967), lowers the misfit by a share 2 / pi of that. So one kind more must lower sum_u q_u
+by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average. The last candidate is that
+all users are different, which must lower it by the sum of these for C = 1, ..., n - 1. No number of kinds need lower
+it by more than n d + 2 sqrt(2 n d), as the sum of all n d squares is hardly ever larger.
+
+That is a rule of thumb, not a test. The best split is somewhat better than the one by sign, and v is the variance in
+a direction across theta_c, that along it being up to twice as large in s_W. Of 40 users who are all alike it split
+none in 40 draws; of 200 to 400 users it splits up to three draws in four where the noise on x x' is several times
+that on x y (`gram_scale` below 1/2) or outweighs the data by far. Too many kinds cost regret, and never privacy.
 """
 
 from __future__ import annotations
@@ -57,8 +62,8 @@ class Kinds(NamedTuple):
 class Mixture(Grouping):
     """Takes users to be alike whose released sums fit the same linear model, as far as the noise lets one tell.
 
-    While the noise outweighs the data, all users are one group. Groups are found anew at every release, starting from
-    those of the release before, and from fewer kinds of users to which one who fits them badly is added.
+    While the noise outweighs the data, users are mostly one group. Groups are found anew at every release, starting
+    from those of the release before, and from fewer kinds of users to which one who fits them badly is added.
 
     Args:
         max_groups: the most kinds of users that are looked for, >= 1; if even they do not fit, all users are different.

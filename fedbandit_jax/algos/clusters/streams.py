@@ -74,7 +74,7 @@ class StreamState(NamedTuple):
 
     streams: ChannelState  # exact sums and the noise that was drawn, with leading axis n
     pending: Array  # (n, d, d + 1) sums of [x x' | x y] since the last release
-    count: Array  # (n,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: Array  # (n,) int32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     label: Array  # (n,) int32, the group of every user
     belief: Any  # the policy's belief of every group, with leading axis C
     synced: Array  # () int32, releases so far
@@ -122,7 +122,7 @@ class BoundGrouped(ClusteringAlgorithm):
         return StreamState(
             streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
             pending=jnp.zeros((n, d, d + 1)),
-            count=jnp.zeros(n),
+            count=jnp.zeros(n, jnp.int32),
             label=jnp.zeros(n, jnp.int32),
             belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (c, *jnp.shape(x))), belief),
             synced=jnp.int32(0),
@@ -180,7 +180,7 @@ class BoundGrouped(ClusteringAlgorithm):
             state = ChannelState(both[0], (), (), ())
             return self.mechanism.absorb(state, both[1]).sums, jnp.zeros_like(both[1])
 
-        return control.cond_any(count % longest == 0, absorb, (sums, pending))
+        return control.cond_any(count % max(1, longest) == 0, absorb, (sums, pending))
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
         """Releases the sums of every user, groups the users, and lets the policy look at the sums of every group."""
@@ -192,7 +192,9 @@ class BoundGrouped(ClusteringAlgorithm):
 
         statistics, streams = jax.vmap(stream)(keys, state.streams, state.pending)
         std = jnp.asarray(self.stds)[k]
-        releases = UserReleases(statistics[..., :-1], statistics[..., -1], state.count, std, self.gram_scale * std)
+        releases = UserReleases(
+            statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.gram_scale * std
+        )
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))
         fresh = think(state.belief, self._sums(releases, label))  # a group's number may have been another group's

@@ -12,6 +12,7 @@ import numpy as np
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.acting import check_policy
 from fedbandit_jax.algos.linear.asynchronous import AsyncLoop
+from fedbandit_jax.algos.linear.phased import PhasedElimination
 from fedbandit_jax.algos.linear.ucb import UCB
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Law, Policy, Recipe, Spec
@@ -73,6 +74,8 @@ class AsyncFederated(Recipe):
 
     def __post_init__(self):
         validate.instance("policy", self.policy, Policy, "an fb.Policy")
+        if isinstance(self.policy, PhasedElimination):
+            raise ValueError(f"policy must not be PhasedElimination, as agents share no phases, got {self.policy!r}")
         schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "privacy", privacy)

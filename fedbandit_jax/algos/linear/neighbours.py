@@ -30,6 +30,7 @@ from fedbandit_jax.algos.linear.ucb import UCB, BoundUCB, Estimate, Own, bounds,
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, struct, validate
 from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Algorithm, Law, Recipe, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.channel import BoundMechanism, Exact
@@ -76,8 +77,8 @@ class GossipLoop(Algorithm):
         """Returns what the noise of one silo proves for its users; nobody is a server, and all see all releases."""
         one_silo = dataclasses.replace(self.spec, n_agents=1)
         found = proven(self.mechanism, timing(self.schedule), None, one_silo)
-        if found.epsilon is not None:
-            most = float(np.sqrt(np.asarray(self.hears, float).sum(1).max()) * np.max(np.asarray(self.stds, float)))
+        if found.epsilon is not None and found.server_noise_std is not None:
+            most = math.sqrt(np.asarray(self.hears, float).sum(1).max()) * found.server_noise_std
             whose = f"{found.noise_whose}, at most {most:.6g} in the sums that an agent adds up"
             trust = f"{found.trust} (there is no server: silos send messages to each other)"
             found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
@@ -155,7 +156,7 @@ class GossipLoop(Algorithm):
 
     def _asked(self, t: Array) -> Array:
         """Returns whether all silos release after round t, of which the schedule was certain in advance."""
-        return jnp.all(self.schedule.requests(jax.random.key(0), t, (), None, jnp.int32(1)))
+        return jnp.all(call(self.schedule, "requests", jax.random.key(0), t, (), None, jnp.int32(1)))
 
     def _release(self, key: Array, state: GossipState) -> GossipState:
         """Puts the batch of every silo through its mechanism, each with noise of its own."""

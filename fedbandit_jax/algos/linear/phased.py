@@ -39,7 +39,8 @@ from fedbandit_jax.schedules import Geometric, Schedule
 
 DOUBLING = Geometric(2.0, first=8)
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
-FLAT = 1e-5  # arms are taken to lie in a subspace where they reach less than the root of this share of their largest
+FLAT = 3e-3  # arms are taken to lie in a subspace where no arm reaches more than this share of the largest
+LEAST = 1e-7  # and where all of them together reach less than float32 tells from nothing, as a share of their squares
 
 
 class Design(NamedTuple):
@@ -68,7 +69,8 @@ def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:
     """
     start = active / active.sum()
     values, vectors = lapack.eigh(_gram(arms, start))
-    there = values > FLAT * values[-1]
+    reach = jnp.where(active[:, None], jnp.abs(jnp.matmul(arms, vectors, precision="highest")), 0).max(0)
+    there = (reach > FLAT * reach.max()) & (values > LEAST * values[-1])
     chart = vectors * jnp.where(there, lax.rsqrt(jnp.where(there, values, 1)), 0)
     z = jnp.matmul(arms, chart, precision="highest")
 

@@ -111,7 +111,7 @@ class ScheduledLoop(Algorithm):
     @property
     def scores_alone(self) -> bool:
         """Returns whether the policy scores arms by their features alone."""
-        return self.policy.scores_alone
+        return struct.is_sealed(self.policy) and self.policy.scores_alone
 
     def scorer(self, t: Array, local: RoundState) -> Scorer:
         """Returns how the policy scores an arm by its features alone, as in `act`."""

@@ -290,3 +290,20 @@ def test_order_of_the_groupings(key):
     for worse in (together, alone):
         gain = worse - mixed
         assert gain.mean() > 2.5 * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def test_phases_are_not_for_groups_that_change():
+    arms = np.eye(3, dtype=np.float32)
+    for made in (A.Grouped, A.AsyncFederated):
+        with pytest.raises(ValueError, match="policy must not be PhasedElimination"):
+            made(policy=A.PhasedElimination(arms=arms))
+
+
+def test_streams_never_add_up_too_much():
+    """A stream that says it hands nothing over proves nothing; counts of rounds are integers."""
+    bound = A.Grouped(privacy=mechanism()).bind(SPEC, T)
+    assert (
+        dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, longest=0)).guarantee().claim
+        == "none"
+    )
+    assert bound.init(jax.random.key(0), SPEC).count.dtype == jnp.int32

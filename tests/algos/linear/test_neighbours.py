@@ -63,9 +63,9 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize(("graph", "noise"), deep(list(itertools.product(GRAPHS, ("noise", "no noise"))), keep={0, 3}))
-def test_every_message(script, key, graph, noise):
-    (network, gamma), privacy = GRAPHS[graph], SLIGHT if noise == "noise" else None
+@pytest.mark.parametrize(("graph", "kind"), deep(list(itertools.product(GRAPHS, ("noise", "no noise"))), keep={0, 3}))
+def test_every_message(script, key, graph, kind):
+    (network, gamma), privacy = GRAPHS[graph], SLIGHT if kind == "noise" else None
     bound = gossip(network, gamma, privacy=privacy).bind(script.spec, T)
     state, regret, hops, _ = run(script, bound, key)
     trees, rounds = {}, ROUNDS.rounds(T)

@@ -188,3 +188,14 @@ def test_arms_are_those_of_the_environment():
         fb.algos.dp_dpe(np.eye(2), BUDGET).bind(env.spec, 100)
     with pytest.raises(TypeError, match=r"index must return the worth of every arm, \(4,\), got shape \(3,\)"):
         fb.simulate(env, fb.algos.dp_dpe(np.eye(3), BUDGET), horizon=20, key=jax.random.key(0), seeds=1)
+
+
+def test_a_direction_of_one_arm_counts():
+    """Of 2,000 arms one has a second feature, which the mean of x x' hardly shows."""
+    arms = np.tile(np.array([1.0, 0.0], np.float32), (2000, 1))
+    arms[-1] = 0.9, 0.1
+    design = g_optimal(jnp.asarray(arms), jnp.ones(2000, bool))
+    z = arms @ np.asarray(design.chart)
+    leverage = np.einsum("kd,de,ke->k", z, np.asarray(design.inverse), z)
+    assert design.weights[-1] > 0.1
+    assert leverage.max() < 2.5
