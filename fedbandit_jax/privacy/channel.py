@@ -32,16 +32,20 @@ from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 ROUNDING = 2.0**-6  # the largest unit in the last place of a sum over users, in standard deviations of the noise
 
 
-def too_coarse(users: int, std: float) -> str:
+FEW_ROUNDINGS = 2.0**-4  # the same where no more than 16 partial sums are rounded
+
+
+def too_coarse(users: int, std: float, most: float = ROUNDING) -> str:
     """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
 
     A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
     rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are as
     good as independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std: they
-    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std.
+    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std. In 16
+    partial sums, with `most` = `FEW_ROUNDINGS`, they add 0.004.
     """
     last = float(np.spacing(np.float32(users)))
-    if last <= ROUNDING * std:
+    if last <= most * std:
         return ""
     return (
         f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
@@ -230,13 +234,12 @@ class BoundMechanism(Exact):
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
 
         Only the sum that `absorb` or `step` is given is rounded (see `Sums`), so that it matters once for a user. On a
-        grid the sum of the longest batch is rounded to float32 as well, before its low digits are made random. See
-        `too_coarse`.
+        grid the sum of the longest batch is rounded to float32 as well, and where a release adds it to others, before
+        its low digits are made random. See `too_coarse`.
         """
-        rounds = batch or self.longest
-        if self.trust.on_grid:
-            rounds = max(rounds, self.batch or 1)
-        return too_coarse(self.n_agents * max(1, rounds), self.trust.sum_std())
+        std = self.trust.sum_std()
+        whole = too_coarse(self.n_agents * (self.batch or 1), std, FEW_ROUNDINGS) if self.trust.on_grid else ""
+        return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std)
 
     @property
     def sensitivity(self) -> float:
