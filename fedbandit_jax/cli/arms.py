@@ -8,7 +8,7 @@ from typing import Literal
 from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
 Algorithm = Literal[
-    "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
+    "SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE", "AdaC-UCB"
 ]  # fmt: skip
 SCALED = ("Dist-RDP-SE", "Dist-CDP-SE")  # algorithms that use `scale`
 
@@ -29,6 +29,7 @@ class ArmsSimulation(Simulation):
       Dist-RDP-SE     the same, Skellam noise                        Renyi DP, alpha epsilon^2 / 2 in leading order
       Dist-CDP-SE     the same, discrete Gaussian noise              zCDP, rho = epsilon^2 / 2 in leading order
       Shuffle-DP-SE   all users together, through a trusted shuffler that mixes very many bits    epsilon-DP
+      AdaC-UCB        as Dist-DP-SE, asks one arm at a time, whose batch doubles (Azize & Basu)   epsilon-DP
 
     So the same epsilon is a different promise in different algorithms. The columns epsilon and delta of the printed
     table convert all of them to (epsilon, delta)-DP.
@@ -54,9 +55,9 @@ class ArmsSimulation(Simulation):
         delta: delta in (0, 1) at which the certificates also state an epsilon.
         horizon: T, the number of users.
         radius: how confidence radii are computed: theory is Lemma 2 of the paper; exact uses the law of the noise,
-            which makes them narrower. DP-SE always uses its own.
+            which makes them narrower. DP-SE and AdaC-UCB always use their own.
         scale: s >= 1, how finely Dist-RDP-SE and Dist-CDP-SE round rewards; larger means less noise and more bits.
-        growth: factor between the sizes of successive batches. DP-SE always uses its own.
+        growth: factor between the sizes of successive batches. DP-SE and AdaC-UCB always use their own.
         failure: p, the failure probability of the confidence radii, and of sums that wrap around modulo m.
         seeds: number of random instances (repetitions), which run together.
         random_seed: seed of the random number generator.
@@ -67,7 +68,7 @@ class ArmsSimulation(Simulation):
     rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
     arms: int | Literal["auto"] = "auto"
     algorithms: tuple[Algorithm, ...] = (
-        *("SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE"),
+        *("SE", "DP-SE", "CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "AdaC-UCB"),
     )
     epsilon: tuple[float, ...] = (0.5,)
     delta: float = 1e-6
@@ -89,12 +90,18 @@ class ArmsSimulation(Simulation):
         private = chosen != {"SE"}
         self.applies_to("private algorithms", private, "epsilon", "delta")
         self.applies_to(" and ".join(SCALED), bool(chosen & set(SCALED)), "scale")
-        self.applies_to("algorithms other than DP-SE", chosen != {"DP-SE"}, "radius", "growth")
+        self.applies_to(
+            "algorithms other than DP-SE and AdaC-UCB", bool(chosen - {"DP-SE", "AdaC-UCB"}), "radius", "growth"
+        )
         self.applies_to("means that are drawn, not to --means", not self.means, "instance")
         arms = None if self.arms == "auto" else self.arms
         world = fb.envs.arms(arms, instance=self.instance, means=self.means or None, rewards=self.rewards)
         algos = []
         for name in self.algorithms:
+            if name == "AdaC-UCB":
+                noise = dict(mechanism="discrete_laplace", trust="secagg", delta=self.delta)
+                algos.append(fb.algos.AdaCUCB(epsilon=self.epsilon[0], failure=self.failure, **noise, name=name))  # pyright: ignore
+                continue
             mechanism, trust = fb.algos.ELIMINATION[name]
             algo = fb.algos.SuccessiveElimination(
                 epsilon=None if mechanism == "none" else self.epsilon[0],

@@ -74,7 +74,7 @@ def choices(command, flag):
         (cli.SchedulesSimulation, "graph", networks.GRAPHS),
         (cli.SchedulesSimulation, "trigger", fb.schedules.TRIGGERS),
         (cli.SchedulesSimulation, "threshold", fb.schedules.THRESHOLDS),
-        (cli.ArmsSimulation, "algorithms", fb.algos.ELIMINATION),
+        (cli.ArmsSimulation, "algorithms", ("AdaC-UCB", *fb.algos.ELIMINATION)),
         (cli.ArmsSimulation, "instance", ARMS.INSTANCES),
         (cli.ArmsSimulation, "rewards", ARMS.LAWS),
         (cli.ArmsSimulation, "radius", ("theory", "exact")),
