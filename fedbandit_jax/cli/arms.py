@@ -99,8 +99,8 @@ class ArmsSimulation(Simulation):
         algos = []
         for name in self.algorithms:
             if name == "AdaC-UCB":
-                noise = dict(mechanism="discrete_laplace", trust="secagg", delta=self.delta)
-                algos.append(fb.algos.AdaCUCB(epsilon=self.epsilon[0], failure=self.failure, **noise, name=name))  # pyright: ignore
+                noise = dict(mechanism="discrete_laplace", trust="secagg", delta=self.delta) | {"failure": self.failure}
+                algos.append(fb.algos.AdaCUCB(epsilon=self.epsilon[0], **noise, name=name))  # pyright: ignore
                 continue
             mechanism, trust = fb.algos.ELIMINATION[name]
             algo = fb.algos.SuccessiveElimination(
