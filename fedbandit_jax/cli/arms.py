@@ -99,7 +99,12 @@ class ArmsSimulation(Simulation):
         algos = []
         for name in self.algorithms:
             if name == "AdaC-UCB":
-                noise = dict(mechanism="discrete_laplace", trust="secagg", delta=self.delta) | {"failure": self.failure}
+                noise = {
+                    "mechanism": "discrete_laplace",
+                    "trust": "secagg",
+                    "delta": self.delta,
+                    "failure": self.failure,
+                }
                 algos.append(fb.algos.AdaCUCB(epsilon=self.epsilon[0], **noise, name=name))  # pyright: ignore
                 continue
             mechanism, trust = fb.algos.ELIMINATION[name]
