@@ -29,23 +29,21 @@ from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
-ROUNDING = 2.0**-6  # the largest unit in the last place of a sum over users, in standard deviations of the noise
+ROUNDINGS = 1000  # how many partial sums that a user is in are rounded, unless fewer are known to be
+ROUNDING = 2.0**-6  # the largest unit in the last place of so many partial sums, in standard deviations of the noise
 
 
-FEW_ROUNDINGS = 2.0**-4  # the same where no more than 16 partial sums are rounded
-
-
-def too_coarse(users: int, std: float, most: float = ROUNDING) -> str:
+def too_coarse(users: int, std: float, roundings: int = ROUNDINGS) -> str:
     """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
 
     A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
     rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are as
     good as independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std: they
-    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std. In 16
-    partial sums, with `most` = `FEW_ROUNDINGS`, they add 0.004.
+    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std. With
+    another number of `roundings` the unit may be such that they add as much.
     """
     last = float(np.spacing(np.float32(users)))
-    if last <= most * std:
+    if last <= ROUNDING * math.sqrt(ROUNDINGS / roundings) * std:
         return ""
     return (
         f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
@@ -234,11 +232,12 @@ class BoundMechanism(Exact):
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
 
         Only the sum that `absorb` or `step` is given is rounded (see `Sums`), so that it matters once for a user. On a
-        grid the sum of the longest batch is rounded to float32 as well, and where a release adds it to others, before
-        its low digits are made random. See `too_coarse`.
+        grid the sum of the longest batch is rounded to float32 as well, and so is every message that it enters, about
+        four times (a product, a sum, a scale), before low digits are made random. See `too_coarse`.
         """
-        std = self.trust.sum_std()
-        whole = too_coarse(self.n_agents * (self.batch or 1), std, FEW_ROUNDINGS) if self.trust.on_grid else ""
+        std, whole = self.trust.sum_std(), ""
+        if self.trust.on_grid:
+            whole = too_coarse(self.n_agents * (self.batch or 1), std, 4 * self.release.touched())
         return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std)
 
     @property

@@ -143,9 +143,8 @@ class Grouped(Recipe):
             statistic, gram_scale = LinearStatistic.of(spec), privacy.gram_scale
             mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=min(horizon, REFRESH))
             stds = mechanism.stds()
-        policy = self.policy.bind(
-            Law(1, spec.dim, stds * np.sqrt(spec.n_users), copy.deepcopy(jax.tree.map(np.array, mechanism)))
-        )
+        most = stds * np.sqrt(spec.n_users)  # a group's noise is largest if all users are in it
+        policy = self.policy.bind(Law(1, spec.dim, most, copy.deepcopy(jax.tree.map(np.array, mechanism))))
         check_policy(policy, spec)
         return BoundGrouped(
             policy=policy,
