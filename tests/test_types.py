@@ -21,7 +21,7 @@ import fedbandit_jax as fb  # its modules are imported when they are used, by th
 MODULES = ["interfaces", "linalg", "algos.linear.thompson", "algos.linear.ucb", "core.ridge", "privacy.statistic"]
 MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.table"]
 MODULES = [f"fedbandit_jax.{name}" for name in MODULES]
-REGROUP = ("agents", "tile", "prepare_raw")  # return posteriors of another number A of agents than they are given
+REGROUP = ("agents", "tile", "join", "prepare_raw")  # return posteriors of another number A of agents than theirs
 CONF = beartype.BeartypeConf(is_pep484_tower=True)  # an int is a float
 
 
@@ -123,6 +123,7 @@ def programs():
     items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
     yield items, fb.algos.AsyncFederated(policy=ucb, schedule=s.PrivateLogDet(0.5, trigger="he22"), privacy=own)
     yield items, fb.algos.async_fed_lin_ucb()
+    yield items, fb.algos.Grouped(privacy=budget)
     yield sphere, fb.algos.dp_dpe(np.eye(sphere.spec.n_arms, sphere.spec.dim), budget, schedule=2)
     yield sphere, linear(fb.algos.EpsilonGreedy())
     yield fb.envs.arms(3), fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg")
