@@ -92,7 +92,7 @@ def test_transcripts_are_those_of_a_run(key):
     process = ArrivalProcess(env=env, algo=algo, horizon=3)
 
     def run(key):
-        world, state = process.init(key)
+        world, state = jax.jit(process.init)(key)
         return process.step(key, world, state, jnp.int32(0))[1]
 
     released, shared, _, _ = algo.view(jax.jit(run)(key))

@@ -341,6 +341,7 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
     assert (jax.random.key_data(how["key"]) == jax.random.key_data(jax.random.key(6))).all()
 
 
+@pytest.mark.slow
 def test_a_plan_that_finds_nothing_says_so(monkeypatch, capsys):
     assert main(["plan", "--agents", "2", "--arms", "3", "--dim", "2", "--horizon", "50", "--max-bits", "9"]) == 1
     assert "Nothing meets these demands." in capsys.readouterr().out
@@ -445,6 +446,7 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_every_request_has_files_of_its_own(swept, tmp_path):
     arms = ["simulate", "arms", "--algorithms", "SE", "--out", str(tmp_path)]
     for words in ([], [], ["--failure", "0.2"], ["--random-seed", "1"], ["--name", "mine"]):
@@ -517,6 +519,7 @@ def test_who_presses_ctrl_c_twice_waits_for_nothing(tmp_path):
 # Whole runs.
 
 
+@pytest.mark.slow
 def test_simulate(tmp_path, monkeypatch, capsys):
     """Interrupted, continued, repeated, shown; with two of the six algorithms."""
     comparison, add = cli.LinearSimulation.comparison, recording.RoundRecord.add

@@ -48,10 +48,9 @@ def both(process, key):
     return play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["arms last", "agents last"])
-@pytest.mark.parametrize(
-    "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
-)
+@pytest.mark.slow  # by default `test_choose_rows` compares two layouts of the same choice
+@pytest.mark.parametrize("few", [True, False], ids=["arms last", "agents last"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
     process = RoundProcess(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
@@ -66,7 +65,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
     process = RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
     state = state._replace(belief=state.belief._replace(posterior=posterior))
     asked = []
@@ -87,7 +86,8 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     np.testing.assert_allclose(kernel, fused, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 8])
 def test_groups_of_agents_add_up(key, size, monkeypatch):
     """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
     process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
@@ -126,6 +126,7 @@ def watched(gather, seen):
     return watching
 
 
+@pytest.mark.slow
 def test_long_directions_are_stored(key):
     env = fb.envs.sphere(2, 3, 23)
     process = RoundProcess(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)

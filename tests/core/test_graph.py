@@ -96,6 +96,7 @@ def test_side_by_side():
 
 
 @pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.slow
 def test_few_nodes(n):
     linked = np.ones((n, n), bool)
     for links, label in ((linked, np.zeros(n)), (~linked, np.arange(n))):

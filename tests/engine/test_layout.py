@@ -40,6 +40,7 @@ def equal(one, two, atol=0.0):
             np.testing.assert_allclose(getattr(two, kind)[name], curve, atol=atol)
 
 
+@pytest.mark.slow
 def test_what_is_recorded(whole):
     assert whole.regret.shape == (2, 3, 70)
     up, down = (whole.counts[name] for name in ("uploads", "downloads"))
@@ -62,6 +63,7 @@ def test_one_by_one_and_side_by_side_agree(private, monkeypatch):
         equal(together[label], private[label], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_seed_does_not_depend_on_the_others(whole):
     np.testing.assert_array_equal(play({"open": ALGOS["open"]}, seeds=2).regret, whole.regret[:, :2])
 

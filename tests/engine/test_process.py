@@ -195,7 +195,7 @@ def given(env, algo, horizon=T):
     process = RoundProcess(env=env, algo=algo, horizon=horizon)
     process.check("it")
     key, status = jax.random.key(0), []
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     for k in range(process.n_steps):
         world, state, metrics = jax.jit(process.step)(key, world, state, k)
         status.append(int(metrics.report.status))

@@ -198,6 +198,7 @@ def test_users_in_clusters():
     np.testing.assert_allclose(result.records["regret"][..., 0], result.regret, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_of_users():
     """Every round of a batch has the state that the batch began with."""
     env = fb.envs.arms(means=[0.9, 0.1, 0.1])

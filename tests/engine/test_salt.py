@@ -47,7 +47,7 @@ def released(process):
     """[W | U] after the first synchronisation, of many seeds."""
 
     def run(key):
-        world, state = process.init(key)
+        world, state = jax.jit(process.init)(key)
         return process.step(key, world, state, 0)[1].mechanism.view
 
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
@@ -254,7 +254,7 @@ def test_which_streams_are_salted(key, name):
     @jax.jit
     def states(salt):
         process = clock(env=env, algo=algo, horizon=16, salt=salt)
-        world, state = process.init(key)
+        world, state = jax.jit(process.init)(key)
         state = process.step(key, world, state, jnp.int32(0))[1]
         return state[1] if name == "users" else state
 
@@ -264,6 +264,7 @@ def test_which_streams_are_salted(key, name):
             assert (one[kind] == other[kind]) == (kind in ("choices", "users")), kind
 
 
+@pytest.mark.slow
 def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
     """What is offered, what is answered and what is chosen, if each is the first draw from its key."""
 

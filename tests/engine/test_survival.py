@@ -79,7 +79,7 @@ class Fault:
             ([signal.SIGTERM, signal.SIGINT], SystemExit),
             ([], MemoryError),
         ],
-        keep=(1, 2),
+        keep=(2,),
     ),
     ids=["Ctrl-C", "Ctrl-C twice", "SIGTERM", "both", "a crash"],
 )
@@ -99,6 +99,7 @@ def test_stopped_and_continued(tmp_path, monkeypatch, often, whole, signals, err
     assert (fault.chunks, fault.written) == (4 + 5, 2)
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_checkpoint_is_written(tmp_path, monkeypatch, often, whole):
     """It waits until the checkpoint is whole."""
     fault = Fault(monkeypatch, 4, signal.SIGINT)

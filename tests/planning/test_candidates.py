@@ -63,11 +63,13 @@ def test_all_are_certified_and_of_few_programs():
     assert growing == {"silo_local", "secagg", "central"}
 
 
+@pytest.mark.slow
 def test_a_warning_of_delta_is_there():
     (first, *_) = candidates(demands(budget=fb.privacy.Budget(1.0, 0.1), trusted=("silo",)))
     assert "delta = 0.1 is not below 1 / 300 users" in first.certificate.warning
 
 
+@pytest.mark.slow
 def test_who_is_not_trusted_is_excluded_as_a_whole():
     found = candidates(demands())
     why = {one.label: one.excluded for one in found if one.excluded}
@@ -89,6 +91,7 @@ def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
         assert {one.syncs for one in able if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
 
 
+@pytest.mark.slow
 def test_a_limit_on_bits_is_kept_and_used():
     """A message, and what comes back, are 9 numbers of 32 bits each: 20 synchronisations fit."""
     found = considered(demands(max_bits=20 * 2 * 9 * 32, trusted=("silo",)))
@@ -98,6 +101,7 @@ def test_a_limit_on_bits_is_kept_and_used():
     assert any("bits of a silo are more than 11,520" in one.excluded for one in found)
 
 
+@pytest.mark.slow
 def test_less_than_one_message_is_nothing():
     found = considered(demands(max_bits=500))
     assert all(one.excluded for one in found)
@@ -109,6 +113,7 @@ def test_noise_that_cannot_be_drawn_is_a_reason():
     assert "delta must" in found[0].excluded
 
 
+@pytest.mark.slow
 def test_visits_are_asked_for():
     one = candidates(demands(visits=3, trusted=("silo",)))[0]
     assert one.algo.privacy.visits == 3

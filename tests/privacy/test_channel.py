@@ -124,7 +124,7 @@ def assert_same_law(a, b):
     assert stats.ks_2samp(a[:, -1], b[:, -1]).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("trust", "release"), deep([*PAIRS, *DEEPER], keep={0, 3, 5}))
+@pytest.mark.parametrize(("trust", "release"), deep([*PAIRS, *DEEPER], keep={0, 5}))
 def test_messages_equal_aggregated_in_law(key, trust, release):
     one, other = (bound(trust, release, messages=mode) for mode in (True, False))
     assert type(one) is Messages
@@ -174,7 +174,7 @@ def test_integer_noise_on_batches_that_grow(key):
 VISITED = [("silo_local", "tree"), ("silo_local_matrix", "tree"), ("central", "tree"), ("secagg", "blt")]
 
 
-@pytest.mark.parametrize(("trust", "release"), deep(VISITED, keep={1, 3}))
+@pytest.mark.parametrize(("trust", "release"), deep(VISITED, keep={1}))
 def test_visits_multiply_the_noise(key, trust, release):
     """Of every trust model, messages included: by r, recomputed from the budget."""
     mechanism = bound(trust, release, messages=True, visits=3)
@@ -216,6 +216,7 @@ def small_vector_sum():
     return trust, dataclasses.replace(mechanism, trust=trust)
 
 
+@pytest.mark.slow
 def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
     trust, rounded = small_vector_sum()

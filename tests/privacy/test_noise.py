@@ -168,6 +168,7 @@ def draw_polya():
 
 
 @pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
+@pytest.mark.slow
 def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
     """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
     scale, size = 4.0, 2**16 if n == 2 else 2**18
@@ -277,6 +278,7 @@ def test_far_values_of_discrete_laplace(key, monkeypatch):
         assert int(reached[5]) >= 61 * scale
 
 
+@pytest.mark.slow
 def test_far_values_by_rejection(key, monkeypatch):
     """Discrete Gaussian, given that it is beyond 6, 8 or 11 standard deviations: mass 2e-9, 1e-15, 4e-28.
 
@@ -309,6 +311,7 @@ def test_far_values_by_rejection(key, monkeypatch):
             assert p > ALPHA if right else p < 1e-6
 
 
+@pytest.mark.slow
 def test_gamma(key):
     """Also of tiny shapes, in law; with shape 1 it is exponential, and so reaches as far."""
     n = 2**15

@@ -315,6 +315,7 @@ def chi_square(z):
     return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
 
 
+@pytest.mark.slow
 def test_changes_telescope(key):
     run = jax.jit(lambda ks: (jax.lax.map(lambda k: (prefix(key, k), change(key, k)), ks), UNIT.first(key, 1, 0, D)))
     (prefixes, changes), first = jax.tree.map(np.asarray, run(np.arange(201)))
@@ -324,6 +325,7 @@ def test_changes_telescope(key):
     assert len(np.unique(prefixes[:, 0, 0])) == 201
 
 
+@pytest.mark.slow
 def test_side_by_side(key):
     """Lanes of different k, whose loops are of different lengths, equal each alone."""
     keys, ks = jax.random.split(key, 6), np.array([0, 1, 6, 7, 30, 127])

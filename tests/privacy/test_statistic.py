@@ -65,7 +65,7 @@ def test_what_is_summed(script, key, centred):
     algo = private(centred=centred, gram_scale=0.5).replace(epsilon=1e6)
     bound = algo.bind(spec, 60)
     process = RoundProcess(env=world, algo=bound, horizon=60)
-    w, state = process.init(key)
+    w, state = jax.jit(process.init)(key)
     step = jax.jit(process.step)
     total = np.zeros((4, 5))
     for k in range(12):

@@ -98,6 +98,7 @@ def test_long_epochs_are_added_up_in_parts():
         algo.bind(many, 2**25)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_hands_over_as_often(key):
     """Bound for ten rounds and run for fifty: no more than ten are added up in float32, as is claimed."""
     env = fb.envs.gap(3, 4, 5)
@@ -106,7 +107,7 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     assert bound.mechanism.longest == 10
     process = RoundProcess(env=env, algo=bound, horizon=50)
     step = jax.jit(process.step)
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     for k in range(50):
         world, state, _ = step(key, world, state, k)
         assert float(jnp.trace(state.pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round

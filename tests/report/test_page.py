@@ -147,6 +147,7 @@ def test_refused_files_are_named(read, folder):
     assert "it does not end as a result ends" in table[1][1]
 
 
+@pytest.mark.slow
 def test_many_algorithms_have_no_figure_of_curves(tmp_path):
     points = {f"a{i}": ({"algorithm": f"a{i}"}, 9.0 / i) for i in range(1, page.CURVES + 2)}
     swept(points).save(tmp_path / "run")
@@ -204,6 +205,7 @@ def test_a_store_is_found_as_one_result(tmp_path):
         np.testing.assert_array_equal(one.result[label].regret, whole[label].regret)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     out, run = tmp_path / "new" / "page.html", tmp_path / "run.npz"
     swept({"one": ({"algorithm": "one"}, 1.0)}).save(run)

@@ -122,6 +122,7 @@ def test_concat_of_seeds(result):
     assert (one.regret.shape, one.seeds.tolist()) == ((4, 40), [2, 0, 1, 7])
 
 
+@pytest.mark.slow
 def test_xarray(result):
     pytest.importorskip("xarray")
     data = result.to_xarray()
@@ -156,6 +157,7 @@ def test_coordinates(grid, tmp_path):
     assert one.coordinates == {"ours(epsilon=2.0)": {"algorithm": "ours", "epsilon": 2.0}}
 
 
+@pytest.mark.slow
 def test_parameters_are_dimensions(grid):
     """An algorithm without a parameter stands at all its values; what was not run is NaN."""
     pytest.importorskip("xarray")
@@ -176,6 +178,7 @@ def test_parameters_are_dimensions(grid):
     assert table.epsilon.isnull().sum() == 3 * 40
 
 
+@pytest.mark.slow
 def test_selection_by_coordinates(grid):
     assert grid.sel(epsilon=2.0).labels == ("FedLinUCB", "ours(epsilon=2.0)")
     assert grid.sel(epsilon=[0.5, 2.0], algorithm="ours").labels == grid.labels[1:]

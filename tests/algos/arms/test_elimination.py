@@ -225,6 +225,7 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
     check(run, regret, batches, bits, failures)
 
 
+@pytest.mark.slow
 def test_failures_are_counted_of_arms_that_are_asked(key):
     """Two of four are, and the sums of all four are beyond the ring."""
     algo = algorithm("CDP-SE").bind(ARMS.spec, HORIZON)

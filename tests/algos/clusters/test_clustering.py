@@ -67,11 +67,11 @@ def changes(labels):
         (A.LinUCB().replace(subgaussian=0.1), SMALL, 1, (0, 0)),
         (A.CLUB(alpha_edge=0.5), SMALL, 0, (4, 0)),
         (A.CLUB(alpha_edge=0.8), SMALL, 1, (0, 0)),
-        (A.CLUB(alpha_edge=0.5), LARGE, 1, (3, 0)),
         (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), SMALL, 0, (8, 4)),
         (A.SCLUB(alpha_theta=0.5, alpha_p=0.3), SMALL, 0, (8, 4)),
         (A.SCLUB(alpha_theta=0.3, alpha_p=INF), SMALL, 10, (8, 4)),
-        (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), LARGE, 5, (5, 2)),
+        pytest.param(A.CLUB(alpha_edge=0.5), LARGE, 1, (3, 0), marks=pytest.mark.slow),
+        pytest.param(A.SCLUB(alpha_theta=0.3, alpha_p=0.3), LARGE, 5, (5, 2), marks=pytest.mark.slow),
         pytest.param(A.LinUCB(), LARGE, 2, (0, 0), marks=pytest.mark.slow),
     ],
 )
@@ -154,7 +154,7 @@ def eventful(trace, splits, sharing):
     assert ((n_shared > 1) & (n_shared < n_local)).any() == sharing
 
 
-@pytest.mark.parametrize(("algo", "size", "seed", "splits", "sharing"), FCLUB)
+@pytest.mark.parametrize(("algo", "size", "seed", "splits", "sharing"), deep(FCLUB, keep=range(6)))  # the SMALL ones
 def test_fclub(key, algo, size, seed, splits, sharing):
     spec, given = population(*size), draws(seed, size[0])
     bound = algo.bind(spec, T)
@@ -240,7 +240,7 @@ LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
 
 
 @pytest.mark.parametrize(
-    ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={0})
+    ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={})
 )
 def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""

@@ -91,7 +91,7 @@ def test_strangers_leave_nothing(key, algo):
         state, _ = bound.begin(key, t, state)
         return state, *bound.serve(key, t, state, user, x, y)
 
-    state = bound.init(key, spec)
+    state = jax.jit(bound.init, static_argnums=1)(key, spec)
     for t in range(40):
         _, state, _ = served(state, t, given.users[t], given.contexts[t, 0], given.rewards[t, 0])
     before, after, report = served(state, 40, np.int32(8), given.contexts[0, 0], np.float32(1))
@@ -135,6 +135,7 @@ def test_rewards_that_are_not_promised_to_be_small(key):
 
 
 @pytest.mark.parametrize("algo", deep([ALGOS[0], ALGOS[4]], keep={0}), ids=lambda algo: algo.name)
+@pytest.mark.slow
 def test_features_are_scaled(algo, same_noise):
     """A vector of length 3 counts as one of length 1; one that is not finite as 0."""
     key = jax.random.key(0)  # with which no two indices are close at first
@@ -147,6 +148,7 @@ def test_features_are_scaled(algo, same_noise):
     assert (run(key, algo, scale=math.nan).status & OUTSIDE == OUTSIDE).all()
 
 
+@pytest.mark.slow
 def test_private_sums_move_no_more_than_by_one_user(key):
     """Whatever her features and her reward are: what is enforced does not depend on the process."""
     spec = population(8, 3)

@@ -191,6 +191,7 @@ def leaves_used(uploads, tree, n_phases):
         keep={2},
     ),
 )
+@pytest.mark.slow
 def test_trees_are_not_overdrawn(key, change, options):
     """Four times the horizon, uploads every round, phases that should not renew: kappa nodes a datum at most."""
     bound = dataclasses.replace(HONEST, **options).bind(SPEC, T).replace(**change)
@@ -223,7 +224,7 @@ def test_a_process_of_another_horizon(key):
     def step(key, world, state, k):
         return process.step(key, world, state, k)
 
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     for k in range(process.n_steps):
         world, state, metrics = step(key, world, state, k)
         if k == 0:

@@ -259,6 +259,7 @@ def test_bad_environments():
     assert A.FCLUB().bind(long, 10).noise is None
 
 
+@pytest.mark.slow
 def test_same_partition_for_all_keys_where_it_is_fixed(key):
     """With alpha_1 = inf and counts, who is in a local cluster and who uploads when tell nothing about rewards."""
     spec = population(*LARGE)

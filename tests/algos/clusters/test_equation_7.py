@@ -59,6 +59,7 @@ def test_it_bounds_the_noise_of_algorithm_5(key):
     assert norms.mean() > equation_7(1.0, 0.1, 17, 10, 10, 0.01) / 6  # and it is not vacuous
 
 
+@pytest.mark.slow
 def test_it_does_not_bound_the_noise_of_the_text():
     """With sigma = 8 sqrt nu ln(2/delta) / epsilon it bounds a node, and not the 16 nodes of a prefix sum."""
     dim, delta, nu = 400, 1e-6, 17

@@ -130,6 +130,7 @@ def same_partition(one, other):
     return len({*zip(one, other)}) == len({*one}) == len({*other})
 
 
+@pytest.mark.slow
 def test_mixture_is_its_oracle(key):
     """On 6 draws of two to four kinds, with labels of before and without; near ties may differ in one of them."""
     group, equal, right = jax.jit(A.Mixture(max_groups=5).group), [], []
@@ -178,6 +179,7 @@ def test_law_of_the_noise(key, options):
         assert abs(between) < 4 / np.sqrt(z.size / 2)
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_not_private_and_nothing_else(key):
     """A mechanism whose noise is silenced plays as none does."""
     given = draws(1, N, horizon=T)
@@ -199,6 +201,7 @@ def test_one_user_by_herself(key):
     np.testing.assert_array_equal(*runs)
 
 
+@pytest.mark.slow
 def test_rows_are_handed_over(key):
     """A stream that takes rows every 5 rounds of its user plays and releases as one that waits for the release."""
     given = draws(1, N, horizon=T)

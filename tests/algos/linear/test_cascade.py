@@ -84,6 +84,7 @@ def sums_of_all_rounds(process, ks, key):
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
     """Learning in it changes no arm: what a user did is dropped before the next one comes. In two rounds it does."""
     greedy = fb.algos.UCB(exploration_scale=0.0)
@@ -151,6 +152,7 @@ def test_joint_sensitivity_is_attained():
     assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == MATRIX_SENSITIVITY_SQ["add_remove"]
 
 
+@pytest.mark.slow
 def test_noise_on_the_joint_matrix(key):
     """(N + N') / sqrt 2 of (d + 1) x (d + 1): variance s^2 on the bias and off the diagonal, 2 s^2 on it, all
     uncorrelated."""
@@ -202,6 +204,7 @@ def test_both_bounds_are_enforced_where_data_enter():
         assert broken.tolist() == ([bool(user[4]) for user in users] if unit else too_long)
 
 
+@pytest.mark.slow
 def test_replay_is_deterministic(key):
     """Same key, same data: the declared sensitivity is measured against nothing but the data."""
     data = neighbours(np.random.default_rng(1))[0]

@@ -227,7 +227,7 @@ def test_a_threshold_out_of_reach_is_independent_agents(key):
     alone = fb.algos.LinUCB().bind(env.spec, 80)
     _, regret, rounds, _ = run(env, never, 80, key, policy=alone.policy)
     process = RoundProcess(env=env, algo=alone, horizon=80)
-    world, state = process.init(key)
+    world, state = jax.jit(process.init)(key)
     assert rounds == []
     assert alone.batch == 80
     np.testing.assert_allclose(regret, jax.jit(process.step)(key, world, state, 0)[2].gap, atol=1e-4)
@@ -396,6 +396,7 @@ def test_certificates(algo, claim):
         assert certificate.epsilon_exact == pytest.approx(20, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_log_det_grows_inside_a_batch():
     """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
     policy = fb.algos.LogDetUCB(regularization=0.5).bind(Law(2, 3, np.zeros(4)))

@@ -100,7 +100,7 @@ def test_private_fed_lin_ucb(script, key, learns, release, fixed):
         np.testing.assert_allclose(posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("learns", deep([True, False], keep={1}))
+@pytest.mark.parametrize("learns", deep([True, False], keep={}))
 def test_projected_regularizer(script, key, learns):
     """Noise that a small lambda could not bear: the projected run stays definite and equals the oracle."""
     budget = fb.privacy.Budget(2.0, 0.1)
@@ -131,7 +131,7 @@ BUDGETS = None, BUDGET, fb.privacy.Budget(0.5, 0.1)
 
 @pytest.mark.parametrize(
     ("horizon", "release", "budget"),
-    deep([(*how, budget) for how in ((58, "tree"), (55, "prefix_tree")) for budget in BUDGETS], keep={0, 4}),
+    deep([(*how, budget) for how in ((58, "tree"), (55, "prefix_tree")) for budget in BUDGETS], keep={4}),
 )
 def test_thompson(script, key, horizon, release, budget):
     """Algorithm 8 with a Thompson policy, without noise, with little, and with so much that projection matters."""
@@ -332,7 +332,7 @@ def test_what_a_policy_is_told(key):
 
     spec = fb.Spec(n_agents=2, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     bound = fb.algos.Federated(policy=Told(), schedule=3, privacy=fb.privacy.Budget(1.0, 0.1)).bind(spec, 12)
-    state, nobody = bound.init(key, spec), jnp.zeros((3, 2, 2))
+    state, nobody = jax.jit(bound.init, static_argnums=1)(key, spec), jnp.zeros((3, 2, 2))
     records = bound.gather(BatchRecord(nobody, nobody[:, 0], nobody[:, 0] > 0))
     sync = jax.jit(lambda k: bound.sync(key, k, state, None, records)[0].belief)
     sigma = math.sqrt(3 * 4.5) / fb.privacy.gaussian_mu(1.0, 0.1)  # four releases: three levels

@@ -106,7 +106,7 @@ def private(n_syncs, *, learns=False, **options):
 
 
 CASES = [(name, options) for name in RELEASES for options in ({}, {"messages": True}, {"learns": True})]
-IN_RUNS = [("prefix_tree", {}), ("blt", {})]  # by default; `test_law` has all releases
+IN_RUNS = [("blt", {})]  # by default; `test_law` has all releases
 
 
 @pytest.mark.parametrize(
