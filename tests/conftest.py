@@ -5,6 +5,8 @@ import gc
 import os
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; threads of several wait for each other
+
 import jax
 import numpy as np
 import pytest
