@@ -1,4 +1,7 @@
-"""How default tests compile: hundreds of programs, each run for a moment, need not be optimised."""
+"""How default tests compile: hundreds of programs, each run for a moment, need not be optimised.
+
+python tests/quick.py prints the flags, for smoke runs.
+"""
 
 import os
 import subprocess
@@ -15,3 +18,8 @@ def compile_quickly():
     probe = [sys.executable, "-c", "import jax; jax.numpy.zeros(1)"]  # XLA ends where it does not know a flag
     if not subprocess.run(probe, env={**os.environ, "XLA_FLAGS": FLAGS}, capture_output=True).returncode:
         os.environ["XLA_FLAGS"] = f"{FLAGS} {given}"
+
+
+if __name__ == "__main__":
+    compile_quickly()
+    print(os.environ.get("XLA_FLAGS", ""))
