@@ -127,7 +127,7 @@ def _rounds(schedule: Any, horizon: int) -> list[int]:
 def shipped_streams() -> list[Case]:
     """Returns cases of groups found by a mixture, of users alone, and of two visits that are removed."""
     half: dict[str, Any] = dict(centred=True, gram_scale=0.5)
-    mixture = Mixture(max_groups=2)
+    mixture = Mixture(max_groups=2, tries=1)
     geometric = Geometric(1.5, first=2)
 
     def case(name: str, budget: Budget = BUDGET, grouping: Any = mixture, schedule: Any = geometric, **options: Any):

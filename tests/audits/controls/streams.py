@@ -12,7 +12,7 @@ from fedbandit_jax.core import struct
 
 BUDGET = fb.privacy.Budget(1.0, 1e-5)
 ALGO = fb.algos.Grouped(
-    grouping=fb.algos.Mixture(max_groups=2),
+    grouping=fb.algos.Mixture(max_groups=2, tries=1),
     schedule=fb.schedules.Geometric(1.5, first=2),
     privacy=fb.privacy.Mechanism(BUDGET, release="blt", visits=1),
 )
