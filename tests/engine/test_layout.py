@@ -103,6 +103,7 @@ def test_results_keep_gauges(tmp_path, private):
     assert np.isnan(both["FedLinUCB"].gauges["clusters"]).all()
 
 
+@pytest.mark.slow
 def test_picture_of_a_gauge(whole):
     figure = fb.plotting.gauge(whole, "adjusted Rand index", band="deviation")
     (ax,) = figure.axes

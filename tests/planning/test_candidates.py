@@ -120,6 +120,7 @@ def test_visits_are_asked_for():
     assert "3" in one.certificate.unit
 
 
+@pytest.mark.slow
 def test_without_privacy_is_as_often_as_can_be():
     able = [one for one in considered(demands(max_syncs=20)) if not one.excluded]
     found = without_privacy(demands(max_syncs=20), able)

@@ -43,6 +43,7 @@ def test_round_trip(result, tmp_path):
     assert loaded.summary() == result.summary()
 
 
+@pytest.mark.slow
 def test_loads_without_jax(result, tmp_path):
     result.save(tmp_path / "run")
     code = (
