@@ -242,6 +242,7 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
     assert {name.removesuffix(" messages") for name in shipped() if name.endswith("-SE messages")} == messages
 
 
+@pytest.mark.slow
 def test_arms_of_others_are_in_the_transcript(key):
     """Everybody else chooses between -e and e by the sign of what is believed; hers is not shown."""
     case = shipped()["silo_local tree"]

@@ -446,7 +446,6 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.slow
 def test_every_request_has_files_of_its_own(swept, tmp_path):
     arms = ["simulate", "arms", "--algorithms", "SE", "--out", str(tmp_path)]
     for words in ([], [], ["--failure", "0.2"], ["--random-seed", "1"], ["--name", "mine"]):

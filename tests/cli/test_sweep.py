@@ -270,7 +270,6 @@ def test_flags_that_are_refused(flags, words, file, capsys):
 # What is computed.
 
 
-@pytest.mark.slow
 def test_parts_of_a_sweep_are_the_sweep(file, tmp_path, capsys):
     """A job array of two tasks, the second of which comes first, and a call that gathers: the bits of a sweep alone."""
     command = ["sweep", file(), "--out", "out", "--name", "mine"]

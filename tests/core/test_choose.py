@@ -48,9 +48,10 @@ def both(process, key):
     return play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
 
 
-@pytest.mark.slow  # by default `test_choose_rows` compares two layouts of the same choice
-@pytest.mark.parametrize("few", [True, False], ids=["arms last", "agents last"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["arms last", "agents last"])
+@pytest.mark.parametrize(
+    "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
+)
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
     process = RoundProcess(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
@@ -86,8 +87,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     np.testing.assert_allclose(kernel, fused, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_groups_of_agents_add_up(key, size, monkeypatch):
     """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
     process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)

@@ -70,6 +70,7 @@ def assert_same(found, expected):
     deep([(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8)], keep={1}),
     ids=["own", "shared", "one", "whole tiles"],
 )
+@pytest.mark.slow
 def test_equals_stored_contexts(n_arms, n_agents, n_models):
     """Whether arms and agents fill the last tile or not, and whether the model is every agent's own."""
     case = (draw, worth, mean, *known(n_agents, n_models)[:2], n_arms, known(n_agents, n_models)[2])

@@ -56,6 +56,7 @@ def test_the_bound_is_not_batched():
 
 
 @pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.slow
 def test_results_are_those_of_single_runs(jit):
     function = jax.jit(batched(largest)) if jit else batched(largest)
     alone = [[loop(largest, n, seed) for n in row] for row, seed in zip(N, SEEDS)]

@@ -105,6 +105,7 @@ def test_few_nodes(n):
 
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 70])
+@pytest.mark.slow
 def test_bits(n):
     nodes = np.random.default_rng(n).random((3, n)) < 0.5
     words = np.asarray(graph.pack(nodes))

@@ -89,6 +89,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", deep(list(FAMILIES), keep={0, 1, 2}))
+@pytest.mark.slow
 def test_the_package_factorises_one_by_one(family):
     """For two seeds, or configurations, side by side, as in the pieces of `engine.layout`."""
     env, algo = FAMILIES[family]
@@ -98,7 +99,6 @@ def test_the_package_factorises_one_by_one(family):
     assert not several(jax.vmap(process.step, (0, 0, 0, None)), keys, worlds, states, jnp.int32(0))
 
 
-@pytest.mark.slow
 def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
     monkeypatch.setattr(rounds, "SHORT", 0)  # short runs would not be side by side
     process = bind_process(digest(SPHERE), "own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)

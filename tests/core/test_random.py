@@ -77,7 +77,6 @@ def test_directions_are_uniform(key, n):
             assert min(stats.kstest(row**2, stats.beta(0.5, (n - 1) / 2).cdf).pvalue for row in x) > ALPHA / n
 
 
-@pytest.mark.slow
 def test_draws_of_arms_and_agents(key):
     """Each is a function of its own numbers, and all are different."""
     arms, agents = np.arange(50, dtype=np.uint32)[:, None], np.arange(40, dtype=np.uint32)[None]

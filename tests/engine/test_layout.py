@@ -40,7 +40,6 @@ def equal(one, two, atol=0.0):
             np.testing.assert_allclose(getattr(two, kind)[name], curve, atol=atol)
 
 
-@pytest.mark.slow
 def test_what_is_recorded(whole):
     assert whole.regret.shape == (2, 3, 70)
     up, down = (whole.counts[name] for name in ("uploads", "downloads"))

@@ -44,6 +44,7 @@ def found():
     return simulate()
 
 
+@pytest.mark.slow
 def test_recording_changes_nothing(found):
     """The plain path is taken, which rounds otherwise."""
     without = simulate(record=None)
@@ -198,7 +199,6 @@ def test_users_in_clusters():
     np.testing.assert_allclose(result.records["regret"][..., 0], result.regret, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_batches_of_users():
     """Every round of a batch has the state that the batch began with."""
     env = fb.envs.arms(means=[0.9, 0.1, 0.1])

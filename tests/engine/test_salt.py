@@ -264,7 +264,6 @@ def test_which_streams_are_salted(key, name):
             assert (one[kind] == other[kind]) == (kind in ("choices", "users")), kind
 
 
-@pytest.mark.slow
 def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
     """What is offered, what is answered and what is chosen, if each is the first draw from its key."""
 

@@ -514,7 +514,6 @@ def settled(told):
     return RoundProcess(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
 
 
-@pytest.mark.slow
 def test_a_fingerprint_knows_the_code_of_static_fields():
     marks = [provenance.fingerprint({}, [settled(told)]) for told in ("one", "one", "other")]
     assert marks[0] == marks[1] != marks[2]

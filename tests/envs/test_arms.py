@@ -99,6 +99,7 @@ def test_one_user_at_a_time(key):
         np.testing.assert_allclose(feedback.gap, 0.9 - mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_lin_ucb_learns_the_best_arm(key):
     env = fb.envs.arms(means=[0.1, 0.9, 0.2])
     result = fb.simulate(env, fb.algos.LinUCB(), horizon=400, key=key, seeds=2)

@@ -47,7 +47,6 @@ def test_geometry(key):
     assert stats.kstest(contexts[:, 0, 0] * np.sqrt(2), stats.beta(2.5, 2.5, loc=-1, scale=2).cdf).pvalue < ALPHA
 
 
-@pytest.mark.slow
 def test_consecutive_seats(key):
     """The authors' 40 users on 5 servers in 4 clusters: 8 a server and 10 a cluster, one after the other."""
     env = fb.envs.clustered(40, 5, 4, seating="consecutive")
@@ -77,7 +76,6 @@ def test_answers(key, made_up):
         assert stats.binomtest(wins, 4000, float(np.clip(means[arm], 0, 1))).pvalue > ALPHA
 
 
-@pytest.mark.slow
 def test_a_community_is_dealt_out(key):
     rng = np.random.default_rng(0)
     thetas = rng.random((7, 3)) / 3

@@ -63,7 +63,6 @@ def test_all_are_certified_and_of_few_programs():
     assert growing == {"silo_local", "secagg", "central"}
 
 
-@pytest.mark.slow
 def test_a_warning_of_delta_is_there():
     (first, *_) = candidates(demands(budget=fb.privacy.Budget(1.0, 0.1), trusted=("silo",)))
     assert "delta = 0.1 is not below 1 / 300 users" in first.certificate.warning
@@ -91,7 +90,6 @@ def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
         assert {one.syncs for one in able if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
 
 
-@pytest.mark.slow
 def test_a_limit_on_bits_is_kept_and_used():
     """A message, and what comes back, are 9 numbers of 32 bits each: 20 synchronisations fit."""
     found = considered(demands(max_bits=20 * 2 * 9 * 32, trusted=("silo",)))
@@ -113,7 +111,6 @@ def test_noise_that_cannot_be_drawn_is_a_reason():
     assert "delta must" in found[0].excluded
 
 
-@pytest.mark.slow
 def test_visits_are_asked_for():
     one = candidates(demands(visits=3, trusted=("silo",)))[0]
     assert one.algo.privacy.visits == 3
@@ -129,6 +126,7 @@ def test_without_privacy_is_as_often_as_can_be():
 
 
 @pytest.mark.parametrize("horizon", deep([1, 2, 9, 10**6], keep={0, 1}))
+@pytest.mark.slow
 def test_schedules_suit_every_horizon(horizon):
     found = considered(demands(horizon=horizon, trusted=("silo",)))
     assert all(1 <= one.syncs <= horizon for one in found)

@@ -216,7 +216,6 @@ def small_vector_sum():
     return trust, dataclasses.replace(mechanism, trust=trust)
 
 
-@pytest.mark.slow
 def test_vector_sum_messages(key):
     """All bits of all users in all nodes: the server's counts are unbiased and have the aggregated law."""
     trust, rounded = small_vector_sum()

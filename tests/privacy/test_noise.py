@@ -168,7 +168,6 @@ def draw_polya():
 
 
 @pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
-@pytest.mark.slow
 def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
     """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
     scale, size = 4.0, 2**16 if n == 2 else 2**18

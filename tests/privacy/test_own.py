@@ -69,6 +69,7 @@ def copy(name):
 
 @pytest.mark.parametrize("n", deep([1, 2, 13], keep={2}))
 @pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.slow
 def test_copies_become_matrices_of_the_same_law(name, n):
     """C, R, the noise of one draw a synchronisation, and what is read from them."""
     built_in, mine = make(name, n), make(copy(name), n)

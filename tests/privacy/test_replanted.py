@@ -315,7 +315,6 @@ def chi_square(z):
     return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
 
 
-@pytest.mark.slow
 def test_changes_telescope(key):
     run = jax.jit(lambda ks: (jax.lax.map(lambda k: (prefix(key, k), change(key, k)), ks), UNIT.first(key, 1, 0, D)))
     (prefixes, changes), first = jax.tree.map(np.asarray, run(np.arange(201)))

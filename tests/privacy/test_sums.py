@@ -98,7 +98,6 @@ def test_long_epochs_are_added_up_in_parts():
         algo.bind(many, 2**25)
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_hands_over_as_often(key):
     """Bound for ten rounds and run for fifty: no more than ten are added up in float32, as is claimed."""
     env = fb.envs.gap(3, 4, 5)

@@ -158,7 +158,6 @@ def test_coordinates(grid, tmp_path):
     assert one.coordinates == {"ours(epsilon=2.0)": {"algorithm": "ours", "epsilon": 2.0}}
 
 
-@pytest.mark.slow
 def test_parameters_are_dimensions(grid):
     """An algorithm without a parameter stands at all its values; what was not run is NaN."""
     pytest.importorskip("xarray")

@@ -120,7 +120,6 @@ def test_the_audit_is_of_sums_that_lose_all():
     assert 0.99 < loss((case.data, case.neighbour, np.ones(QUERIES + 1)), 64, 64) <= 1
 
 
-@pytest.mark.slow
 def test_no_sum_saturates():
     """All silos ask after 2^23 rounds, in which 64 a round make 2^29, where the loop caps sums; not a round before."""
     assert adaptive.LONGEST * adaptive.UNITS == 2**29

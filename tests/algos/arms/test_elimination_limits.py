@@ -31,6 +31,7 @@ def test_gap_of_one(key, radius):
     assert counters["eliminations"][end - 2 : end].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_one_arm_left(key):
     """With intervals of no width one arm is left soon: for ever, at no cost or at its gap, and nobody is asked."""
     env = fb.envs.arms(means=[0.4, 0.6], rewards="bernoulli")

@@ -154,7 +154,7 @@ def eventful(trace, splits, sharing):
     assert ((n_shared > 1) & (n_shared < n_local)).any() == sharing
 
 
-@pytest.mark.parametrize(("algo", "size", "seed", "splits", "sharing"), deep(FCLUB, keep=range(6)))  # the SMALL ones
+@pytest.mark.parametrize(("algo", "size", "seed", "splits", "sharing"), deep(FCLUB, keep=range(7)))
 def test_fclub(key, algo, size, seed, splits, sharing):
     spec, given = population(*size), draws(seed, size[0])
     bound = algo.bind(spec, T)
@@ -240,7 +240,7 @@ LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
 
 
 @pytest.mark.parametrize(
-    ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={})
+    ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={0})
 )
 def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the process makes."""

@@ -148,7 +148,6 @@ def test_features_are_scaled(algo, same_noise):
     assert (run(key, algo, scale=math.nan).status & OUTSIDE == OUTSIDE).all()
 
 
-@pytest.mark.slow
 def test_private_sums_move_no_more_than_by_one_user(key):
     """Whatever her features and her reward are: what is enforced does not depend on the process."""
     spec = population(8, 3)

@@ -191,7 +191,6 @@ def leaves_used(uploads, tree, n_phases):
         keep={2},
     ),
 )
-@pytest.mark.slow
 def test_trees_are_not_overdrawn(key, change, options):
     """Four times the horizon, uploads every round, phases that should not renew: kappa nodes a datum at most."""
     bound = dataclasses.replace(HONEST, **options).bind(SPEC, T).replace(**change)

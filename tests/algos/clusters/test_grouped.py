@@ -130,7 +130,6 @@ def same_partition(one, other):
     return len({*zip(one, other)}) == len({*one}) == len({*other})
 
 
-@pytest.mark.slow
 def test_mixture_is_its_oracle(key):
     """On 6 draws of two to four kinds, with labels of before and without; near ties may differ in one of them."""
     group, equal, right = jax.jit(A.Mixture(max_groups=5).group), [], []
@@ -201,7 +200,6 @@ def test_one_user_by_herself(key):
     np.testing.assert_array_equal(*runs)
 
 
-@pytest.mark.slow
 def test_rows_are_handed_over(key):
     """A stream that takes rows every 5 rounds of its user plays and releases as one that waits for the release."""
     given = draws(1, N, horizon=T)

@@ -127,7 +127,7 @@ PRIVATE = {
             *(("fixed", PROJECT, LITTLE), ("leaks", PROJECT, LITTLE), ("tested", PROJECT, SOME)),
             *(("fixed", SHIFT, LITTLE), ("leaks", SHIFT, LITTLE)),
         ],
-        keep={0},
+        keep={0, 2},
     ),
 )
 def test_private(key, name, policy, budget):
@@ -220,7 +220,6 @@ def test_the_noise_of_what_agents_download_is_what_they_are_told(key):
     assert (np.asarray(state.agents.belief.count)[:, 2:] == 0).all()
 
 
-@pytest.mark.slow
 def test_rounding_errors_do_not_pile_up(key, monkeypatch):
     """Computing inverses anew more often changes nothing but rounding."""
     given = draws(3, M)
@@ -238,7 +237,6 @@ def test_rounding_errors_do_not_pile_up(key, monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.slow
 def test_users_who_do_not_exist_and_uploads_that_are_too_many(key):
     given = draws(3, M)
     bound = algo(S.LogDet(1e-6, "he22", max_syncs=3), noisy()).bind(SPEC, T)

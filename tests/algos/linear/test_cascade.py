@@ -58,6 +58,7 @@ def test_random_neighbours(key):
 
 
 @pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.slow
 def test_worst_case(key, learns):
     """Two arms e1, e2 for everyone; the first user has only one of them and everyone follows: sqrt 2 B in W."""
     contexts = np.zeros((B, 2, 2))
@@ -84,7 +85,6 @@ def sums_of_all_rounds(process, ks, key):
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.slow
 def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
     """Learning in it changes no arm: what a user did is dropped before the next one comes. In two rounds it does."""
     greedy = fb.algos.UCB(exploration_scale=0.0)

@@ -396,7 +396,6 @@ def test_certificates(algo, claim):
         assert certificate.epsilon_exact == pytest.approx(20, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_log_det_grows_inside_a_batch():
     """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
     policy = fb.algos.LogDetUCB(regularization=0.5).bind(Law(2, 3, np.zeros(4)))

@@ -200,7 +200,6 @@ def test_orderings_of_figure_3(key, version):
 
 
 @pytest.mark.parametrize("trust", deep(["silo_local", "shuffle_vector_sum"], keep={0}))
-@pytest.mark.slow
 def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
     env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")

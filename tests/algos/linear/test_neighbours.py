@@ -182,7 +182,6 @@ def test_forged_after_binding(bound):
         assert words in certify(forged).reason
 
 
-@pytest.mark.slow
 def test_handing_over_in_parts_changes_nothing(script, key):
     bound = gossip(privacy=SLIGHT).bind(script.spec, T)
     often = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, longest=3))

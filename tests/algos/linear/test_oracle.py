@@ -100,7 +100,7 @@ def test_private_fed_lin_ucb(script, key, learns, release, fixed):
         np.testing.assert_allclose(posterior.theta[..., 0], inverse @ synced[:, 4], rtol=2e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("learns", deep([True, False], keep={}))
+@pytest.mark.parametrize("learns", deep([True, False], keep={1}))
 def test_projected_regularizer(script, key, learns):
     """Noise that a small lambda could not bear: the projected run stays definite and equals the oracle."""
     budget = fb.privacy.Budget(2.0, 0.1)

@@ -108,7 +108,6 @@ def bound_to(arms, std):
     return dataclasses.replace(policy, stds=np.full(1, std, np.float32))
 
 
-@pytest.mark.slow
 def test_widths_have_the_scale_of_the_error(key):
     """Errors of means by Monte Carlo, without the Bernstein term: rewards of 0 or 1 at random, users' draws, and noise.
 

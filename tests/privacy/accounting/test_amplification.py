@@ -93,7 +93,6 @@ CASES = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None)
 @given(CASES, st.floats(-3, 3).map(lambda x: 10**x))
-@pytest.mark.slow
 def test_least_sigma_is_certified(case, sensitivity):
     """Certified, not by much, scales with the sensitivity, falls with M and epsilon."""
     sigma = shuffled_sigma(**case, sensitivity=sensitivity)

@@ -171,6 +171,7 @@ def test_limits():
 
 
 @pytest.mark.parametrize(("name", "value"), [("_POINTS", 2**6), ("_POINTS", 2**9), ("_TAIL", 1.0), ("_LEFT", 1.0)])
+@pytest.mark.slow
 def test_a_coarse_grid_is_never_optimistic(name, value, monkeypatch):
     """With few points or a short window it shows that whatever is cut or rounded is so to the other side."""
     monkeypatch.setattr(pld, name, value)

@@ -284,6 +284,7 @@ SEVERAL = [(*one, others) for one in ((3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1,
 
 
 @pytest.mark.parametrize(("sigma", "n_agents", "shifts", "others"), deep(SEVERAL, keep={1, 3, 8}))
+@pytest.mark.slow
 def test_several_discrete_gaussians_are_never_optimistic(sigma, n_agents, shifts, others):
     near = [discrete_gaussian_event(sensitivity=s, sigma=sigma, n_agents=n_agents, n_entries=1) for s in shifts]
     pmf, (known, outcomes) = discrete_gaussian(sigma, n_agents), OTHERS[others]

@@ -84,7 +84,6 @@ def test_the_certificate_says_what_the_noise_gives():
     assert given > 0.1 * math.sqrt(n) * math.log(n) / 2 > 100 * 0.1
 
 
-@pytest.mark.slow
 def test_all_arms_have_the_same_noise():
     """Sums of arms differ as they do without noise, in DP-SE; and so do the arms that are left."""
     process = UserProcess(

@@ -219,6 +219,7 @@ def test_epsilon_too_small_for_the_grid():
         algo.bind(fb.envs.arms(n_arms=2).spec, 10**6)
 
 
+@pytest.mark.slow
 def test_low_digits_do_not_tell_neighbours_apart(key):
     """Float32 noise on a float32 sum is an odd multiple of 2^-24 with probability .0040 or .0079, at epsilon .01.
 

@@ -55,6 +55,7 @@ def test_law(key, name, way):
     np.testing.assert_allclose(np.corrcoef(noise), expected, atol=6 / np.sqrt(N))
 
 
+@pytest.mark.slow
 def test_symmetric_gaussian_law(key):
     """Diagonal and bias N(0, 1), off-diagonal N(0, 1/2), all independent; an 8 % wrong scale is rejected."""
     n, d = 30_000, 4
