@@ -132,7 +132,9 @@ class BoundPhasedElimination(Policy):
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Phase, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
         """Returns numbers of which the largest is that of an arm drawn from the design."""
-        del t, contexts
+        del t
+        if len(contexts) != len(self.arms):
+            raise ValueError(f"arms must be the {len(contexts)} that the environment offers, got {len(self.arms)}")
         weights = belief.design.weights
         return jnp.log(weights) + jax.random.gumbel(key, weights.shape)
 
@@ -155,7 +157,7 @@ class PhasedElimination(Policy):
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type; when bound, also if the environment
-            has another number d of features.
+            has another number d of features, and when run, if it offers another number K of arms.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
