@@ -54,7 +54,7 @@ def run(env, algo, horizon=8, **options):
 
 
 @pytest.mark.slow
-def test_horizon_longer_than_bound_for(world):
+def test_horizon_longer_than_bound_for(world, same_noise):
     """Agents keep their last estimate: they act as if nothing had been sent."""
     algo = federated(schedule=2)
     honest = run(world, algo.bind(world.spec, 4))

@@ -54,6 +54,7 @@ def test_records_on_a_logarithmic_axis():
 
 @pytest.mark.slow
 def test_interrupted_runs_continue(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0)
     whole, add, calls = simulate(), StretchRecord.add, []
 
     def interrupted(self, *arguments):

@@ -184,7 +184,7 @@ def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
     trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
     for module in ("control", "graph", "rows"):
         monkeypatch.setattr(f"fedbandit_jax.core.{module}.on_cpu", lambda: False)
-    monkeypatch.setattr("fedbandit_jax.algos.clusters.users.on_gpu", lambda: True)
+    monkeypatch.setattr("fedbandit_jax.core.ridge.on_gpu", lambda: True)
     scan.clear_cache()
     played = play(bound, key, given, spec)
     scan.clear_cache()
