@@ -154,7 +154,7 @@ def test_private(key, name, policy, budget):
 
 @pytest.mark.slow
 def test_one_agent_is_lin_ucb(key):
-    """If every round is an upload. Where all items have one norm, as in `clustered`, rounding decides the first round."""
+    """If every round is an upload. Where all items have one norm, as in `clustered`, rounding decides round one."""
     env, algo = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4), A.async_fed_lin_ucb(1.0 + 1e-6)
     spec, given = population(1, 1), draws(3, 1)
     arms = play(algo.bind(spec, T), key, *given, spec=spec)[1][0]
