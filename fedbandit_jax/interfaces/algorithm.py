@@ -112,6 +112,14 @@ class Algorithm:
         raise NotImplementedError(f"{type(self).__name__}.act")
 
     @property
+    def stops_by_itself(self) -> bool:
+        """Returns whether `sync` leaves out what would come after the horizon.
+
+        Of other algorithms nothing is counted after a last batch that is not whole.
+        """
+        return False
+
+    @property
     def scores_alone(self) -> bool:
         """Returns whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
 

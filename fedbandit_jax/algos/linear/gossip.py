@@ -144,6 +144,11 @@ class BoundGossip(Algorithm):
         return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
 
     @property
+    def stops_by_itself(self) -> bool:
+        """Returns True: a step is gamma rounds, one of each estimator, and the last step may have fewer."""
+        return True
+
+    @property
     def scores_alone(self) -> bool:
         """Returns True: arms are scored by their features alone."""
         return True

@@ -136,7 +136,7 @@ class RoundProcess:
             played = play(streams, world, state, rounds, kept)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         state = self._spread(state)
-        whole = rounds[-1] < self.horizon
+        whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)

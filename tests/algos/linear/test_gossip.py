@@ -74,7 +74,7 @@ GRAPHS = {
             ("line", LITTLE, S.LogDet(16.0, "dp20")),
             ("ring", LITTLE, S.LogDet(12.0, "zc24")),
         ],
-        keep={6},
+        keep={0, 6},
     ),
 )
 def test_algorithm_3(script, key, graph, budget, schedule):
