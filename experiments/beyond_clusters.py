@@ -46,10 +46,8 @@ class Clusters(LiuOptions):
                 privacy = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
             return fb.algos.Grouped(grouping=grouping, schedule=TIMES, privacy=privacy)
 
-        mixture, alone = (
-            fb.algos.Mixture(theta_norm=0.5**0.5),
-            fb.algos.Alone(),
-        )  # y - 1/2 is <x, theta> with such a theta
+        mixture = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
+        alone = fb.algos.Alone()
         printed = self.methods(fb.privacy.Budget(1.0, DELTA))
         return {
             "mixture, ε = 1": streams(mixture, 1.0),

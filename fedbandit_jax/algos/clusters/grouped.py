@@ -132,13 +132,13 @@ class Grouped(Recipe):
                 f"{self.name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
             )
         schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
-        reads = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
+        refusal = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
         if np.any(schedule.pure(1.0)):
-            raise ValueError(reads)
+            raise ValueError(refusal)
         bound = schedule.bind(Setting(1, spec.dim, horizon, 1.0, 1.0))
         schedules.check(bound, 1)
         if bound.reads != "nothing":
-            raise ValueError(reads)
+            raise ValueError(refusal)
         n_syncs = validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
         mechanism, stds, gram_scale = Exact(n_agents=1), np.zeros(n_syncs), 1.0
         if privacy is not None:
