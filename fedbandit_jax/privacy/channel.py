@@ -26,52 +26,9 @@ from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
+from fedbandit_jax.privacy.sums import Sums, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
-
-ROUNDINGS = 1000  # how many partial sums that a user is in are rounded, unless fewer are known to be
-ROUNDING = 2.0**-6  # the largest unit in the last place of so many partial sums, in standard deviations of the noise
-
-
-def too_coarse(users: int, std: float, roundings: int = ROUNDINGS) -> str:
-    """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
-
-    A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
-    rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are as
-    good as independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std: they
-    add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std. With
-    another number of `roundings` the unit may be such that they add as much.
-    """
-    last = float(np.spacing(np.float32(users)))
-    if last <= ROUNDING * math.sqrt(ROUNDINGS / roundings) * std:
-        return ""
-    return (
-        f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
-        f"deviation {std:.3g}"
-    )
-
-
-class Sums(NamedTuple):
-    """The sum of all batches so far, as the difference of two floats; it is right to 2^-47 of its size a batch."""
-
-    high: Array  # (d, d + 1) the sum [W | U], rounded to float32
-    low: Array  # (d, d + 1) the rounding error by which `high` exceeds the sum
-
-    def add(self, batch: Array) -> Sums:
-        """Returns the sum with one more batch sum (d, d + 1) added (Knuth's exact addition, and Dekker's)."""
-        total = self.high + batch
-        part = total - self.high
-        low = self.low - ((self.high - (total - part)) + (batch - part))
-        high = total - low
-        return Sums(high, low - (total - high))
-
-    def noisy(self, noise: Array) -> Array:
-        """Returns the sum with noise, rounded to float32 when both are added up.
-
-        `high` alone would tell users apart by how it is rounded: they move it by up to two units in its last place more
-        than the sum, whatever the noise.
-        """
-        return self.high + (noise - self.low)
 
 
 class Timing(NamedTuple):

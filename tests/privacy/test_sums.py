@@ -9,7 +9,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.privacy.channel import Exact, Sums, too_coarse
+from fedbandit_jax.privacy.channel import Exact
+from fedbandit_jax.privacy.sums import Sums, too_coarse
 
 N = 4000
 

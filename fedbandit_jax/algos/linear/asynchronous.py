@@ -25,8 +25,9 @@ from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, rows, struct
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.channel import ChannelState, Exact, Sums
+from fedbandit_jax.privacy.channel import ChannelState, Exact
 from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.sums import Sums
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 
