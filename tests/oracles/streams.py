@@ -66,26 +66,73 @@ def mixture(grams, biases, last, odd, *, std, bias_std, max_groups, subgaussian=
     return found[int(np.argmin(costs))][1]
 
 
-def grouped(users, contexts, rewards, *, times, noise, stds, labels_at, estimate, dim, n_users, centre):
+def noise_along(p, theta, std, bias_std):
+    """The variance of p' (z - Z theta) for symmetric Z, whose entries off the diagonal have half the variance."""
+    covariance = np.outer(p, p) * theta.dot(theta) + p.dot(p) * np.outer(theta, theta)
+    return bias_std**2 + std**2 * (p @ covariance @ p) / 2
+
+
+def differences(grams, biases, counts, labels, *, std, bias_std, subgaussian):
+    """T, the covariance of users of one group, direction by direction."""
+    n, d = biases.shape
+    thetas = fit(grams, biases, labels, std, n)
+    excess, terms = 0.0, []
+    for g, q in zip(*(x.T for x in np.linalg.eigh(grams.sum(0)))):
+        squares, information = 0.0, 0.0
+        for gram, bias, count, theta in zip(grams, biases, counts, thetas[labels]):
+            e = max(g, 0) * count / counts.sum()
+            variance = max(subgaussian**2 * e + noise_along(q, theta, std, bias_std), 1e-2)
+            squares += (q @ (bias - gram @ theta)) ** 2 / variance
+            information += e**2 / variance
+        over = squares - (n - len(np.unique(labels)))
+        excess += over
+        terms.append(max(over + 3 * np.sqrt(2 * n), 0) / max(information, 1e-2) * np.outer(q, q))
+    return sum(terms) if excess > np.sqrt(2 * n * d) else np.zeros((d, d))
+
+
+def pooled(grams, biases, counts, labels, *, std, bias_std, subgaussian):
+    """What serves every user: W, U and the root mean square of the noise, user by user and direction by direction."""
+    law = dict(std=std, bias_std=bias_std, subgaussian=subgaussian)
+    t, thetas = differences(grams, biases, counts, labels, **law), fit(grams, biases, labels, std, len(labels))
+    found = []
+    for u, (gram, bias) in enumerate(zip(grams, biases)):
+        others = (labels == labels[u]) & (np.arange(len(labels)) != u)
+        m, shares = others.sum(), []
+        for g, p in zip(*(x.T for x in np.linalg.eigh(grams[others].sum(0)))) if m else ():
+            noise = m * noise_along(p, thetas[labels[u]], std, bias_std)
+            uncertain = max(subgaussian**2 * max(g, 0) + noise, 1e-2) / max(g, 1e-12) ** 2
+            share = uncertain / (uncertain + p @ t @ p * (1 + 1 / m))
+            gram, bias = gram + share * g * np.outer(p, p), bias + share * p * (p @ biases[others].sum(0))
+            shares.append(share)
+        found.append((gram, bias, std * np.sqrt(1 + m * np.mean(np.square(shares or [0])))))
+    return found
+
+
+def in_groups(grams, biases, labels, std):
+    """The sums of her group, for every user."""
+    of = [labels == label for label in labels]
+    return [(grams[w].sum(0), biases[w].sum(0), std * np.sqrt(w.sum())) for w in of]
+
+
+def grouped(users, contexts, rewards, *, times, noise, stds, labels_at, pool_at, estimate, dim, n_users, centre):
     """Arms of all rounds, and the sums that were released, (S, n, d, d + 1).
 
-    `noise(k, u)` (d, d + 1) is on release k of user u, `labels_at(k, released)` groups the users, and `estimate(gram,
-    bias, std)` is what the policy plays by.
+    `noise(k, u)` (d, d + 1) is on release k of user u, `labels_at(k, released)` groups the users,
+    `pool_at(k, released, counts, labels)` says what serves each, and `estimate(gram, bias, std)` is what she plays by.
     """
     sums = np.zeros((n_users, dim, dim + 1))
+    counts = np.zeros(n_users)
     theta, arms, shown = np.zeros((n_users, dim)), [], []
     for t, (user, offered, answers) in enumerate(zip(users, contexts.astype(float), rewards.astype(float))):
         arm = int(np.argmax(offered @ theta[user]))
         arms.append(arm)
         x, y = offered[arm], answers[arm].clip(0, 1) - centre
         sums[user] += np.column_stack([np.outer(x, x), x * y])
+        counts[user] += 1
         if t + 1 in times:
             k = len(shown)
             released = sums + np.array([noise(k, u) for u in range(n_users)])
             labels = labels_at(k, released)
-            for u in range(n_users):
-                mine = labels == labels[u]
-                total = released[mine].sum(0)
-                theta[u] = estimate(total[:, :-1], total[:, -1], stds[k] * np.sqrt(mine.sum()))
+            theta = np.array([estimate(*one) for one in pool_at(k, released, counts, labels)])
             shown.append(released)
     return np.array(arms), np.array(shown)

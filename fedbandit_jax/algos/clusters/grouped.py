@@ -31,10 +31,6 @@ from fedbandit_jax.schedules import Geometric, Schedule, Setting
 class Alone(Grouping):
     """Takes nobody to be alike: every user is a group by herself."""
 
-    def n_groups(self, n_users: int) -> int:
-        """Returns n."""
-        return n_users
-
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
         """Returns the users' own numbers."""
         del key, released
@@ -46,11 +42,6 @@ class Alone(Grouping):
 class Together(Grouping):
     """Takes all users to be alike."""
 
-    def n_groups(self, n_users: int) -> int:
-        """Returns 1."""
-        del n_users
-        return 1
-
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
         """Returns zeros."""
         del key, released
@@ -59,21 +50,21 @@ class Together(Grouping):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouped(Recipe):
-    """Serves users who come again by what was released of all who are taken to be alike, with a stream for each user.
+    """Serves users who come again by what was released of them and of all who are taken to be alike, each by a stream.
 
     A user's sums of x x' and x y are in no stream but her own, which is released at times that are fixed in advance,
-    for all users at once. Who is alike, the sums over groups, and the arms that are played follow from releases alone,
+    for all users at once. Who is alike, what is pooled, and the arms that are played follow from releases alone,
     so that all of it is post-processing and a run is certified.
 
     The noise is added where the user's data are kept, by her server, which is trusted with them; nobody else is. The
     privacy unit is one interaction, i.e. what a user did in one round, or `visits` of them together. Adjacency and
     sensitivity are those of the mechanism, whose `visits` must be given. When users come is public. On average one user
-    has an n-th of all rounds, and a group of m users has sqrt m times the noise of one: so groups must be large, and
-    releases few.
+    has an n-th of all rounds, and the sums of m users have sqrt m times the noise of one: so groups must be large,
+    and releases few.
 
     Args:
         grouping: `fb.algos.Mixture()`, or `fb.algos.Alone()` (one model for each user), or `fb.algos.Together()`.
-        policy: an `fb.Policy`, which is given the sums of a group.
+        policy: an `fb.Policy`, which is given what is pooled for a user.
         schedule: one of `fb.schedules` that reads nothing, in rounds of all users together, or a number of rounds.
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix", or a budget for BLT noise
             that protects each interaction by itself; None: no privacy.

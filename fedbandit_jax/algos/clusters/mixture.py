@@ -1,14 +1,11 @@
 """A mixture of linear models under known noise: which users are alike, and how many kinds of them there are.
 
-Let U_u and W_u be the sums of x y and x x' that were released of user u, and z and Z the noise in them. If the user is
-of kind c, then U_u - W_u theta_c = sum x eta + z - Z theta_c, where eta is R-sub-Gaussian. The covariance of that is
-about R^2 G + v I, where G = sum x x' and v = s_U^2 + S^2 s_W^2 / 2 for ||theta_c|| <= S, with the standard deviations
-s_U of z and s_W of the diagonal of Z. So the squared misfit of user u to kind c is
+Let U_u and W_u be the sums of x y and x x' that were released of user u. Her squared misfit to kind c is
 
-    q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v)
+    q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v),    v = s_U^2 + S^2 s_W^2 / 2
 
-in the eigenvectors p_i of W_u, with eigenvalues e_i. Users go to the kind that they misfit least, and theta_c is the
-ridge estimate from the sums of all users of kind c, over and over.
+in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `models`. Users go to the kind that they
+misfit least, and theta_c is the ridge estimate from the sums of all users of kind c, over and over.
 
 How many kinds are there? If n users are all alike, their misfits are about the squares of n standard normal vectors
 in d dimensions. To split them by the sign along their principal axis, which explains about (sqrt n + sqrt d)^2 of the
@@ -33,9 +30,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fedbandit_jax.algos.clusters import pooling
+from fedbandit_jax.algos.clusters.models import fit, ridge, variance
 from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
 from fedbandit_jax.core import lapack, random, struct, validate
-from fedbandit_jax.interfaces import Spec
+from fedbandit_jax.interfaces import Released, Spec
 
 TURNS = 12  # the most times that users are dealt out to the kinds they misfit least
 
@@ -63,7 +62,8 @@ class Mixture(Grouping):
     """Takes users to be alike whose released sums fit the same linear model, as far as the noise lets one tell.
 
     While the noise outweighs the data, users are mostly one group. Groups are found anew at every release, starting
-    from those of the release before, and from fewer kinds of users to which one who fits them badly is added.
+    from those of the release before, and from fewer kinds of users to which one who fits them badly is added. A user is
+    served by her own sums and those of her group, or by a share of these once users of a group are seen to differ.
 
     Args:
         max_groups: the most kinds of users that are looked for, >= 1; if even they do not fit, all users are different.
@@ -93,29 +93,25 @@ class Mixture(Grouping):
             validate.single(name, validate.non_negative(name, getattr(self, name)))
         return self
 
-    def n_groups(self, n_users: int) -> int:
-        """Returns n, as users may all be different."""
-        return n_users
-
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
         """Returns the kind of every user, for as many kinds as lower the misfit by more than chance does."""
         n, d = released.bias.shape
         seen = self._spectra(released)
-        alone = _ridge(released.gram, released.bias, released.std, jnp.ones(n))  # (n, d)
+        alone = ridge(released.gram, released.bias, released.std, jnp.ones(n))  # (n, d)
         n_groups = min(self.max_groups, n)
 
         def more(kinds: Kinds, given: tuple[Array, Array]) -> tuple[Kinds, tuple[Array, Array]]:
             key, c = given  # c kinds from now on
             odd = jax.random.categorical(key, jnp.log(kinds.misfit + 1e-9), shape=(self.tries,))
             start = jnp.broadcast_to(kinds.theta, (self.tries, *kinds.theta.shape)).at[:, c - 1].set(alone[odd])
-            before = jnp.where(last.max() + 1 == c, _fit(released, last, n_groups), start[0])
+            before = jnp.where(last.max() + 1 == c, fit(released, last, n_groups), start[0])
             start = jnp.concatenate([before[None], start])
             found = lax.map(lambda theta: self._settle(released, seen, theta, c), start)
             best = jax.tree.map(lambda x: x[jnp.argmin(found.misfit.sum(1))], found)
             return best, (best.label, best.misfit.sum())
 
         one = jnp.zeros(n, jnp.int32)
-        theta = _fit(released, one, n_groups)
+        theta = fit(released, one, n_groups)
         first = Kinds(theta, one, _misfit(seen, theta)[:, 0])
         counts = jnp.arange(2, n_groups + 1)
         keys = jax.random.split(random.stream(key, "odd"), len(counts))
@@ -128,13 +124,16 @@ class Mixture(Grouping):
         chance = np.minimum(np.append(chance[:n_groups], chance[-1]), n * d + 2 * math.sqrt(2 * n * d))
         return labels[jnp.argmin(costs + jnp.asarray(chance, jnp.float32))]
 
+    def pool(self, released: UserReleases, label: Array) -> Released:
+        """Returns the user's own sums and a share of her group's, the smaller the more the users of groups differ."""
+        return pooling.pooled(released, label, self.subgaussian)
+
     def _spectra(self, released: UserReleases) -> Spectra:
         values, vectors = jax.vmap(lapack.eigh)(released.gram)
         basis = jnp.swapaxes(vectors, 1, 2)
         noise = released.bias_std**2 + (self.theta_norm * released.std) ** 2 / 2
-        spread = self.subgaussian**2 * jnp.maximum(values, 0) + noise
         bias = jnp.einsum("nij,nj->ni", basis, released.bias, precision="highest")
-        return Spectra(values, basis, bias, 1 / jnp.maximum(spread, 1e-2))
+        return Spectra(values, basis, bias, 1 / variance(self.subgaussian, values, noise))
 
     def _settle(self, released: UserReleases, seen: Spectra, theta: Array, c: Array) -> Kinds:
         """Deals users out to c kinds and fits the kinds to them, in turns, until nothing changes."""
@@ -146,7 +145,7 @@ class Mixture(Grouping):
 
         def turn(carry: tuple[Array, Array, Kinds]) -> tuple[Array, Array, Kinds]:
             i, _, kinds = carry
-            new = deal(_fit(released, kinds.label, n_groups))
+            new = deal(fit(released, kinds.label, n_groups))
             return i + 1, (new.label != kinds.label).any(), new
 
         start = jnp.int32(0), jnp.bool_(True), deal(theta)
@@ -158,26 +157,3 @@ def _misfit(seen: Spectra, theta: Array) -> Array:
     turned = jnp.einsum("nij,cj->nci", seen.basis, theta, precision="highest")
     rest = seen.bias[:, None] - seen.values[:, None] * turned
     return (rest * rest * seen.weight[:, None]).sum(-1)
-
-
-def _fit(released: UserReleases, label: Array, n_groups: int) -> Array:
-    """Returns the ridge estimate of every kind (C, d), from the sums of its users."""
-    gram, bias, size = (
-        jax.ops.segment_sum(x, label, n_groups) for x in (released.gram, released.bias, jnp.ones(len(label)))
-    )
-    return _ridge(gram, bias, released.std, size)
-
-
-def _ridge(gram: Array, bias: Array, std: Array, size: Array) -> Array:
-    """Returns (W + lambda I)^-1 U of every W (n, d, d) and U (n, d) that are sums over `size` users.
-
-    lambda = 1 + 2 s sqrt(size d) is more than the norm of the noise on W, but for a tail; where it is not, theta = 0.
-    """
-    d = bias.shape[-1]
-
-    def one(gram: Array, bias: Array, ridge: Array) -> Array:
-        factor = lapack.cholesky(gram + ridge * jnp.eye(d))
-        return lapack.solve_upper(factor, lapack.solve_lower(factor, bias[:, None]))[:, 0]
-
-    theta = jax.vmap(one)(gram, bias, 1 + 2 * std * jnp.sqrt(size * d))
-    return jnp.where(jnp.isfinite(theta).all(-1, keepdims=True), theta, 0)

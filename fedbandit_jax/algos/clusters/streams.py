@@ -2,7 +2,7 @@
 
 No user's data are in another's stream, so that one budget pays for all of them, and no phase begins anew. Whatever is
 done with the releases is post-processing: which users are taken to be alike, the sums over those who are, and how they
-are served. Letters: n users, d features, C groups, S releases; W = sum x x' and U = sum x y of one user.
+are served. Letters: n users, d features, S releases; W = sum x x' and U = sum x y of one user.
 """
 
 from __future__ import annotations
@@ -54,12 +54,8 @@ class Grouping:
         del spec
         return self
 
-    def n_groups(self, n_users: int) -> int:
-        """Returns C, the most groups there can be."""
-        raise NotImplementedError(f"{type(self).__name__}.n_groups")
-
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
-        """Returns the group of every user, in 0 ... C - 1.
+        """Returns the group of every user, in 0 ... n - 1.
 
         Args:
             key: for what the grouping draws.
@@ -67,6 +63,14 @@ class Grouping:
             last: the groups found after the release before; all 0 before the first one.
         """
         raise NotImplementedError(f"{type(self).__name__}.group")
+
+    def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:
+        """Returns by what sums each user is served, with leading axis n: those of her group, unless overridden."""
+        n = len(label)
+        gram, bias, count, size = (
+            jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))
+        )
+        return Released(gram, bias, count, released.std * jnp.sqrt(size))  # m users have sqrt m times the noise of one
 
 
 class StreamState(NamedTuple):
@@ -76,7 +80,7 @@ class StreamState(NamedTuple):
     pending: Array  # (n, d, d + 1) sums of [x x' | x y] since the last release
     count: Array  # (n,) int32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     label: Array  # (n,) int32, the group of every user
-    belief: Any  # the policy's belief of every group, with leading axis C
+    belief: Any  # the policy's belief of every user, with leading axis n
     synced: Array  # () int32, releases so far
     status: Array  # () int32 `Status` bits
 
@@ -84,7 +88,7 @@ class StreamState(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundGrouped(ClusteringAlgorithm):
-    """A bound `Grouped`: releases every user's sums, groups the users, and serves them by what their group released."""
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by what is pooled for her."""
 
     policy: Policy
     grouping: Grouping
@@ -117,21 +121,21 @@ class BoundGrouped(ClusteringAlgorithm):
     def init(self, key: Array, spec: Spec) -> StreamState:
         """Returns the state before the first round: no sums, and everybody in one group."""
         del key
-        n, d, c = spec.n_users, spec.dim, self.grouping.n_groups(spec.n_users)
+        n, d = spec.n_users, spec.dim
         belief, status = first(self.policy, d)
         return StreamState(
             streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
             pending=jnp.zeros((n, d, d + 1)),
             count=jnp.zeros(n, jnp.int32),
             label=jnp.zeros(n, jnp.int32),
-            belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (c, *jnp.shape(x))), belief),
+            belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), belief),
             synced=jnp.int32(0),
             status=status,
         )
 
     def index(self, key: Array, t: Array, state: StreamState, user: Array, contexts: Array) -> Array:
-        """Returns what the policy makes of the arms (K,), by what it believes of the user's group."""
-        belief = rows.take(state.belief, state.label[user])
+        """Returns what the policy makes of the arms (K,), by what it believes of the user."""
+        belief = rows.take(state.belief, user)
         offered = Round(contexts[None])
         prepared = self.policy.prepare(belief, offered, False)
         return self.policy.indices(jax.random.fold_in(key, t), t, prepared, offered)[:, 0]
@@ -183,7 +187,7 @@ class BoundGrouped(ClusteringAlgorithm):
         return control.cond_any(count % max(1, longest) == 0, absorb, (sums, pending))
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
-        """Releases the sums of every user, groups the users, and lets the policy look at the sums of every group."""
+        """Releases the sums of every user, groups the users, and lets the policy look at what serves each."""
         n, d, k = self.spec.n_users, self.spec.dim, state.synced
         keys = jax.random.split(random.stream(key, "release"), n)
 
@@ -197,7 +201,7 @@ class BoundGrouped(ClusteringAlgorithm):
         )
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))
-        fresh = think(state.belief, self._sums(releases, label))  # a group's number may have been another group's
+        fresh = think(state.belief, self.grouping.pool(releases, label))
         belief, ok = jax.vmap(adopt)(fresh, state.belief)
         return state._replace(
             streams=streams,
@@ -207,11 +211,3 @@ class BoundGrouped(ClusteringAlgorithm):
             synced=k + 1,
             status=state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE),
         )
-
-    def _sums(self, one: UserReleases, label: Array) -> Released:
-        """Returns the sums of every group, with leading axis C; n users have sqrt n times the noise of one."""
-        c = self.grouping.n_groups(self.spec.n_users)
-        gram, bias, count, size = (
-            jax.ops.segment_sum(x, label, c) for x in (one.gram, one.bias, one.count, jnp.ones(len(label)))
-        )
-        return Released(gram, bias, count, one.std * jnp.sqrt(jnp.maximum(size, 1)))

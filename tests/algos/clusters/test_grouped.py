@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import silent
-from oracles.streams import grouped, mixture
+from oracles.streams import grouped, in_groups, mixture, pooled
 from scipy import stats
 from scripted_users import draws, population, scan
 
@@ -95,11 +95,19 @@ def test_oracle(key, grouping, epsilon, options):
         seen.append(last)
         return last
 
+    def pool_at(k, released, counts, labels):
+        gram, bias = released[..., :-1], released[..., -1]
+        if isinstance(grouping, A.Mixture):
+            law = dict(std=stds[k], bias_std=scale * stds[k], subgaussian=0.1)
+            return pooled(gram, bias, counts, labels, **law)
+        return in_groups(gram, bias, labels, stds[k])
+
     rewards = given.rewards if privacy else given.rewards.clip(0, 1)
     arms, found, _, _, (state, partition) = scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)
     expected, shown = grouped(
         given.users, given.contexts, rewards, times=times, noise=lambda k, u: noise[k, u], stds=stds,
-        labels_at=labels_at, estimate=greedy, dim=D, n_users=N, centre=0.5 * options.get("centred", False),
+        labels_at=labels_at, pool_at=pool_at, estimate=greedy, dim=D, n_users=N,
+        centre=0.5 * options.get("centred", False),
     )  # fmt: skip
     np.testing.assert_array_equal(arms, expected)
     np.testing.assert_allclose(state.streams.view, shown[-1], rtol=2e-4, atol=2e-3)
@@ -110,20 +118,24 @@ def test_oracle(key, grouping, epsilon, options):
         assert len(np.unique(seen[-1])) > 1
 
 
-def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0):
-    """Releases of users of some kinds, who saw random unit vectors, and their kinds."""
+def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.0, full=False):
+    """Releases of users of some kinds, who saw random unit vectors, and their kinds; also their theta, if `full`.
+
+    Theta differs by `spread` in every direction among the users of a kind.
+    """
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal((kinds, d))
     theta *= 0.7 / np.linalg.norm(theta, axis=1, keepdims=True)
     label = rng.integers(kinds, size=n)
+    theta = theta[label] + (spread * rng.standard_normal((n, d)) if spread else 0)
     x = rng.standard_normal((n, rounds, d))
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
-    y = np.einsum("ntd,nd->nt", x, theta[label]) + 0.5 * rng.standard_normal((n, rounds))
+    y = np.einsum("ntd,nd->nt", x, theta) + 0.5 * rng.standard_normal((n, rounds))
     z = rng.standard_normal((n, d, d)) * std
     gram = np.einsum("nti,ntj->nij", x, x) + (z + np.swapaxes(z, 1, 2)) / 2
     bias = np.einsum("nti,nt->ni", x, y) + bias_std * rng.standard_normal((n, d))
     arrays = (np.float32(one) for one in (gram, bias, np.full(n, rounds), std, bias_std))
-    return UserReleases(*arrays), label
+    return (UserReleases(*arrays), label, theta) if full else (UserReleases(*arrays), label)
 
 
 def same_partition(one, other):
@@ -149,6 +161,72 @@ def test_mixture_is_its_oracle(key):
         right.append(same_partition(found, label))
     assert sum(equal) >= 5
     assert sum(right) >= 5
+
+
+def test_a_group_is_served_by_its_sums():
+    """By a grouping that says nothing else: the sums of its users, whose noise adds up."""
+    released, _ = users(2, n=6)
+    label = np.array([0, 3, 0, 0, 3, 5])
+    found = A.Together().pool(released, label)
+    for u, (gram, bias, std) in enumerate(in_groups(released.gram, released.bias, label, 4.0)):
+        np.testing.assert_allclose(found.gram[u], gram, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(found.bias[u], bias, rtol=1e-5, atol=1e-4)
+        assert float(found.std[u]) == pytest.approx(std)
+        assert float(found.count[u]) == 400 * (label == label[u]).sum()
+
+
+def served(released, label, subgaussian=0.5):
+    """What the library and the oracle pool for every user."""
+    law = dict(std=float(released.std), bias_std=float(released.bias_std), subgaussian=subgaussian)
+    arrays = (np.float64(one) for one in released[:3])
+    expected = pooled(*arrays, np.asarray(label), **law)
+    found = jax.jit(A.Mixture(subgaussian=subgaussian).pool)(released, jnp.asarray(label, jnp.int32))
+    return found, [np.array(one) for one in zip(*expected)]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+def test_pooling_is_its_oracle(spread):
+    """Also for users who differ within groups, of a group of one, and with unequal counts."""
+    released, label = users(3, spread=spread)
+    label[label == 0] = np.where(np.arange((label == 0).sum()) == 0, 7, 0)
+    released = released._replace(count=np.float32(np.random.default_rng(0).uniform(100, 700, 30)))
+    found, (gram, bias, std) = served(released, label)
+    np.testing.assert_allclose(found.gram, gram, rtol=2e-3, atol=0.02)
+    np.testing.assert_allclose(found.bias, bias, rtol=2e-3, atol=0.02)
+    np.testing.assert_allclose(found.std, std, rtol=2e-3)
+    np.testing.assert_allclose(found.gram[label == 7], released.gram[label == 7], rtol=1e-6)
+
+
+def test_users_who_are_alike_are_pooled_in_full():
+    """In five draws of six if the law is right; noise that is said to be half of what it is makes them differ."""
+    pool, label = jax.jit(A.Mixture().pool), jnp.zeros(40, jnp.int32)
+    draws = [users(seed, 40, kinds=1, rounds=60)[0] for seed in range(60)]
+    in_full = np.mean([np.allclose(pool(one, label).count, 40 * 60) for one in draws])
+    assert 0.65 < in_full < 0.97  # 0.84 but for four standard errors, more or less
+    wrong = [one._replace(std=one.std / 2, bias_std=one.bias_std / 2) for one in draws]
+    assert np.mean([np.allclose(pool(one, label).count, 40 * 60) for one in wrong]) < 0.05
+
+
+def test_pooling_weighs_how_different_users_are():
+    """Users who are alike are served by nearly all of their group's sums, different ones by little beside their own.
+
+    Estimates from what is pooled are nearer to a user's theta than those from her own sums, and than her group's.
+    """
+    rounds, shares, errors = 4000, [], []
+    for spread in (0.0, 0.05, 0.15, 0.6):
+        released, label, theta = users(1, n=60, kinds=1, rounds=rounds, spread=spread, full=True)
+        found = jax.jit(A.Mixture().pool)(released, jnp.asarray(label))
+        shares.append(float(np.mean((np.asarray(found.count) - rounds) / (59 * rounds))))
+        every = [found, (released.gram, released.bias), A.Together().pool(released, jnp.asarray(label))]
+        estimates = [np.linalg.solve(one[0] + np.eye(5), np.asarray(one[1])[..., None])[..., 0] for one in every]
+        errors.append([np.mean((one - theta) ** 2) for one in estimates])
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.5
+    assert shares[-1] < 0.05
+    for mine, own, common in errors:
+        assert mine < 1.1 * min(own, common)
+    assert errors[1][0] < 0.9 * min(errors[1][1:])
+    assert errors[0][0] < errors[0][1] / 4
 
 
 @pytest.mark.parametrize("n", [10, 40, pytest.param(400, marks=pytest.mark.slow)])
@@ -217,9 +295,6 @@ def test_rows_are_handed_over(key):
 @fb.pytree
 class Parity(Grouping):
     """A grouping of one's own: users of even and of odd numbers."""
-
-    def n_groups(self, n_users):
-        return 2
 
     def group(self, key, released, last):
         return jnp.arange(len(last), dtype=jnp.int32) % 2
