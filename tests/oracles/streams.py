@@ -73,18 +73,21 @@ def noise_along(p, theta, std, bias_std):
 
 
 def differences(grams, biases, counts, labels, *, std, bias_std, subgaussian):
-    """T, the covariance of users of one group, direction by direction."""
+    """T, the covariance of users of one group, direction by direction, by Cochran's Q of every group."""
     n, d = biases.shape
     thetas = fit(grams, biases, labels, std, n)
     excess, terms = 0.0, []
     for g, q in zip(*(x.T for x in np.linalg.eigh(grams.sum(0)))):
-        squares, information = 0.0, 0.0
-        for gram, bias, count, theta in zip(grams, biases, counts, thetas[labels]):
-            e = max(g, 0) * count / counts.sum()
-            variance = max(subgaussian**2 * e + noise_along(q, theta, std, bias_std), 1e-2)
-            squares += (q @ (bias - gram @ theta)) ** 2 / variance
-            information += e**2 / variance
-        over = squares - (n - len(np.unique(labels)))
+        over = information = 0.0
+        for c in np.unique(labels):
+            mine = labels == c
+            e = max(g, 0) * counts[mine] / counts.sum()
+            variance = np.maximum(subgaussian**2 * e + noise_along(q, thetas[c], std, bias_std), 1e-2)
+            rest = (biases[mine] - grams[mine] @ thetas[c]) @ q
+            weight = e**2 / variance
+            best = np.sum(e * rest / variance) / max(weight.sum(), 1e-2)
+            over += np.sum((rest - e * best) ** 2 / variance) - (mine.sum() - 1)
+            information += weight.sum() - np.sum(weight**2) / max(weight.sum(), 1e-2)
         excess += over
         terms.append(max(over + 3 * np.sqrt(2 * n), 0) / max(information, 1e-2) * np.outer(q, q))
     return sum(terms) if excess > np.sqrt(2 * n * d) else np.zeros((d, d))

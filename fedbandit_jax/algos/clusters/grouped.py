@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -53,8 +54,8 @@ class Grouped(Recipe):
     """Serves users who come again by what was released of them and of all who are taken to be alike, each by a stream.
 
     A user's sums of x x' and x y are in no stream but her own, which is released at times that are fixed in advance,
-    for all users at once. Who is alike, what is pooled, and the arms that are played follow from releases alone,
-    so that all of it is post-processing and a run is certified.
+    for all users at once. Who is alike, what is pooled, and the arms that are played follow from releases and from who
+    came how often, which is public, so that all of it is post-processing and a run is certified.
 
     The noise is added where the user's data are kept, by her server, which is trusted with them; nobody else is. The
     privacy unit is one interaction, i.e. what a user did in one round, or `visits` of them together. Adjacency and
@@ -64,7 +65,8 @@ class Grouped(Recipe):
 
     Args:
         grouping: `fb.algos.Mixture()`, or `fb.algos.Alone()` (one model for each user), or `fb.algos.Together()`.
-        policy: an `fb.Policy`, which is given what is pooled for a user.
+        policy: an `fb.Policy`, which is given what is pooled for a user. Widths that hold for sums of users who are
+            alike (`confidence="known_noise"`) need not hold for what `Mixture` pools of users who differ.
         schedule: one of `fb.schedules` that reads nothing, in rounds of all users together, or a number of rounds.
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix", or a budget for BLT noise
             that protects each interaction by itself; None: no privacy.
@@ -131,10 +133,11 @@ class Grouped(Recipe):
         if bound.reads != "nothing":
             raise ValueError(refusal)
         n_syncs = validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
-        mechanism, stds, gram_scale = Exact(n_agents=1), np.zeros(n_syncs), 1.0
+        mechanism, stds, bias_scale = Exact(n_agents=1), np.zeros(n_syncs), 1.0
         if privacy is not None:
             check_norms(str(self.name), spec.max_norm)
-            statistic, gram_scale = LinearStatistic.of(spec), privacy.gram_scale
+            statistic = LinearStatistic.of(spec)
+            bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
             mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=min(horizon, REFRESH))
             stds = mechanism.stds()
         most = stds * np.sqrt(spec.n_users)  # a group's noise is largest if all users are in it
@@ -147,6 +150,6 @@ class Grouped(Recipe):
             stds=stds.astype(np.float32) if len(stds) else np.zeros(1, np.float32),
             schedule=bound,
             n_syncs=n_syncs,
-            gram_scale=np.float32(gram_scale),
+            bias_scale=np.float32(bias_scale),
             spec=spec,
         )

@@ -68,7 +68,8 @@ class Mixture(Grouping):
     Args:
         max_groups: the most kinds of users that are looked for, >= 1; if even they do not fit, all users are different.
         tries: how many users who fit badly are tried as the beginning of one more kind, >= 1.
-        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
+        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]). It is taken for the
+            standard deviation: where it is much larger, users who differ are kept together for longer.
         theta_norm: S >= 0, bound on the norm of preference vectors theta*. If the mechanism is `centred`, that of the
             theta with <x, theta> = E[y] - 1/2, which is at most sqrt(1/2) in `fb.envs.clustered`. A smaller S finds
             kinds earlier.

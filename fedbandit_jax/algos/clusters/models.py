@@ -3,7 +3,8 @@
 Let U and W be the sums of x y and x x' that were released of some users, G that of x x' without noise, and z and Z the
 noise. If mean rewards are <x, theta>, then U - W theta = sum x eta + z - Z theta, where eta is R-sub-Gaussian. Along a
 unit vector p the variance of that is about R^2 p' G p + s_U^2 + s_W^2 (||theta||^2 + (p' theta)^2) / 2 for one user,
-with the standard deviations s_U of z and s_W of the diagonal of Z, and the noise of m users is m times that.
+with the standard deviations s_U of z and s_W of the diagonal of Z, which is symmetric and has half the variance beside
+its diagonal; the variance of the noise of m users is m times that.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from jax import Array
 from fedbandit_jax.algos.clusters.streams import UserReleases
 from fedbandit_jax.core import lapack
 
-LEAST = 1e-2  # smallest variance that is divided by
+LEAST = 1e-2  # the least that is divided by: with less data or noise, nothing is known
 
 
 def variance(subgaussian: float, values: Array, noise: Array) -> Array:
-    """Returns R^2 p' G p + noise, from R, what was released of p' G p, and the variance of the noise on U - W theta."""
+    """Returns R^2 p' G p + noise, at least `LEAST`, from R, what was released of p' G p, and the noise's variance."""
     return jnp.maximum(subgaussian**2 * jnp.maximum(values, 0) + noise, LEAST)
 
 

@@ -26,7 +26,7 @@ from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 FOREIGN_GROUPS = Raw(
     claim="none",
-    why="who is in one group is found by a class of the caller's own, which may do anything",
+    why="who is in one group, and what serves them, is found by a class of the caller's own, which may do anything",
     seen="who is in one group",
 )
 REFRESH = 1000  # most rounds of a user whose rows float32 adds up before her stream does
@@ -96,7 +96,7 @@ class BoundGrouped(ClusteringAlgorithm):
     stds: Any  # (S,) `Released.std` of one user's stream
     schedule: BoundSchedule
     n_syncs: Any  # S, a number
-    gram_scale: Any  # the noise on U is this times that on W
+    bias_scale: Any  # the noise on U is this times that on the diagonal of W
     spec: Spec = struct.static()
 
     @property
@@ -197,7 +197,7 @@ class BoundGrouped(ClusteringAlgorithm):
         statistics, streams = jax.vmap(stream)(keys, state.streams, state.pending)
         std = jnp.asarray(self.stds)[k]
         releases = UserReleases(
-            statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.gram_scale * std
+            statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std
         )
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))

@@ -13,6 +13,8 @@ from scipy import stats
 from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters import pooling
+from fedbandit_jax.algos.clusters.models import fit
 from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
 from fedbandit_jax.core import random
 
@@ -118,10 +120,10 @@ def test_oracle(key, grouping, epsilon, options):
         assert len(np.unique(seen[-1])) > 1
 
 
-def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.0, full=False):
-    """Releases of users of some kinds, who saw random unit vectors, and their kinds; also their theta, if `full`.
+def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.0, unseen=False):
+    """Releases of users of some kinds, who saw random unit vectors, their kinds, and their theta.
 
-    Theta differs by `spread` in every direction among the users of a kind.
+    Theta differs by `spread` in every direction among the users of a kind. The last feature may be `unseen`.
     """
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal((kinds, d))
@@ -129,13 +131,14 @@ def users(seed, n=30, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.
     label = rng.integers(kinds, size=n)
     theta = theta[label] + (spread * rng.standard_normal((n, d)) if spread else 0)
     x = rng.standard_normal((n, rounds, d))
+    x[..., -1] *= not unseen
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     y = np.einsum("ntd,nd->nt", x, theta) + 0.5 * rng.standard_normal((n, rounds))
     z = rng.standard_normal((n, d, d)) * std
     gram = np.einsum("nti,ntj->nij", x, x) + (z + np.swapaxes(z, 1, 2)) / 2
     bias = np.einsum("nti,nt->ni", x, y) + bias_std * rng.standard_normal((n, d))
     arrays = (np.float32(one) for one in (gram, bias, np.full(n, rounds), std, bias_std))
-    return (UserReleases(*arrays), label, theta) if full else (UserReleases(*arrays), label)
+    return UserReleases(*arrays), label, theta
 
 
 def same_partition(one, other):
@@ -146,7 +149,7 @@ def test_mixture_is_its_oracle(key):
     """On 6 draws of two to four kinds, with labels of before and without; near ties may differ in one of them."""
     group, equal, right = jax.jit(A.Mixture(max_groups=5).group), [], []
     for seed in range(6):
-        released, label = users(seed, kinds=2 + seed % 3)
+        released, label, _ = users(seed, kinds=2 + seed % 3)
         last = label.astype(np.int32) if seed % 2 else np.zeros(30, np.int32)
         found = np.asarray(group(key, released, last))
         keys = jax.random.split(random.stream(key, "odd"), 4)
@@ -165,7 +168,7 @@ def test_mixture_is_its_oracle(key):
 
 def test_a_group_is_served_by_its_sums():
     """By a grouping that says nothing else: the sums of its users, whose noise adds up."""
-    released, _ = users(2, n=6)
+    released, _, _ = users(2, n=6)
     label = np.array([0, 3, 0, 0, 3, 5])
     found = A.Together().pool(released, label)
     for u, (gram, bias, std) in enumerate(in_groups(released.gram, released.bias, label, 4.0)):
@@ -184,10 +187,18 @@ def served(released, label, subgaussian=0.5):
     return found, [np.array(one) for one in zip(*expected)]
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.2])
-def test_pooling_is_its_oracle(spread):
+@pytest.mark.parametrize(
+    ("spread", "options"),
+    [
+        (0.0, {}),
+        (0.2, {}),
+        (0.2, dict(rounds=15, std=6.0)),  # releases with negative eigenvalues, which tell next to nothing
+        (0.2, dict(unseen=True)),
+    ],
+)
+def test_pooling_is_its_oracle(spread, options):
     """Also for users who differ within groups, of a group of one, and with unequal counts."""
-    released, label = users(3, spread=spread)
+    released, label, _ = users(3, spread=spread, **options)
     label[label == 0] = np.where(np.arange((label == 0).sum()) == 0, 7, 0)
     released = released._replace(count=np.float32(np.random.default_rng(0).uniform(100, 700, 30)))
     found, (gram, bias, std) = served(released, label)
@@ -197,14 +208,37 @@ def test_pooling_is_its_oracle(spread):
     np.testing.assert_allclose(found.gram[label == 7], released.gram[label == 7], rtol=1e-6)
 
 
-def test_users_who_are_alike_are_pooled_in_full():
+@pytest.mark.parametrize("kinds", [1, 5])
+def test_users_who_are_alike_are_pooled_in_full(kinds):
     """In five draws of six if the law is right; noise that is said to be half of what it is makes them differ."""
-    pool, label = jax.jit(A.Mixture().pool), jnp.zeros(40, jnp.int32)
-    draws = [users(seed, 40, kinds=1, rounds=60)[0] for seed in range(60)]
-    in_full = np.mean([np.allclose(pool(one, label).count, 40 * 60) for one in draws])
-    assert 0.65 < in_full < 0.97  # 0.84 but for four standard errors, more or less
-    wrong = [one._replace(std=one.std / 2, bias_std=one.bias_std / 2) for one in draws]
-    assert np.mean([np.allclose(pool(one, label).count, 40 * 60) for one in wrong]) < 0.05
+    pool, in_full, wrong = jax.jit(A.Mixture().pool), [], []
+    for seed in range(100):
+        released, label, _ = users(seed, 40, kinds=kinds, rounds=300)
+        for found, noise in ((in_full, 1.0), (wrong, 0.5)):
+            said = released._replace(std=noise * released.std, bias_std=noise * released.bias_std)
+            everybody = 300 * np.bincount(label)[label]
+            found.append(np.allclose(pool(said, jnp.asarray(label)).count, everybody))
+    assert 0.69 < np.mean(in_full) < 0.99  # 0.84 but for four standard errors
+    assert np.mean(wrong) < 0.1
+
+
+@pytest.mark.parametrize("kinds", [1, 10])
+def test_estimate_of_how_users_differ(monkeypatch, kinds):
+    """Without caution it is right on average, in groups of 40 and of 4, to four standard errors."""
+    monkeypatch.setattr(pooling, "CAUTION", 0.0)
+
+    @jax.jit
+    def variance(released, label):
+        theta = fit(released, label, 40)[label]
+        return jnp.trace(pooling._differences(released, label, theta, 0.5)) / 5
+
+    found = [
+        variance(released, jnp.asarray(label))
+        for released, label, _ in (users(seed, 40, kinds=kinds, spread=0.3, rounds=1000) for seed in range(30))
+    ]
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    assert abs(np.mean(found) - 0.3**2) < 4 * error
+    assert error < 0.1 * 0.3**2
 
 
 def test_pooling_weighs_how_different_users_are():
@@ -214,7 +248,7 @@ def test_pooling_weighs_how_different_users_are():
     """
     rounds, shares, errors = 4000, [], []
     for spread in (0.0, 0.05, 0.15, 0.6):
-        released, label, theta = users(1, n=60, kinds=1, rounds=rounds, spread=spread, full=True)
+        released, label, theta = users(1, n=60, kinds=1, rounds=rounds, spread=spread)
         found = jax.jit(A.Mixture().pool)(released, jnp.asarray(label))
         shares.append(float(np.mean((np.asarray(found.count) - rounds) / (59 * rounds))))
         every = [found, (released.gram, released.bias), A.Together().pool(released, jnp.asarray(label))]
@@ -254,6 +288,19 @@ def test_law_of_the_noise(key, options):
         assert not low < (1.05**2 * z**2).sum() < high
         between = z[: n // 2].ravel() @ z[n // 2 :].ravel() / (z.size / 2)
         assert abs(between) < 4 / np.sqrt(z.size / 2)
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix"])
+def test_what_is_said_of_the_noise(key, trust):
+    """A grouping is told the standard deviations that the noise on U and on the diagonal of W really has."""
+    n, times = 2000, (10, 16)
+    spec = dataclasses.replace(SPEC, n_users=n)
+    bound = A.Grouped(schedule=SCHEDULE, privacy=mechanism(trust=trust)).bind(spec, 16)
+    noise = np.asarray(noises(bound, key, n, times), float)
+    for k in range(len(times)):
+        diagonal = np.diagonal(noise[k], axis1=1, axis2=2)
+        assert diagonal.std() == pytest.approx(float(bound.stds[k]), rel=0.05)
+        assert noise[k][..., -1].std() == pytest.approx(float(bound.bias_scale * bound.stds[k]), rel=0.05)
 
 
 @pytest.mark.slow
