@@ -18,7 +18,7 @@ from fedbandit_jax.engine import setup
 collect_ignore = ["audits/controls"]  # read by tests of audits, and by `fedbandit audit --controls`
 CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 

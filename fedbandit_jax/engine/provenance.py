@@ -62,7 +62,7 @@ def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
     digest = hashlib.sha256(json.dumps([config, versions()], sort_keys=True).encode())
     for process in processes:
         key = jax.random.key(0)
-        program = jax.make_jaxpr(process.step)(key, *process.init(key), 0)
+        program = jax.make_jaxpr(process.step)(key, *jax.eval_shape(process.init, key), 0)
         leaves, structure = jax.tree.flatten(process)
         account = [nameless(str(program)), *map(_number, (*program.consts, *leaves)), *written(structure)]
         digest.update("\n".join(account).encode())

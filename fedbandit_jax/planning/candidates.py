@@ -133,7 +133,7 @@ def bits_per_silo(bound: Any) -> float:
         numbers, bits = bound.mechanism.uplink(k, dim)
         return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
 
-    numbers, bits = (np.asarray(part, float) for part in jax.vmap(sent)(jnp.arange(1, syncs + 1)))
+    numbers, bits = (np.asarray(part, float) for part in jax.jit(jax.vmap(sent))(np.arange(1, syncs + 1)))
     return float((numbers * bits).sum()) / m + 32 * syncs * packed_size(dim)
 
 

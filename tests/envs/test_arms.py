@@ -36,7 +36,7 @@ def test_laws(key, options):
     env = fb.envs.arms(**options)
     rewards = np.asarray(drawn(env, key), float)
     assert 0 <= rewards.min() <= rewards.max() <= 1
-    means = np.asarray(env.means(jax.jit(env.init)(key)))
+    means = np.asarray(jax.jit(lambda key: env.means(env.init(key)))(key))
     grid = np.linspace(0.001, 0.999, 40)  # beside the atoms of clipping
     critical = stats.kstwobign.isf(ALPHA) / N**0.5
     for x, given, mean in zip(np.sort(rewards), options["means"], means):
@@ -59,7 +59,7 @@ def test_laws(key, options):
 def test_clipping_moves_the_mean():
     """The regret of a Gaussian arm next to the edge is that of the clipped variable."""
     env = fb.envs.arms(means=[0.0, 0.02, 1.0, 0.5])
-    means = np.asarray(env.means(env.init(jax.random.key(0))))
+    means = np.asarray(jax.jit(lambda key: env.means(env.init(key)))(jax.random.key(0)))
     half = 0.1 / np.sqrt(2 * np.pi)
     np.testing.assert_allclose(means[[0, 2, 3]], [half, 1 - half, 0.5], rtol=1e-4)
     assert means[1] == pytest.approx(stats.norm.expect(lambda x: max(x, 0), loc=0.02, scale=0.1), rel=1e-4)

@@ -50,10 +50,10 @@ def test_geometry(key):
 def test_consecutive_seats(key):
     """The authors' 40 users on 5 servers in 4 clusters: 8 a server and 10 a cluster, one after the other."""
     env = fb.envs.clustered(40, 5, 4, seating="consecutive")
-    cluster = np.asarray(env.init(key).cluster)
+    cluster = np.asarray(jax.jit(env.init)(key).cluster)
     by_server = [cluster[server::5].tolist() for server in range(5)]
     assert by_server == [[0] * 8, [0] * 2 + [1] * 6, [1] * 4 + [2] * 4, [2] * 6 + [3] * 2, [3] * 8]
-    odd = np.asarray(fb.envs.clustered(11, 3, 4, seating="consecutive").init(key).cluster)
+    odd = np.asarray(jax.jit(fb.envs.clustered(11, 3, 4, seating="consecutive").init)(key).cluster)
     filled = np.concatenate([odd[server::3] for server in range(3)])
     assert (np.diff(filled) >= 0).all()
     assert sorted(np.bincount(odd)) == [2, 3, 3, 3]
@@ -80,7 +80,7 @@ def test_a_community_is_dealt_out(key):
     rng = np.random.default_rng(0)
     thetas = rng.random((7, 3)) / 3
     env = fb.envs.community(rng.random((9, 3)), thetas, np.arange(7) % 3, n_servers=3, arrivals=WEIGHTS[:7])
-    worlds = jax.vmap(env.init)(jax.random.split(key, 5))
+    worlds = jax.jit(jax.vmap(env.init))(jax.random.split(key, 5))
     for found, cluster in zip(np.asarray(worlds.thetas), np.asarray(worlds.cluster)):
         order = [int(np.abs(thetas - row).sum(1).argmin()) for row in found]
         assert sorted(order) == list(range(7))

@@ -86,7 +86,7 @@ def test_pull(key, gap):
     world = jax.jit(env.init)(key)
     round_, world = jax.jit(env.observe)(key, world, 0)
     means = np.asarray(round_.contexts, float) @ np.asarray(world.theta)
-    feedback = env.pull(jax.random.fold_in(key, 1), world, round_, np.zeros(20_000, np.int32))
+    feedback = jax.jit(env.pull)(jax.random.fold_in(key, 1), world, round_, np.zeros(20_000, np.int32))
     regret, right = np.asarray(feedback.gap), means.argmax(1) == 0
     assert env.spec.rewards_in_unit
     assert np.abs(regret[right]).max() == 0

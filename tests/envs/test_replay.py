@@ -18,7 +18,7 @@ def test_agents_draw_their_own_queries(key):
     env = fb.envs.replay(features, SIZES, theta, n_agents=2)
     assert (env.spec.n_arms, env.spec.dim) == (3, 3)
     world = jax.jit(env.init)(key)
-    offers, _ = jax.vmap(lambda k: env.observe(k, world, 0))(jax.random.split(key, 500))
+    offers, _ = jax.jit(jax.vmap(lambda k: env.observe(k, world, 0)))(jax.random.split(key, 500))
     starts = np.cumsum(SIZES) - SIZES
     seen = [set(), set()]
     for contexts, mask in zip(np.asarray(offers.contexts), np.asarray(offers.mask)):
@@ -86,5 +86,5 @@ def test_the_best_arm_is_one_that_is_offered(key):
     """A row of zeros behind a query, or the next query's, is neither played nor compared with."""
     env = fb.envs.replay(np.eye(3, dtype=np.float32), np.array([2, 1]), np.array([-0.5, -0.3, 0.9]), n_agents=1)
     offered = fb.Round(np.eye(3, dtype=np.float32)[None], np.array([[True, True, False]]))
-    feedback = env.pull(key, env.init(key), offered, np.array([0]))
+    feedback = jax.jit(lambda key: env.pull(key, env.init(key), offered, np.array([0])))(key)
     np.testing.assert_allclose(feedback.gap, [0.2], rtol=1e-6)

@@ -69,7 +69,7 @@ def within(draws, std):
 def test_the_noise_of_a_message(key, trust, sources):
     """Each silo adds noise of its own; locally every user of a batch does; with secure aggregation each a part."""
     found = model(trust)
-    sent = np.asarray(found.randomize(key, jnp.int32(1), jnp.int32(1), jnp.zeros((N, packed_size(DIM)))))
+    sent = np.asarray(jax.jit(found.randomize)(key, 1, 1, np.zeros((N, packed_size(DIM)), np.float32)))
     if trust == "secagg":
         sent = sent.astype(np.int32) / float(found.scale)
     one = sigma(trust) * math.sqrt(sources) * (1.0008 if trust == "secagg" else 1)  # rounding is paid for

@@ -39,7 +39,7 @@ def test_adac_ucb(key, private):
         return oracles.analyze(total + int(draw[arm]), len(x), one.g, one.tau)[0]
 
     regret, batches = oracles.adac_ucb(
-        process.env.means(process.env.fixed).tolist(),
+        jax.jit(process.env.means)(process.env.fixed).tolist(),
         HORIZON,
         lambda j: float(bound.radius[j - 1]),
         lambda b, a, i: rewards[b - 1, a, i],

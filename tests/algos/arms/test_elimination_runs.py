@@ -185,7 +185,7 @@ def test_an_arm_that_was_dropped_has_no_say():
     users = int(bound.users[5, 3])
     sums = users * np.array([0.5, 0.9, 20.0, 0.85], np.float32)
     state = EliminationState(jnp.array([True, True, False, True]), jnp.zeros(4))
-    new, report = bound.conclude(jax.random.key(0), 5, state, sums)
+    new, report = jax.jit(bound.conclude)(jax.random.key(0), 5, state, sums)
     np.testing.assert_array_equal(new.active, [False, True, False, True])
     np.testing.assert_allclose(new.shown, users * np.array([0.5, 0.9, 0, 0.85]), rtol=1e-6)
     assert int(report.counts["eliminations"]) == 1

@@ -170,7 +170,7 @@ def test_a_group_is_served_by_its_sums():
     """By a grouping that says nothing else: the sums of its users, whose noise adds up."""
     released, _, _ = users(2, n=6)
     label = np.array([0, 3, 0, 0, 3, 5])
-    found = A.Together().pool(released, label)
+    found = jax.jit(A.Together().pool)(released, label)
     for u, (gram, bias, std) in enumerate(in_groups(released.gram, released.bias, label, 4.0)):
         np.testing.assert_allclose(found.gram[u], gram, rtol=1e-5, atol=1e-4)
         np.testing.assert_allclose(found.bias[u], bias, rtol=1e-5, atol=1e-4)
@@ -247,11 +247,12 @@ def test_pooling_weighs_how_different_users_are():
     Estimates from what is pooled are nearer to a user's theta than those from her own sums, and than her group's.
     """
     rounds, shares, errors = 4000, [], []
+    group_sums, pool = jax.jit(A.Together().pool), jax.jit(A.Mixture().pool)
     for spread in (0.0, 0.05, 0.15, 0.6):
         released, label, theta = users(1, n=60, kinds=1, rounds=rounds, spread=spread)
-        found = jax.jit(A.Mixture().pool)(released, jnp.asarray(label))
+        found = pool(released, jnp.asarray(label))
         shares.append(float(np.mean((np.asarray(found.count) - rounds) / (59 * rounds))))
-        every = [found, (released.gram, released.bias), A.Together().pool(released, jnp.asarray(label))]
+        every = [found, (released.gram, released.bias), group_sums(released, jnp.asarray(label))]
         estimates = [np.linalg.solve(one[0] + np.eye(5), np.asarray(one[1])[..., None])[..., 0] for one in every]
         errors.append([np.mean((one - theta) ** 2) for one in estimates])
     assert shares == sorted(shares, reverse=True)

@@ -400,8 +400,8 @@ def test_log_det_grows_inside_a_batch():
     """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
     policy = fb.algos.LogDetUCB(regularization=0.5).bind(Law(2, 3, np.zeros(4)))
     offered = fb.Round(jnp.ones((2, 4, 3)))
-    prepared = policy.prepare_raw(policy.start(3), offered, False)
+    prepared = jax.jit(lambda: policy.prepare_raw(policy.start(3), offered, False))()
     x = jnp.array([[0.5, 0.0], [0.5, 0.8], [0.0, 0.6]])
     np.testing.assert_allclose(prepared.width.log_det, 0, atol=1e-6)
-    learned = policy.learn(prepared, offered, x, jnp.ones(2))
+    learned = jax.jit(policy.learn)(prepared, offered, x, jnp.ones(2))
     np.testing.assert_allclose(learned.width.log_det, np.log([1.5, 2]), rtol=1e-5)

@@ -37,7 +37,7 @@ def test_the_design_is_g_optimal():
     """x' V^-1 x <= r for arms that are left, within 5 %; none has less, as it is r in the mean (Kiefer-Wolfowitz)."""
     arms = some_arms(30, 5)
     for left in (np.ones(30, bool), np.arange(30) < 7, np.arange(30) == 3, np.isin(np.arange(30), [4, 9])):
-        weights, chart, inverse = (np.asarray(x, float) for x in g_optimal(jnp.asarray(arms), jnp.asarray(left)))
+        weights, chart, inverse = (np.asarray(x, float) for x in jax.jit(g_optimal)(arms, left))
         v = arms.T * weights @ arms
         leverage = np.einsum("ad,de,ae->a", arms, np.linalg.pinv(v, 1e-5), arms)[left]
         rank = np.linalg.matrix_rank(v, 1e-5)
@@ -117,7 +117,7 @@ def test_widths_have_the_scale_of_the_error(key):
     arms, n, reps, rng = some_arms(8, 4), 400, 4000, np.random.default_rng(0)
     for std in (0.0, 12.0):
         policy = bound_to(arms, std)
-        start = policy.start(4)
+        start = jax.jit(policy.start, static_argnums=0)(4)
         weights = np.asarray(start.design.weights, float)
         counts = rng.multinomial(n, weights / weights.sum(), reps)
         ones = rng.binomial(counts, 0.5)
@@ -194,7 +194,7 @@ def test_a_direction_of_one_arm_counts():
     """Of 2,000 arms one has a second feature, which the mean of x x' hardly shows."""
     arms = np.tile(np.array([1.0, 0.0], np.float32), (2000, 1))
     arms[-1] = 0.9, 0.1
-    design = g_optimal(jnp.asarray(arms), jnp.ones(2000, bool))
+    design = jax.jit(g_optimal)(arms, np.ones(2000, bool))
     z = arms @ np.asarray(design.chart)
     leverage = np.einsum("kd,de,ke->k", z, np.asarray(design.inverse), z)
     assert design.weights[-1] > 0.1
