@@ -1,0 +1,161 @@
+"""What cannot be simulated or replaced is refused, before compilation, by a sentence that names the argument."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import BUDGET, ENV, PRIVATE, simulate, sweep
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine import driver
+
+LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"horizon": 0}, ValueError, "horizon must be >= 1, got 0"),
+        ({"horizon": 10.0}, TypeError, "horizon must be an integer >= 1, got 10.0"),
+        ({"seeds": 0}, ValueError, "seeds must be >= 1, got 0"),
+        ({"stride": 3}, ValueError, "stride must divide the horizon 40, got 3"),
+        ({"stride": 0}, ValueError, "stride must be >= 1, got 0"),
+        ({"key": jax.random.PRNGKey(0)}, TypeError, "key must be a typed key"),
+        ({"key": 0}, TypeError, "key must be a typed key"),
+        ({"env": "sphere"}, TypeError, "env must be an environment"),
+        ({"algo": "lin_ucb"}, TypeError, "algo must be an fb.Algorithm, got 'lin_ucb'"),
+        (
+            {"env": LONG},
+            ValueError,
+            "needs feature vectors of norm <= 1, the environment's largest has norm 3.2",
+        ),
+        (
+            {"checkpoint": "/proc/none/run"},
+            ValueError,
+            "checkpoint's folder must be a folder that can be written to",
+        ),
+    ],
+)
+def test_bad_input(change, error, words, monkeypatch):
+    monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
+    with pytest.raises(error, match=words):
+        simulate(**change)
+
+
+@pytest.mark.parametrize(
+    ("algos", "grid", "error", "words"),
+    [
+        ([], None, ValueError, "algos must name at least one algorithm"),
+        ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
+        ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
+        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'epsilom'"),
+        (
+            [PRIVATE],
+            {"epsilon": []},
+            ValueError,
+            r"grid\['epsilon'\] must be a sequence of at least one value",
+        ),
+        ([PRIVATE], {"epsilon": [1, -1]}, ValueError, "epsilon must be finite and > 0, got -1"),
+        ([PRIVATE], {"epsilon": [1, 1.0]}, ValueError, r"grid\['epsilon'\] must have distinct values, got \[1, 1.0\]"),
+        ([PRIVATE], {"epsilon": 1}, ValueError, r"grid\['epsilon'\] must be a sequence of at least one value, got 1"),
+        ([PRIVATE], [1], TypeError, r"grid must map parameters to values, got \[1\]"),
+        ({"P(epsilon=1)": fb.algos.LinUCB(), "P": PRIVATE}, {"epsilon": [1, 2]}, ValueError, "would both be labelled"),
+        (PRIVATE, None, TypeError, "algos must be several algorithms, got one"),
+        ({1: PRIVATE}, None, TypeError, "algos must have strings for labels, got 1"),
+        (
+            [fb.algos.fed_lin_ucb()],
+            {"calibration": ["tight"]},
+            ValueError,
+            "grid must name parameters of env or of an algorithm, got 'calibration'",
+        ),
+    ],
+)
+def test_bad_sweeps(algos, grid, error, words):
+    with pytest.raises(error, match=words):
+        sweep(algos, grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"schedule": 0}, ValueError, "schedule must be >= 1, got 0"),
+        ({"schedule": "often"}, TypeError, "schedule must be .* got 'often'"),
+        ({"schedule": 2000, "learns_in_batch": True}, ValueError, "schedule must be <= 1000 where agents learn"),
+        ({"alpha": 1.0}, ValueError, r"alpha must be in \(0, 1\), got 1.0"),
+        ({"subgaussian": -1}, ValueError, "subgaussian must be finite and >= 0, got -1"),
+        ({"theta_norm": float("nan")}, ValueError, "theta_norm must be finite and >= 0, got nan"),
+        ({"exploration_scale": "big"}, TypeError, "exploration_scale must be a number >= 0, got 'big'"),
+        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'known_noise', 'released', got"),
+        ({"regularizer": "lift"}, ValueError, "regularizer must be one of 'shift', 'project', got 'lift'"),
+        ({"calibration": "loose"}, ValueError, "calibration must be one of"),
+        ({"release": "bush"}, ValueError, "release must be one of 'tree', .* got 'bush'"),
+        ({"trust": "blind"}, ValueError, "trust must be one of 'silo_local', .* got 'blind'"),
+        ({"learns_in_batch": "False"}, TypeError, "learns_in_batch must be True or False, got 'False'"),
+        ({"privacy": (1, 0.1)}, TypeError, r"privacy must be an fb.privacy.Mechanism, an .* got \(1, 0.1\)"),
+        ({"budget": (1, 0.1)}, TypeError, r"budget must be an fb.privacy.Budget, or one .* got \(1, 0.1\)"),
+        ({"trust": "secagg", "calibration": "theorem"}, ValueError, "calibration must be 'tight' with trust='secagg'"),
+        ({"trust": "shuffle_amplified", "release": "blt"}, ValueError, "release must be 'tree' .* got 'blt'"),
+        ({"trust": "secagg", "release": "prefix_tree"}, ValueError, "trust must be 'silo_local'.* got 'secagg'"),
+        ({"release": "blt", "calibration": "theorem"}, ValueError, "release must be 'tree' .* got 'blt'"),
+        ({"trust": "local"}, ValueError, "release must be 'input_perturbation' .* got 'tree'"),
+        ({"budget": [BUDGET] * 4, "trust": "central"}, ValueError, "trust must be 'silo_local' .* got 'central'"),
+        ({"visits": 0}, ValueError, "visits must be >= 1, got 0"),
+        ({"theta_norm": 0.0, "confidence": "known_noise"}, ValueError, "theta_norm must be > 0 .* got 0"),
+    ],
+)
+def test_bad_algorithms(options, error, words):
+    with pytest.raises(error, match=words):
+        PRIVATE.replace(**options)
+
+
+def test_widths_must_fit_float32():
+    with pytest.raises(ValueError, match="the confidence width must fit float32, got 7.6"):
+        simulate(algo=PRIVATE.replace(exploration_scale=3e38))
+
+
+def test_replace_refuses_what_is_not_there():
+    with pytest.raises(TypeError, match="FedLinUCB has no parameter epsilon"):
+        fb.algos.fed_lin_ucb().replace(epsilon=1.0)
+    with pytest.raises(TypeError, match="epsilom"):
+        PRIVATE.replace(epsilom=1.0)
+    with pytest.raises(TypeError, match="LinUCB has no parameter epsilon"):
+        fb.algos.LinUCB().replace(epsilon=1.0)
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 7.0"):
+        fb.algos.LinUCB().replace(alpha=7.0)
+
+
+def test_user_classes_must_be_pytrees():
+    class Plain(fb.Algorithm):
+        def init(self, key, spec):
+            return jnp.zeros(())
+
+    with pytest.raises(TypeError, match="must be a pytree of numbers: decorate its class with @fb.pytree"):
+        simulate(algo=Plain())
+
+
+def test_spec_is_compared_by_value():
+    again = fb.envs.sphere(3, 4, 5, rewards="gaussian")
+    assert again.spec == ENV.spec
+    assert hash(again.spec) == hash(ENV.spec)
+    assert dataclasses.replace(ENV.spec, dim=6) != ENV.spec
+
+
+def test_a_part_is_replaced_before_its_parameters():
+    budget = fb.privacy.Budget(1.0, 1e-3)
+    changed = PRIVATE.replace(epsilon=2.0, budget=budget, exploration_scale=0.3, policy=fb.algos.UCB(alpha=0.2))
+    assert changed.privacy.budget == fb.privacy.Budget(2.0, 1e-3)
+    assert changed.policy == fb.algos.UCB(alpha=0.2, exploration_scale=0.3)
+
+
+def test_a_parameter_of_two_parts_is_nobody_s():
+    @dataclasses.dataclass(frozen=True)
+    class Sharing(fb.Policy):
+        share: float = 0.5
+
+    tested = fb.schedules.PrivateLogDet(1.0, share=0.2)
+    algo = fb.algos.Federated(policy=Sharing(), schedule=tested, privacy=fb.privacy.Budget(1.0, 0.1))
+    for ask in (lambda: algo.replace(share=0.3), lambda: algo.takes("share")):
+        with pytest.raises(TypeError, match="share is a parameter of Sharing and of PrivateLogDet in Sharing: rename"):
+            ask()
