@@ -255,7 +255,7 @@ class Federated(Recipe):
         common: dict[str, Any] = dict(
             policy=policy,
             mechanism=mechanism,
-            stds=np.zeros(1, np.float32) if privacy is None else stds.astype(np.float32),
+            stds=stds.astype(np.float32) if privacy is not None and n_syncs else np.zeros(1, np.float32),
             spec=spec,
             n_syncs=n_syncs,
             learns_in_batch=self.learns_in_batch,

@@ -174,7 +174,7 @@ class GossipLoop(Algorithm):
         hears, k = jnp.asarray(self.hears), state.heard
         total = jnp.einsum("ij,jab->iab", hears, state.sent, precision="highest")
         n = hears.sum(1)
-        std = jnp.sqrt(n) * (jnp.asarray(self.stds)[k] if len(self.stds) else jnp.float32(0))
+        std = jnp.sqrt(n) * jnp.asarray(self.stds)[k]
         count = n * (t + 1 - self.delay)
 
         def update(policy: Any, total: Array, count: Array, std: Array, old: Any) -> tuple[Any, Array]:

@@ -191,7 +191,7 @@ class ScheduledLoop(Algorithm):
             jnp.zeros((0, d, m)),
             jnp.zeros((0, m)),
         )
-        std = jnp.asarray(self.stds)[state.synced] if len(self.stds) else jnp.float32(0)
+        std = jnp.asarray(self.stds)[state.synced]
         released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
         belief, ok = adopt(believe(self.policy, state.synced, state.belief, released), state.belief)
         return self._epoch(

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import jax
+import networkx
 import numpy as np
 import pytest
 from helpers import deep, silent
@@ -213,6 +214,25 @@ def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     assert [rounds for _, rounds in views] == [1] * 7 + [0]
     np.testing.assert_array_equal(views[7][0], views[6][0])
     assert not np.array_equal(views[6][0], views[5][0])
+
+
+SHORT = {
+    "UCB": fb.algos.private_fed_lin_ucb(BUDGET),
+    "known noise": fb.algos.private_fed_lin_ucb(BUDGET).replace(confidence="known_noise"),
+    "greedy": fb.algos.Federated(policy=fb.algos.Greedy(), privacy=BUDGET, schedule=25),
+    "Thompson": fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=25),
+    "shuffled": fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum")),
+    "gossip": fb.algos.Gossip(graph=networkx.path_graph(3), privacy=fb.privacy.Mechanism(BUDGET), schedule=25),
+}
+
+
+@pytest.mark.parametrize("name", deep(SHORT, keep={0}))
+def test_a_horizon_shorter_than_a_batch(key, name):
+    """Nothing is released, as T = 20 and B = 25, and nothing has to be paid for."""
+    result = fb.simulate(fb.envs.sphere(3, 4, 5, rewards="bernoulli"), SHORT[name], horizon=20, key=key, seeds=2)
+    assert (result.regret[:, -1] > 0).all()
+    assert (result.communication["rounds"] == 0).all()
+    assert result.certificate.claim == "certified"
 
 
 @pytest.mark.slow
