@@ -104,7 +104,7 @@ def _chunk(clock: Process, n_runs: int) -> tuple[int, int]:
     """Returns the number of steps in the first chunk, and how many its program can take.
 
     On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many
-    as it is compiled for, a divisor of n_steps where one is near, so that one program serves all chunks.
+    as it is compiled for; chunks have equal lengths, so that one program serves all, and the last one is nearly full.
     """
     first = clock.rounds_at(0)
     if first is None:  # how many rounds a step covers depends on the run
@@ -114,7 +114,5 @@ def _chunk(clock: Process, n_runs: int) -> tuple[int, int]:
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():
         return max(1, min(longest, FIRST_WORK // (work * n_runs))), most
-    for length in range(longest, longest // 2, -1):
-        if clock.n_steps % length == 0:
-            return length, length
-    return longest, longest
+    chunks = -(-clock.n_steps // longest)
+    return (-(-clock.n_steps // chunks),) * 2

@@ -219,7 +219,8 @@ def _advance(layout: Layout):
     """Returns the compiled function that takes a piece through the first `count` of the steps `ks`.
 
     On a CPU steps that are not asked for are not taken, so that runs of any length share a program. A GPU does not wait
-    for the host before every step if their number is known: there all steps are taken, and as many are asked for.
+    for the host before every step if their number is known: there all steps are taken, and what was not asked for is
+    left out of what is recorded.
     """
 
     def advance(leaves, keys, world, state, count, ks):

@@ -7,7 +7,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import driver, memory, pieces
+from fedbandit_jax.engine import driver, layout, memory, pieces
 from fedbandit_jax.engine.process.recorder import Kept, Recorder
 from fedbandit_jax.engine.recording import RoundRecord
 
@@ -91,6 +91,31 @@ def test_estimates_and_widths(found):
 def width(t):
     """The width of `UCB` without noise, see its docstring."""
     return 0.5 * np.sqrt(2 * np.log(100) + D * np.log(1 + M * t / D)) + 1
+
+
+@pytest.mark.parametrize(("chunks", "work"), [(1, 1e9), (3, 0)])
+def test_the_last_state_is_that_of_the_horizon(monkeypatch, chunks, work):
+    """A GPU takes all steps of a chunk: 7 rounds are one chunk, or three of 3, of which the last two come too late."""
+    for module in (driver, layout):
+        monkeypatch.setattr(module, "on_cpu", lambda: False)
+    monkeypatch.setattr(driver, "CHUNKS", chunks)
+    monkeypatch.setattr(driver, "CHUNK_WORK", work)
+    lengths = [driver._chunk(clock, 2) for clock in (Steps(7), Steps(103))]
+    assert lengths == {1: [(7, 7), (103, 103)], 3: [(3, 3), (35, 35)]}[chunks]
+    result = simulate(fb.algos.fed_ucb(schedule=fb.schedules.LogDet(1e9)), {"state": R.final()}, horizon=7, seeds=1)
+    np.testing.assert_array_equal(result.records["state.since"], [[7]])  # rounds in the first epoch, which never ends
+
+
+class Steps:
+    """As many steps of one round."""
+
+    env = GAP
+
+    def __init__(self, n_steps):
+        self.n_steps = n_steps
+
+    def rounds_at(self, k):
+        return range(k, k + 1)
 
 
 def test_results_keep_records(found, tmp_path):

@@ -142,7 +142,8 @@ class RoundProcess:
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
         if self.recorder is not None and played.kept is not None:
             end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
-            state = self.recorder.end(played.kept._replace(learner=state), end, rounds[-1] + 1 >= self.horizon)
+            ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take steps beyond it
+            state = self.recorder.end(played.kept._replace(learner=state), end, ends)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
