@@ -114,11 +114,13 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 
 def without_privacy(demands: Demands, among: list[Candidate]) -> list[Candidate]:
-    """Returns UCB without privacy, to compare with: at the fixed batch that synchronises most often."""
-    fixed = [one for one in among if one.algo is not None and isinstance(one.algo.schedule, Every)]
-    often = max(fixed, key=lambda one: one.syncs or 0)
-    assert often.algo is not None
-    return _scaled(_candidate("not private", _recipe(None, often.algo.schedule), demands))
+    """Returns UCB without privacy, to compare with: at the schedule that synchronises most often, a fixed batch if any.
+
+    `among` are candidates of which at least one can run.
+    """
+    schedules = [one.algo.schedule for one in among if one.algo is not None]
+    often = max(schedules, key=lambda one: (isinstance(one, Every), as_schedule(one).n_syncs(demands.horizon)))
+    return _scaled(_candidate("not private", _recipe(None, often), demands))
 
 
 def bits_per_silo(bound: Any) -> float:

@@ -125,6 +125,15 @@ def test_without_privacy_is_as_often_as_can_be():
     assert {(one.algo.privacy, one.syncs) for one in found} == {(None, 20)}
 
 
+def test_without_privacy_where_no_fixed_batch_will_do():
+    """Float32 cannot hold a batch of 166,667 rounds of 1,000 silos; growing batches are handed over before they end."""
+    spec = fb.envs.sphere(1000, 5, 3, rewards="bernoulli").spec
+    asked = Demands(spec, 10**6, fb.privacy.Budget(1.0, 1e-6), ("silo",), None, 5, None)
+    able = [one for one in considered(asked) if not one.excluded]
+    assert {type(one.algo.schedule) for one in able} == {fb.schedules.Geometric}
+    assert without_privacy(asked, able)[0].algo.schedule == max(able, key=lambda one: one.syncs).algo.schedule
+
+
 @pytest.mark.parametrize("horizon", deep([1, 2, 9, 10**6], keep={0, 1}))
 @pytest.mark.slow
 def test_schedules_suit_every_horizon(horizon):
