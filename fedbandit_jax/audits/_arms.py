@@ -173,17 +173,12 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
         else:
             claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
     pairs = _neighbours(sizes)
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
-    return Case(
+    return Case.of(
+        pairs,
         name=" ".join((str(algo.name), *(("messages",) if getattr(algo, "messages", False) else ())))
         if name is None
         else name,
         mechanism=mechanism,
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
         epsilon=claimed,
         delta=certificate.delta or 0.0,
         sensitivity=1.0,

@@ -78,15 +78,10 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
     pairs = neighbours(horizon, 1, budget.adjacency, 1, farthest=worst, others=answer(bound.mechanism))
     if not fixed:
         pairs = {"Alice or Tracy": alone(horizon, 1), **pairs}
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
-    return Case(
+    return Case.of(
+        pairs,
         name=name,
         mechanism=TranscriptOfAgents(algo=bound, spec=spec),
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
         epsilon=budget.epsilon,
         delta=budget.delta,
         gaussian=fixed,

@@ -42,6 +42,12 @@ class Case:
         validate.text("name", self.name)
         validate.integer("slow", self.slow, at_least=1)
 
+    @classmethod
+    def of(cls, pairs: Mapping[str, tuple[Any, Any]], **fields: Any) -> Case:
+        """Returns the case of several pairs of neighbours, by name, of which the first is the one to be shown."""
+        (which, (data, neighbour)), *others = pairs.items()
+        return cls(data=data, neighbour=neighbour, which=which, others=dict(others), **fields)
+
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case; options are those of `fb.audits.audit`."""
         validate.integer("n_runs", n_runs, at_least=1000)

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
 from fedbandit_jax.audits._case import Case
+from fedbandit_jax.audits._linear import certified
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs.script import Script
 from fedbandit_jax.interfaces import ClusteringAlgorithm, Round, Spec
@@ -158,26 +159,18 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     validate.integer("n_servers", n_servers, at_least=1)
     horizon = validate.integer("horizon", horizon, at_least=algo.visits)
     pairs = _neighbours(horizon, budget.adjacency, algo.visits)
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
     env = visits(np.zeros((horizon, 2)), np.zeros(horizon), np.zeros(horizon), n_users=n_servers, n_servers=n_servers)
     env = dataclasses.replace(env, spec=dataclasses.replace(env.spec, n_arms=2))
-    certificate = algo.certificate(env.spec, horizon)
-    if certificate.claim != "certified":
-        raise ValueError(
-            f"algo must be certified for its claim to be audited, got {certificate.claim}: {certificate.reason}"
-        )
+    bound = algo.bind(env.spec, horizon)
+    certified(bound)
     replay: dict[str, Any] = {}
     if algo.alpha_2 == math.inf:
         moves = algo.visits * math.sqrt(budget.matrix_sensitivity_sq)
         replay = dict(gaussian=True, fixed_control_flow=True, sensitivity=moves, measure=_moved)
-    return Case(
+    return Case.of(
+        pairs,
         name=f"{algo.name} {algo.trigger}" if name is None else name,
-        mechanism=TranscriptOfVisits(algo=algo.bind(env.spec, horizon), env=env, horizon=horizon),
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
+        mechanism=TranscriptOfVisits(algo=bound, env=env, horizon=horizon),
         epsilon=budget.epsilon,
         delta=budget.delta,
         slow=2,

@@ -257,17 +257,12 @@ def linear(algo: Federated, *, n_agents: int, name: str | None = None, n_syncs: 
         by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
         measure = prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
         replay = dict(sensitivity=mechanism.sensitivity, measure=measure)
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
-    return Case(
+    return Case.of(
+        pairs,
         name=" ".join((str(privacy.trust), str(privacy.release), *["messages"][: privacy.messages]))
         if name is None
         else name,
         mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
         epsilon=certificate.epsilon_exact or budget.epsilon,
         delta=budget.delta,
         gaussian=True,

@@ -48,28 +48,26 @@ def scheduled(algo: Federated | Gossip, *, n_agents: int, horizon: int = 12, nam
 
     Raises:
         TypeError: the schedule is `Every`, or there is no single budget.
-        ValueError: the algorithm is not certified.
+        ValueError: the algorithm is not certified, or the horizon is shorter than the visits that differ.
     """
     privacy, budget = mechanism_of(algo)
     if isinstance(algo, Federated) and isinstance(algo.schedule, Every):
         raise TypeError(f"algo must have a schedule that is not Every, got {algo.schedule!r}; see fb.audits.linear")
+    horizon = validate.integer("horizon", horizon, at_least=privacy.together)
     spec = spec_of(n_agents, constant=privacy.centred)
     bound: Any = algo.bind(spec, horizon)
     certified(bound)
     fixed = bound.schedule.reads == "nothing"
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
-    pairs = neighbours(horizon, n_agents, budget.adjacency, 1, farthest=worst, others=answer(bound.mechanism))
+    pairs = neighbours(
+        horizon, n_agents, budget.adjacency, privacy.together, farthest=worst, others=answer(bound.mechanism)
+    )
     if not fixed:
         pairs = {"Alice or Tracy": alone(horizon, n_agents), **pairs}
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
-    return Case(
+    return Case.of(
+        pairs,
         name=name,
         mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
         epsilon=budget.epsilon,
         delta=budget.delta,
         gaussian=fixed,

@@ -22,7 +22,7 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.channel import BoundMechanism
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Decaying
-from fedbandit_jax.schedules import Every, Geometric
+from fedbandit_jax.schedules import Geometric
 
 N_USERS = 3  # n of a case
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
@@ -89,25 +89,21 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
         raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
     worst: dict[str, Any] = dict(farthest=farthest_user(mechanism), others=answer(mechanism))
     pairs = neighbours(horizon, 1, budget.adjacency, visits, **worst)
-    which, *_ = pairs
-    data, neighbour = pairs.pop(which)
     users = (np.arange(horizon) // visits % N_USERS).astype(np.int32)
     blank = np.zeros((horizon, 1, 2, 2), np.float32), np.zeros((horizon, 1, 2), np.float32)
     env = ScriptedVisits(contexts=blank[0], answers=blank[1], means=blank[1], users=users, spec=spec)
-    ends = [t for t in range(horizon) if t + 1 in _rounds(algo.schedule, horizon)]
+    clock: Any = bound.schedule  # which is fixed
+    ends = [t for t in range(horizon) if clock.requests(None, t, (), None, 1)]
     moved = prefixes_moved(mechanism, by_silo=False)
 
     def measure(view: Any, other: Any) -> float:
         both = [np.asarray(one[0])[ends] for one in (view, other)]
         return float(np.linalg.norm([moved((both[0][:, u],), (both[1][:, u],)) for u in range(N_USERS)]))
 
-    return Case(
+    return Case.of(
+        pairs,
         name=str(algo.name) if name is None else name,
         mechanism=TranscriptOfStreams(algo=bound, env=env, horizon=horizon),
-        data=data,
-        neighbour=neighbour,
-        which=which,
-        others=pairs,
         epsilon=certificate.epsilon_exact or budget.epsilon,
         delta=budget.delta,
         gaussian=True,
@@ -115,13 +111,6 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
         sensitivity=mechanism.sensitivity,
         measure=measure,
     )
-
-
-def _rounds(schedule: Any, horizon: int) -> list[int]:
-    """Returns after how many rounds a fixed schedule releases."""
-    if isinstance(schedule, Every):
-        return list(range(schedule.batch, horizon + 1, schedule.batch))
-    return validate.instance("schedule", schedule, Geometric, "Every or Geometric").rounds(horizon).tolist()
 
 
 def shipped_streams() -> list[Case]:

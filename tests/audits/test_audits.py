@@ -228,8 +228,11 @@ def test_the_farthest_user_attains_the_sensitivity(options):
 
 def test_shipped_cases_have_the_neighbours_of_their_budgets():
     """As many rounds as visits, nobody instead of a user, no promise about rewards, and one user who decides."""
-    for name, visits in (("silo_local tree", 1), ("silo_local tree 2 visits", 2)):
-        case = shipped()[name]
+    twice = fb.algos.private_fed_lin_ucb(
+        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), visits=2), schedule=fb.schedules.Geometric(2.0, first=2)
+    )
+    scheduled = audits.scheduled(twice, n_agents=2, horizon=6, name="twice")
+    for case, visits in ((shipped()["silo_local tree"], 1), (shipped()["silo_local tree 2 visits"], 2), (scheduled, 2)):
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == visits
         assert not case.mechanism.spec.rewards_in_unit
