@@ -115,4 +115,5 @@ def _chunk(clock: Process, n_runs: int) -> tuple[int, int]:
     if on_cpu():
         return max(1, min(longest, FIRST_WORK // (work * n_runs))), most
     chunks = -(-clock.n_steps // longest)
-    return (-(-clock.n_steps // chunks),) * 2
+    length = -(-clock.n_steps // chunks)
+    return length, length

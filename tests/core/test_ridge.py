@@ -89,7 +89,7 @@ def test_solve_says_which_matrix_is_not_definite():
 def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
     """Of three matrices the last is not positive definite."""
     rows = np.random.default_rng(0).normal(size=(3, 8, 4))
-    gram = np.float32(np.einsum("nki,nkj->nij", rows, rows)) * np.float32([1, 1, -1])[:, None, None]
+    gram = np.einsum("nki,nkj->nij", rows, rows).astype(np.float32) * np.array([1, 1, -1], np.float32)[:, None, None]
     bias = np.float32(rows[:, 0])
     plain = jax.jit(ridge.solve_det)(gram, bias)
     asked = []
