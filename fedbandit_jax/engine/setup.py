@@ -32,7 +32,7 @@ _CHECKED: set[Any] = set()  # signatures of processes whose shapes are already c
 class Setup(NamedTuple):
     """A sweep whose arguments have been checked."""
 
-    configurations: dict[str, Configuration]
+    worlds: dict[str, bytes]  # digest of every configuration's environment
     processes: dict[str, Process]
     at: np.ndarray  # rounds that are recorded
     key: Array
@@ -64,10 +64,11 @@ def set_up(
     at = recorded_rounds(horizon, stride)
     seeds = numbers(seeds, len(at))
     random.check_key("key", key)
-    worlds = {id(one.env): digest(one.env) for one in configurations.values()}
+    of_env = {id(one.env): digest(one.env) for one in configurations.values()}
+    worlds = {label: of_env[id(one.env)] for label, one in configurations.items()}
     recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
     processes = {
-        label: bind_process(worlds[id(one.env)], label, one, horizon, recorder) for label, one in configurations.items()
+        label: bind_process(worlds[label], label, one, horizon, recorder) for label, one in configurations.items()
     }
     if validate.one_of("devices", devices, ("runs", "agents")) == "agents":
         processes = {label: _spread(label, process) for label, process in processes.items()}
@@ -81,7 +82,7 @@ def set_up(
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
-    return Setup(configurations, processes, at, key, seeds, config, _kept(processes, len(seeds)))
+    return Setup(worlds, processes, at, key, seeds, config, _kept(processes, len(seeds)))
 
 
 def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:

@@ -349,11 +349,8 @@ def _cut(
     folder = validate.path("store", store)
     setup = set_up(configurations, **options)
     check_writable("store", folder)
-    worlds = {id(one.env): digest(one.env) for one in configurations.values()}
     names = {
-        label: pieces.name(
-            worlds[id(configurations[label].env)], digest(_recorded(process)), at=setup.at, key=setup.key
-        )
+        label: pieces.name(setup.worlds[label], digest(_recorded(process)), at=setup.at, key=setup.key)
         for label, process in setup.processes.items()
     }
     found = pieces.cut(

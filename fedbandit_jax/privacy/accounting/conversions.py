@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
@@ -85,30 +85,9 @@ def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
     return rdp_epsilon(lambda alpha: xi + rho * alpha, delta)
 
 
-def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Computes the largest rho whose `zcdp_epsilon` at `delta` is at most epsilon, rounded down by a part in 10^8."""
-    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
-    validate.probability("delta", delta)
-
-    def excess(log_rho: float) -> float:
-        return zcdp_epsilon(math.exp(log_rho), delta) - epsilon
-
-    low, high = math.log(1e-26), math.log(_RHO_LIMIT)
-    rho = math.exp(float(brentq(excess, low, high, xtol=1e-13)))  # pyright: ignore[reportArgumentType]
-    while zcdp_epsilon(rho, delta) > epsilon:
-        rho *= 1 - 1e-8
-    return rho * (1 - 1e-8)
-
-
 def gaussian_rho(mu: float) -> float:
     """Returns rho = mu^2 / 2, for which a Gaussian mechanism with mu = sensitivity / noise std satisfies rho-zCDP."""
     return validate.within("mu", mu, 0, _MU_LIMIT) ** 2 / 2
-
-
-def rdp_gaussian(mu: float) -> Curve:
-    """Returns the Renyi curve alpha mu^2 / 2 of a Gaussian mechanism with mu = sensitivity / noise std."""
-    rho = gaussian_rho(mu)
-    return lambda alpha: rho * alpha
 
 
 def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:

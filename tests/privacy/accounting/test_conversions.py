@@ -11,10 +11,14 @@ from fedbandit_jax.privacy.accounting.conversions import (
     advanced_composition,
     gaussian_rho,
     rdp_epsilon,
-    rdp_gaussian,
     zcdp_epsilon,
-    zcdp_rho,
 )
+
+
+def gaussian(mu):
+    """The Renyi curve of a Gaussian mechanism with mu = sensitivity / noise std."""
+    return lambda alpha: alpha * mu**2 / 2
+
 
 MUS = st.floats(-3, 2).map(lambda x: 10**x)
 DELTAS = st.floats(-40, -0.1).map(math.exp)
@@ -24,7 +28,7 @@ DELTAS = st.floats(-40, -0.1).map(math.exp)
 @given(MUS, DELTAS)
 def test_renyi_of_a_gaussian(mu, delta):
     """Above the exact epsilon, below the accountant with a fixed set of orders and below the textbook zCDP bound."""
-    epsilon = rdp_epsilon(rdp_gaussian(mu), delta)
+    epsilon = rdp_epsilon(gaussian(mu), delta)
     assert epsilon == zcdp_epsilon(gaussian_rho(mu), delta)
     assert epsilon >= gaussian_epsilon(mu, delta)
     accountant = rdp.RdpAccountant().compose(dp_accounting.GaussianDpEvent(1 / mu))
@@ -38,7 +42,7 @@ def test_renyi_of_a_gaussian_is_the_infimum():
     orders = [1 + 1.002**k / 100 for k in range(6000)]
     for mu, delta in ((0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9)):
         accountant = rdp.RdpAccountant(orders).compose(dp_accounting.GaussianDpEvent(1 / mu))
-        assert rdp_epsilon(rdp_gaussian(mu), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
+        assert rdp_epsilon(gaussian(mu), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
 
 
 def laplace(alpha):
@@ -54,14 +58,6 @@ def test_renyi_of_laplace_noise(delta):
     accountant = pld.PLDAccountant().compose(dp_accounting.LaplaceDpEvent(1.0), 10)
     epsilon = rdp_epsilon(lambda alpha: 10 * laplace(alpha), delta)
     assert accountant.get_epsilon(delta) <= epsilon < 10.01
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.floats(-9, 5).map(lambda x: 10**x), DELTAS)
-def test_rho_is_the_inverse(epsilon, delta):
-    rho = zcdp_rho(epsilon, delta)
-    assert zcdp_epsilon(rho, delta) <= epsilon
-    assert zcdp_epsilon(rho * (1 + 1e-4), delta) > epsilon * (1 - 1e-6)
 
 
 def test_xi_is_added():
@@ -102,14 +98,11 @@ NUMBERS = [math.nan, math.inf, -math.inf, -1.0, 1e300]
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("delta", lambda v: rdp_epsilon(rdp_gaussian(1.0), v)),
+        ("delta", lambda v: rdp_epsilon(gaussian(1.0), v)),
         ("delta", lambda v: zcdp_epsilon(1.0, v)),
-        ("delta", lambda v: zcdp_rho(1.0, v)),
         ("rho", lambda v: zcdp_epsilon(v, 0.1)),
         ("xi", lambda v: zcdp_epsilon(1.0, 0.1, v)),
-        ("epsilon", lambda v: zcdp_rho(v, 0.1)),
         ("mu", gaussian_rho),
-        ("mu", rdp_gaussian),
         ("epsilons", lambda v: advanced_composition([0.1, v], [0.0, 0.0], 0.1)),
         ("deltas", lambda v: advanced_composition([0.1, 0.1], [0.0, v], 0.1)),
         ("slack", lambda v: advanced_composition([0.1], [0.0], v)),
@@ -132,8 +125,6 @@ def test_bad_numbers_end_in_a_sentence(name, function, value):
         ),
         (lambda: advanced_composition([1.0], [], 0.1), "epsilons and deltas must have one length"),
         (lambda: advanced_composition([1.0, 1.0], [0.5, 0.6], 0.1), "deltas and slack must add up to less than 1, got"),
-        (lambda: zcdp_rho(0.0, 0.1), "epsilon must be finite and > 0, got 0.0"),
-        (lambda: zcdp_rho(1e-300, 0.1), "epsilon must be in .* got 1e-300"),
     ],
 )
 def test_bad_arguments(function, words):
@@ -145,5 +136,3 @@ def test_bad_arguments(function, words):
 def test_extremes_are_finite(delta):
     for rho in (0.0, 1e-300, 1e-9, 1e7):
         assert 0 <= zcdp_epsilon(rho, delta) < 1e10
-    for epsilon in (1e-9, 1e6):
-        assert 0 < zcdp_rho(epsilon, delta) < math.inf
