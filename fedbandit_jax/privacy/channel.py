@@ -193,9 +193,10 @@ class BoundMechanism(Exact):
         four times (a product, a sum, a scale), before low digits are made random. See `too_coarse`.
         """
         std, whole = self.trust.sum_std(), ""
+        move = self.trust.spare() * self.sensitivity / math.sqrt(self.release.sensitivity_sq())
         if self.trust.on_grid:
-            whole = too_coarse(self.n_agents * (self.batch or 1), std, 4 * self.release.touched())
-        return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std)
+            whole = too_coarse(self.n_agents * (self.batch or 1), std, move, 4 * self.release.touched())
+        return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std, move)
 
     @property
     def sensitivity(self) -> float:

@@ -10,9 +10,13 @@ from jax import Array
 
 ROUNDINGS = 1000  # how many partial sums that a user is in are rounded, unless fewer are known to be
 ROUNDING = 2.0**-6  # the largest unit in the last place of so many partial sums, in standard deviations of the noise
+SHARE = 2.0**-5  # that unit in terms of how far a user moves a sum
+USERS = (
+    2**18
+)  # whose sum has a unit in the last place of 2^-6 or less: more are added up in parts where that is possible
 
 
-def too_coarse(users: int, std: float, roundings: int = ROUNDINGS) -> str:
+def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) -> str:
     """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
 
     A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
@@ -20,13 +24,25 @@ def too_coarse(users: int, std: float, roundings: int = ROUNDINGS) -> str:
     good as independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std: they
     add 0.014 to mu^2, the squared distance in units of the noise, which is 1 for a user who moves the sum by std. With
     another number of `roundings` the unit may be such that they add as much.
+
+    Much noise does not help a user whose move is itself rounded. As long as a sum stays below a power of two, whoever
+    comes later leaves her move as it is, and beyond it her move is rounded to twice the unit. With a unit of at most
+    `SHARE` of the move, errors in every entry that are as good as independent and at most one unit change its square by
+    some 3 %, up or down. None of this is charged to epsilon.
+
+    Args:
+        users: how many rows are added up.
+        std: standard deviation of the noise in the sum.
+        move: the distance for which this noise is meant, i.e. that one user moves the sum by, times how much more noise
+            is in the sum than her guarantee counts on.
+        roundings: see above.
     """
     last = float(np.spacing(np.float32(users)))
-    if last <= ROUNDING * math.sqrt(ROUNDINGS / roundings) * std:
+    if last <= min(ROUNDING * math.sqrt(ROUNDINGS / roundings) * std, SHARE * move):
         return ""
     return (
         f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
-        f"deviation {std:.3g}"
+        f"deviation {std:.3g} and users who move it by {move:.3g}"
     )
 
 

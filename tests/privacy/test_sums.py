@@ -72,9 +72,35 @@ def test_without_noise_the_sum_is_released(two):
 
 @pytest.mark.parametrize(("users", "last"), [(2**23, 1.0), (2**24, 2.0), (270_000_000, 32.0), (1000, 2.0**-14)])
 def test_too_coarse(users, last):
-    """A unit in the last place, by hand, is at most a 64th of the noise."""
-    assert not too_coarse(users, 64 * last)
-    assert f"sum over {users:,} users to multiples of {last:g}, too coarse" in too_coarse(users, 63.9 * last)
+    """A unit in the last place, by hand, is at most a 64th of the noise and a 32nd of what a user moves."""
+    assert not too_coarse(users, 64 * last, 32 * last)
+    for noise, move in ((63.9, 32), (1e6, 31.9)):
+        assert f"sum over {users:,} users to multiples of {last:g}, too coarse" in too_coarse(
+            users, noise * last, move * last
+        )
+
+
+@pytest.mark.parametrize(
+    ("trust", "claim"),
+    [("central", "none"), ("shuffle_amplified", "none"), ("silo_local", "certified"), ("local", "certified")],
+)
+def test_much_noise_does_not_help_whose_move_is_rounded(trust, claim):
+    """At epsilon = 0.01 noise is 80 times what 4,194,304 users are rounded to, which is a quarter of what one moves.
+
+    Among the noise of many silos, or users, of whom one alone is enough for the claim, that does not matter.
+    """
+    release = "input_perturbation" if trust == "local" else "tree"
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(0.01, 1e-6), release, trust)
+    spec = fb.envs.sphere(2**12, 4, 3, rewards="bernoulli").spec
+    algo = fb.algos.private_fed_lin_ucb(mechanism)
+    assert algo.replace(schedule=2**7).certificate(spec, 2**7).claim == "certified"
+    if claim == "certified":
+        assert algo.replace(schedule=2**10).certificate(spec, 2**10).claim == "certified"
+    else:
+        with pytest.raises(
+            ValueError, match="4,194,304 users to multiples of 0.5, too coarse .* users who move it by 2.12"
+        ):
+            algo.replace(schedule=2**10).bind(spec, 2**10)
 
 
 def test_too_many_users_are_refused():
@@ -88,15 +114,16 @@ def test_too_many_users_are_refused():
 
 
 def test_long_epochs_are_added_up_in_parts():
-    """Of a year of rounds without a clock a thousand at a time; at 2^15 silos their users are too many for float32."""
+    """Of a year of rounds without a clock a thousand at a time, and fewer of many silos; one at least."""
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
     schedule = fb.schedules.Geometric(1.5, first=100)
     algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=schedule)
-    few, many = (fb.envs.sphere(m, 4, 3, rewards="bernoulli").spec for m in (64, 2**15))
-    assert algo.certificate(few, 2**25).claim == "certified"
-    assert algo.certificate(many, 2**6).claim == "certified"
-    with pytest.raises(ValueError, match="n_agents.* 32,768,000 users.* of 2, too coarse for noise of .* deviation"):
-        algo.bind(many, 2**25)
+    few, many, most = (fb.envs.sphere(m, 4, 3, rewards="bernoulli").spec for m in (64, 2**15, 2**21))
+    for spec, longest in ((few, 1000), (many, 8)):
+        assert algo.bind(spec, 2**25).mechanism.longest == longest
+        assert algo.certificate(spec, 2**25).claim == "certified"
+    with pytest.raises(ValueError, match="n_agents.* 2,097,152 users.* of 0.25, too coarse for noise of .* deviation"):
+        algo.bind(most, 2**25)
 
 
 def test_a_run_that_goes_on_hands_over_as_often(key):

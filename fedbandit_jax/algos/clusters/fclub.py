@@ -171,7 +171,7 @@ class FCLUB(ClusteringRecipe):
                 f"{spec.max_norm:g}: scale its features"
             )
         noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
-        if wrong := too_coarse(horizon, noise.sigma):
+        if wrong := too_coarse(horizon, noise.sigma, self.visits * math.sqrt(self.budget.matrix_sensitivity_sq)):
             raise ValueError(f"horizon must be shorter, or epsilon smaller: {wrong}")
         return noise
 

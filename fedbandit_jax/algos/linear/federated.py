@@ -28,6 +28,7 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.channel import ChannelState, Exact, Timing, rows
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
+from fedbandit_jax.privacy.sums import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
 from fedbandit_jax.schedules import Every, LogDet, Schedule, Setting
 
@@ -246,7 +247,7 @@ class Federated(Recipe):
                 n_syncs=n_syncs,
                 batch=batch,
                 most=schedule.longest(horizon),
-                longest=min(horizon, REFRESH),
+                longest=min(horizon, REFRESH, max(1, USERS // m)),
                 pure=schedule.pure(shares),
             )
             stds = mechanism.stds()

@@ -187,6 +187,11 @@ class SiloLocal(Trust):
         """Computes the standard deviation of the sum over silos, i.e. the root of the sum of the variances."""
         return float(np.linalg.norm(np.asarray(self.std, float)))
 
+    def spare(self) -> float:
+        """Computes the noise of all silos in terms of that of the silo with the most."""
+        most = float(np.max(self.std))
+        return SiloLocal.sum_std(self) / most if most > 0 else 1.0
+
 
 @struct.sealed
 @struct.pytree
@@ -332,7 +337,11 @@ class Local(Trust):
 
     def sum_std(self) -> float:
         """Computes the standard deviation of the sum over all users of a batch."""
-        return float(self.std) * (self.n_agents * self.batch) ** 0.5
+        return float(self.std) * self.spare()
+
+    def spare(self) -> float:
+        """Computes the noise of all users of a batch in terms of that of one."""
+        return float(self.n_agents * self.batch) ** 0.5
 
 
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -190,6 +190,10 @@ class Trust:
         """Computes, on the host, the standard deviation of an entry of `noise`, over all silos, or a bound on it."""
         raise NotImplementedError(f"{type(self).__name__}.sum_std")
 
+    def spare(self) -> float:
+        """Computes how many times the noise that the proof counts on is in the sum over silos; 1 if in doubt."""
+        return 1.0
+
     def init(self, size: int) -> Any:
         """Returns the state of `noisy_sum` before the first release of vectors of D = `size` entries."""
         del size

@@ -121,6 +121,10 @@ class Shuffled(SiloLocal):
         """Bounds the mass of the tails that are never drawn, of all silos' noise, as the lemma is about all of it."""
         return ask.n_agents * ask.missing
 
+    def spare(self) -> float:
+        """Returns 1: amplification counts on the noise of all silos."""
+        return 1.0
+
     def third_party(self, key: Array, messages: Array) -> Array:
         """Returns the silos' messages, (M, P, D), in uniformly random order."""
         return jax.random.permutation(key, messages)
