@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import ridge, struct
@@ -132,6 +132,23 @@ def first(policy: Policy, dim: int) -> tuple[Any, Array]:
 def believe(policy: Policy, k: Array, belief: Any, released: Released) -> Any:
     """Returns what a policy makes of a release and of what it believed before, and of nothing else."""
     return call(policy, "update", k, belief, released)
+
+
+def posterior_of(policy: Policy, belief: Any) -> ridge.Posterior:
+    """Returns the posterior in a policy's belief, which raw data of users may meet: arrays, and no class of one's own.
+
+    Raises:
+        TypeError: it is anything else: its methods would be handed the data.
+    """
+    posterior = belief.posterior
+    if struct.is_sealed(policy):
+        return posterior
+    if jax.tree.structure(posterior) != jax.tree.structure(ridge.Posterior(0, 0)):
+        raise TypeError(
+            "policy must keep a matrix as fb.algos.UCB does, in belief.posterior, for a schedule that reads what users "
+            f"add to it, got {type(posterior).__name__}"
+        )
+    return lax.optimization_barrier(posterior)  # refuses what is no array
 
 
 def best_arms(indices: Array, offered: Round) -> Array:

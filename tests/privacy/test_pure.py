@@ -1,16 +1,19 @@
 """Policies of one's own run as the pure functions that they are by themselves, or prove nothing."""
 
 import dataclasses
+import itertools
 import sys
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 from jax.custom_batching import custom_vmap
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import lapack, struct
+from fedbandit_jax.core import lapack, ridge, struct
 
 ENV = fb.envs.sphere(n_agents=3, n_arms=4, dim=2, rewards="bernoulli")
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -141,6 +144,92 @@ def test_what_sees_a_batch_does_not_see_it():
 
 
 @pytest.mark.slow
+class Listener:
+    """What stands where a belief should have an array, and is told what meets it."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.ndim = array, array.shape, array.ndim
+
+    def __len__(self):
+        return len(self.array)
+
+    def __getitem__(self, place):
+        HEARD.append(place)
+        return self.array[place]
+
+    def __mul__(self, other):
+        HEARD.append(other)
+        return self.array * other
+
+
+HEARD = []
+jax.tree_util.register_pytree_node(Listener, lambda one: ((one.array,), None), lambda _, leaves: Listener(*leaves))
+
+
+class Pair(NamedTuple):
+    """Called like what `fb.algos.UCB` keeps, without being it."""
+
+    inverse: Any
+    theta: Any
+
+
+@fb.pytree
+class Keeping(fb.Policy):
+    """A policy of one's own that keeps a matrix, in what it calls a posterior."""
+
+    kind: Any = fb.static(default=None)
+    keeps_matrix, rho = True, (5.0, 5.0)
+
+    def update(self, k, belief, released):
+        inverse = jnp.linalg.inv(released.gram + 100 * jnp.eye(released.dim))
+        kept = inverse[np.tril_indices(released.dim)][:, None], (inverse @ released.bias)[:, None]
+        return Estimate(released.gram, self.kind(ridge.Posterior(*kept)), jnp.float32(0))
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ jax.tree.leaves(belief.posterior)[1][:, 0]
+
+
+class Estimate(NamedTuple):
+    gram: Any
+    posterior: Any
+    log_det: Any
+
+
+def honest_posterior(solved):
+    return solved
+
+
+def own_pair(solved):
+    return Pair(*solved)
+
+
+def own_arrays(solved):
+    return ridge.Posterior(*map(Listener, solved))
+
+
+@pytest.mark.parametrize(
+    ("kind", "agents"),
+    deep(itertools.product([honest_posterior, own_pair, own_arrays], ["together", "one at a time"]), keep={2, 3, 4, 5}),
+)
+def test_what_a_policy_keeps_is_not_told_what_meets_it(kind, agents):
+    """A schedule that reads what users add needs the policy's matrix, and meets it with their features and rewards."""
+    parts = dict(policy=Keeping(kind=kind), schedule=fb.schedules.PrivateLogDet(0.3, share=0.2, max_syncs=2))
+    if agents == "together":
+        env = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
+        algo = fb.algos.Federated(**parts, privacy=fb.privacy.Mechanism(BUDGET))
+    else:
+        env = fb.envs.clustered(n_users=3, n_servers=1, n_clusters=1, dim=5, n_arms=4)
+        algo = fb.algos.AsyncFederated(**parts, privacy=fb.privacy.Mechanism(BUDGET, visits=1))
+    run = dict(horizon=6, key=jax.random.key(0), seeds=1)
+    if kind is honest_posterior:
+        assert fb.simulate(env, algo, **run).certificate.claim == "certified"
+        return
+    HEARD.clear()
+    with pytest.raises(TypeError, match="policy must keep a matrix as fb.algos.UCB does, in belief.posterior"):
+        fb.simulate(env, algo, **run)
+    assert HEARD == []
+
+
 def test_policies_that_differ_in_what_equality_leaves_out():
     """Each runs its own program, although their static fields are equal."""
 

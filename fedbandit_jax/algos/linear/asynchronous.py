@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.acting import adopt, believe, first, policy_doors, proven
+from fedbandit_jax.algos.acting import adopt, believe, first, policy_doors, posterior_of, proven
 from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate, Raw
@@ -122,7 +122,7 @@ class AsyncLoop(ClusteringAlgorithm):
         row = x * jnp.concatenate([x[:, 0], y])
         counted = agent.counted
         if self.reads == "users":
-            leverage = ridge.gain(agent.belief.posterior, x, y).leverage
+            leverage = ridge.gain(posterior_of(self.policy, agent.belief), x, y).leverage
             counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
             mechanism=self.mechanism.absorb(agent.mechanism, row),
@@ -186,7 +186,7 @@ class AsyncLoop(ClusteringAlgorithm):
     def _epoch(self, key: Array, agent: Agent) -> Agent:
         """Begins an epoch of one agent, in which it has seen nothing yet."""
         d, reads = self.spec.dim, self.reads
-        floor = jnp.float32(0) if reads == "nothing" else tracked.floor(agent.belief.posterior)
+        floor = jnp.float32(0) if reads == "nothing" else tracked.floor(posterior_of(self.policy, agent.belief))
         return agent._replace(
             pending=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
             own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.acting import adopt, believe, best_arms, first, policy_doors, proven
+from fedbandit_jax.algos.acting import adopt, believe, best_arms, first, policy_doors, posterior_of, proven
 from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate, Raw
@@ -138,7 +138,7 @@ class ScheduledLoop(Algorithm):
             pending = local.pending + jnp.einsum("im,jm->ij", x, rows, precision="highest")[..., None]
         counted = local.counted
         if self.reads == "users":
-            leverage = ridge.gain(local.belief.posterior, x, y).leverage
+            leverage = ridge.gain(posterior_of(self.policy, local.belief), x, y).leverage
             counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
         return local._replace(
             pending=pending,
@@ -216,7 +216,7 @@ class ScheduledLoop(Algorithm):
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
         floor = jnp.float32(0)
         if self.reads != "nothing":
-            floor = tracked.floor(shared.posterior)
+            floor = tracked.floor(posterior_of(self.policy, shared))
         return state._replace(
             pending=jnp.zeros_like(state.pending),
             settled=None if state.settled is None else jnp.zeros_like(state.settled),
