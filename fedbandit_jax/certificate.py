@@ -55,8 +55,8 @@ class Certificate:
             `epsilon_exact` is stated.
         epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if none is, as where
             rewards are unbounded or a door to raw data voids the claim.
-        warning: says that delta is not below one over the number of users who can come, if that is so. Such a delta
-            allows what no epsilon shows: to publish all that one user did, chosen at random.
+        warning: says that delta is not below one over the number of visits of users, if that is so. Such a delta
+            allows what no epsilon shows: to publish all of one visit, chosen at random.
         smallest_delta: the smallest delta that this noise could give at the epsilon asked for, however large: the far
             tails of noise are never drawn, and the mass that they lack is charged to delta. For pure DP, which no noise
             of bounded reach gives, this is the delta that it has in truth.
@@ -133,11 +133,15 @@ class Certificate:
             not_covered=(*(door.seen for door in doors), *self.not_covered),
         )
 
-    def among(self, n_users: int) -> Certificate:
-        """Returns this certificate for so many users, with a `warning` unless its delta is below 1 / `n_users`."""
-        if self.claim == "none" or not self.delta or self.delta * n_users < 1:
+    def among(self, n_visits: int) -> Certificate:
+        """Returns this certificate for so many visits of users, with a `warning` unless delta is below 1 / `n_visits`.
+
+        Publishing each visit with probability delta would be (0, delta)-DP for one of them. Where several visits of one
+        user are protected together, the warning comes somewhat too often.
+        """
+        if self.claim == "none" or not self.delta or self.delta < 1 / n_visits:
             return self
-        weak = f"delta = {self.delta:g} is not below 1 / {n_users:,} users: it allows some of them to be exposed"
+        weak = f"delta = {self.delta:g} is not below 1 / {n_visits:,} visits of users: it allows some to be exposed"
         return dataclasses.replace(self, warning=weak)
 
     def to_json(self) -> dict[str, Any]:

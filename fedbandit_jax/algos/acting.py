@@ -17,6 +17,8 @@ from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Policy, Released, Round, Spec, Status
 from fedbandit_jax.privacy.channel import BoundMechanism, Exact, Timing
 
+WHO_COMES = "who comes when, and how often"  # is public where each user, or agent, has a stream of releases
+
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
     why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
@@ -143,7 +145,7 @@ def posterior_of(policy: Policy, belief: Any) -> ridge.Posterior:
     posterior = belief.posterior
     if struct.is_sealed(policy):
         return posterior
-    if jax.tree.structure(posterior) != jax.tree.structure(ridge.Posterior(0, 0)):
+    if jax.tree.structure(posterior) != jax.tree.structure(ridge.Posterior(jnp.zeros(1), jnp.zeros(1))):
         raise TypeError(
             "policy must keep a matrix as fb.algos.UCB does, in belief.posterior, for a schedule that reads what users "
             f"add to it, got {type(posterior).__name__}"

@@ -155,6 +155,8 @@ def _fault(part: Any, name: str) -> str:
     host = np.asarray(part)
     if host.dtype.kind in "iu" and (host != host.astype(f"{host.dtype.kind}4")).any():
         return f"{name} is an integer that has no place in 32 bits"
+    if host.dtype.kind == "V" or (host.dtype.kind == "f" and host.dtype.itemsize < 4):
+        return f"{name} is of {host.dtype}, in which a device would calculate"
     if host.dtype.kind == "f":
         with np.errstate(all="ignore"):
             device = host.astype(np.float32)

@@ -251,7 +251,7 @@ def run(configurations: dict[str, Configuration], *, progress=None, checkpoint=N
     setup = set_up(configurations, **options)
     processes, at, seeds, config = setup.processes, setup.at, setup.seeds, setup.config
     certificates = {
-        label: certify(process.algo).among(process.env.spec.users(config["horizon"]))
+        label: certify(process.algo).among(process.env.spec.visits(config["horizon"]))
         for label, process in processes.items()
     }
     keys = random.of_seeds(setup.key, seeds)

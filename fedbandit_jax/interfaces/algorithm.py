@@ -96,7 +96,7 @@ class Algorithm:
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
         horizon = _rounds(spec, horizon)
-        return certify(self.bind(spec, horizon)).among(spec.users(horizon))
+        return certify(self.bind(spec, horizon)).among(spec.visits(horizon))
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
         """Returns the state before round 0."""

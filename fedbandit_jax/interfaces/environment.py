@@ -36,10 +36,9 @@ class Spec:
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
 
-    def users(self, horizon: int) -> int:
-        """Returns how many users can come in T = `horizon` rounds: M T, or n of them if they return."""
-        arrivals = self.n_agents * horizon
-        return min(self.n_users, arrivals) if self.n_users else arrivals
+    def visits(self, horizon: int) -> int:
+        """Returns how many visits of users there are in T = `horizon` rounds: M T, also if n users return."""
+        return self.n_agents * horizon
 
 
 class Round(NamedTuple):

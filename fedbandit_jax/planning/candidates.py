@@ -194,7 +194,7 @@ def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
         bound = algo.bind(demands.spec, demands.horizon)
     except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
         return dataclasses.replace(one, excluded=str(refused))
-    bits, proved = bits_per_silo(bound), certify(bound).among(demands.spec.users(demands.horizon))
+    bits, proved = bits_per_silo(bound), certify(bound).among(demands.spec.visits(demands.horizon))
     why = demands.too_much(bits)
     if algo.privacy is not None and proved.claim != "certified":
         why = why or f"nothing is certified: {proved.reason}"

@@ -192,6 +192,8 @@ class BoundMechanism(Exact):
         grid the sum of the longest batch is rounded to float32 as well, and so is every message that it enters, about
         four times (a product, a sum, a scale), before low digits are made random. See `too_coarse`.
         """
+        if type(self.longest) is not int:
+            return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
         std, whole = self.trust.sum_std(), ""
         move = self.trust.spare() * self.sensitivity / math.sqrt(self.release.sensitivity_sq())
         if self.trust.on_grid:

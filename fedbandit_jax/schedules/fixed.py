@@ -39,7 +39,7 @@ class BoundEvery(BoundSchedule):
 
     def timing(self) -> Timing:
         """Returns that nothing is spent, and that no batch has more than B rounds."""
-        return Timing(self.sentence, fixed=False, longest=_longest(np.asarray(self.batch).reshape(1)))
+        return Timing(self.sentence, fixed=False, longest=_longest(np.abs(self.batch).reshape(1)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_all_are_certified_and_of_few_programs():
 
 def test_a_warning_of_delta_is_there():
     (first, *_) = candidates(demands(budget=fb.privacy.Budget(1.0, 0.1), trusted=("silo",)))
-    assert "delta = 0.1 is not below 1 / 300 users" in first.certificate.warning
+    assert "delta = 0.1 is not below 1 / 300 visits of users" in first.certificate.warning
 
 
 @pytest.mark.slow

@@ -300,6 +300,11 @@ def a_larger_first_batch_than_secure_aggregation_has_room_for(bound):
     return changed(bound, "schedule", rounds=np.array([35], np.int32))
 
 
+@forgery("secagg geometric", "batches of at most 9 rounds, and runs with up to 40")
+def a_batch_below_zero(bound):
+    return changed(bound, "", schedule=dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-40)))
+
+
 @forgery("secagg geometric", "batches of at most 4 rounds, and runs with up to 9")
 def secure_aggregation_for_smaller_batches(bound):
     return changed(bound, "mechanism", batch=4)
@@ -496,6 +501,11 @@ def integers_that_a_device_cuts(bound):
 @forgery("tree", "std is a number that float32 does not hold")
 def numbers_that_a_device_flushes(bound):
     return changed(bound, "mechanism.trust", std=np.full(4, 1e-42))
+
+
+@forgery("tree", "std is of bfloat16, in which a device would calculate")
+def numbers_of_eight_bits(bound):
+    return changed(bound, "mechanism.trust", std=jnp.full(4, 10.875, jnp.bfloat16))
 
 
 @forgery("tree", "std is no number, but of Half")

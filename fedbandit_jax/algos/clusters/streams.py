@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int, Key
 
-from fedbandit_jax.algos.acting import adopt, believe, first, policy_doors, proven
+from fedbandit_jax.algos.acting import WHO_COMES, adopt, believe, first, policy_doors, proven
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, rows, struct
 from fedbandit_jax.core.programs import call
@@ -30,7 +30,6 @@ FOREIGN_GROUPS = Raw(
     seen="who is in one group",
 )
 REFRESH = 1000  # most rounds of a user whose rows float32 adds up before her stream does
-WHO_COMES = "who comes when, and how often"
 
 
 class UserReleases(NamedTuple):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.acting import adopt, believe, first, policy_doors, posterior_of, proven
+from fedbandit_jax.algos.acting import WHO_COMES, adopt, believe, first, policy_doors, posterior_of, proven
 from fedbandit_jax.algos.linear import tracked
 from fedbandit_jax.algos.linear.tracked import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate, Raw
@@ -87,7 +87,7 @@ class AsyncLoop(ClusteringAlgorithm):
         found = proven(self.mechanism, when, None, self.spec)
         if found.server_noise_std is not None:
             largest = found.server_noise_std * math.sqrt(self.spec.n_users)
-            found = dataclasses.replace(found, server_noise_std=largest)
+            found = dataclasses.replace(found, server_noise_std=largest, not_covered=(WHO_COMES, *found.not_covered))
         return found.through(self.raw)
 
     @property
