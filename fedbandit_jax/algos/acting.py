@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
@@ -78,6 +79,14 @@ def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tu
 
 def check_policy(policy: Policy, spec: Spec) -> None:
     """Traces a policy of one's own, compiling nothing, and raises a TypeError if a method is not pure (see `call`)."""
+    for leaf in jax.tree.leaves(policy):
+        if isinstance(leaf, Policy):
+            raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
+        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
+            raise TypeError(
+                f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
+                f"{type(policy).__name__}"
+            )
     if struct.is_sealed(policy) or type(policy).indices is not Policy.indices:
         return
     belief, _ = jax.eval_shape(lambda: first(policy, spec.dim))

@@ -67,7 +67,7 @@ COMMANDS = {  # name -> command, or a description and the commands below it
     "report": ReportCommand,
     "data": DataCommand,
 }
-INTERRUPTED, TERMINATED = 130, 143  # exit codes after SIGINT and SIGTERM
+INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes after SIGINT, of a closed pipe (SIGPIPE), after SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
@@ -95,8 +95,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Runs the command that these words ask for, and returns the exit code.
 
     The code is 0 if all went well; 1 if an audit found something that is not as it should be, or if nothing meets the
-    demands of a plan; 2 after an error, which is one sentence on stderr that names the flag; 130 after Ctrl-C; 143
-    after SIGTERM.
+    demands of a plan; 2 after an error, which is one sentence on stderr that names the flag; 130 after Ctrl-C; 141 if
+    nobody reads what is printed any more; 143 after SIGTERM.
 
     Args:
         args: the words after `fedbandit`; by default those of this process.
@@ -108,6 +108,9 @@ def main(args: Sequence[str] | None = None) -> int:
     command = parse(args)
     try:
         return command.run()
+    except BrokenPipeError:  # who reads, as `head` does, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"fedbandit: {command.named(str(error))}", file=sys.stderr)
         return 2

@@ -131,7 +131,7 @@ class Simulation(Command):
         name = self.output.name
         if name is None:
             name = self.digest(comparison.name)
-        elif name != Path(name).name or name.startswith("."):
+        elif not name or name != Path(name).name or name.startswith("."):
             raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
         checkpoint = out / f".{name}.checkpoint"
         once = f"name must be that of one run at a time, got {name!r}"

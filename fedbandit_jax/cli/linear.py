@@ -79,7 +79,9 @@ class LinearSimulation(Simulation):
         self.applies_to("--env sphere", self.env == "sphere", "arms", "dim")
         self.applies_to("--env mslr", self.env == "mslr", "mslr")
         batch = validate.integer("batch", self.batch, at_least=1)
-        horizon = validate.integer("horizon", self.horizon, at_least=batch)
+        horizon = validate.integer("horizon", self.horizon, at_least=1)
+        if batch > horizon:
+            raise ValueError(f"batch must be at most the horizon, got {batch} for a horizon of {horizon}")
         budget, *_ = [fb.privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]
         world, title = self._world()
         private, mechanism, scale = fb.algos.private_fed_lin_ucb, fb.privacy.Mechanism, self.exploration_scale

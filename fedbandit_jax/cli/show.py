@@ -31,6 +31,8 @@ class ShowCommand(Command):
         """Prints the result, draws it if asked to, and returns 0; JAX is not needed."""
         import fedbandit_jax as fb
 
+        if self.result.is_dir():
+            raise ValueError(f"the result must be a file, got the folder {str(self.result)!r}; see `fedbandit report`")
         loaded = fb.Result.load(self.result)
         report(loaded)
         if self.picture is not None:

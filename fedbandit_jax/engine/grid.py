@@ -129,7 +129,8 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
     for name, values in grid.items():
         ours, theirs = name in worlds.takes and name not in checked, any(algo.takes(name) for algo in algos.values())
         if not (ours or theirs):
-            raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}")
+            hint = "" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does"
+            raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}{hint}")
         if ours and theirs:
             raise ValueError(f"grid must name parameters of env or of an algorithm, got {name!r}, which both have")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []

@@ -44,13 +44,16 @@ class Forecast(NamedTuple):
         return horizon <= TRIED * self.rounds
 
 
-def forecast(rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], horizon: int) -> Forecast:
+def forecast(
+    rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], horizon: int, most: float = math.inf
+) -> Forecast:
     """Returns the regret that is to be expected after T = `horizon` rounds.
 
     Args:
         rounds: recorded rounds 1, 2, ..., of which the last is T0 <= T.
         regret: cumulative regret of every seed at these rounds, S >= 2.
         horizon: T.
+        most: what regret cannot exceed.
     """
     end, now = int(rounds[-1]), regret[:, -1]
     half, quarter = (np.array([np.interp(end / part, [0, *rounds], [0, *one]) for one in regret]) for part in (2, 4))
@@ -64,9 +67,10 @@ def forecast(rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], ho
         SLOPES[0] if slope > 0 else min(slope, likely) - BELOW
     )  # as long as losses do not fall, they may end at once
     tails = lowest, likely, max(slope, likely) + ABOVE
-    least, middle, most = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
-    low, high = least.mean() / _spread(least), most.mean() * _spread(most)
-    return Forecast(float(middle.mean()), float(low), float(high), end, len(now))
+    least, middle, longest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
+    low, high = least.mean() / _spread(least), longest.mean() * _spread(longest)
+    regret, low, high = (min(float(x), most) for x in (middle.mean(), low, high))
+    return Forecast(regret, low, high, end, len(now))
 
 
 def doublings(ratio: float, slope: float) -> float:

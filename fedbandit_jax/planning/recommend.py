@@ -148,6 +148,8 @@ def plan(
             seconds=time.monotonic() - started,
         )
 
+    most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # what regret cannot exceed
+
     def simulated(some: list[Candidate], length: int) -> list[Candidate]:
         """Returns candidates with forecasts, the best first; those that failed are moved to `last`."""
         result = sweep(
@@ -165,7 +167,7 @@ def plan(
             if its.status.any():
                 last.append(dataclasses.replace(one, excluded=f"{int((its.status > 0).sum())} of its runs failed"))
             else:
-                done.append(dataclasses.replace(one, forecast=forecast(its.rounds, its.regret, horizon)))
+                done.append(dataclasses.replace(one, forecast=forecast(its.rounds, its.regret, horizon, most)))
         return sorted(done, key=lambda one: one.regret)
 
     reference = without_privacy(demands, able)

@@ -1,6 +1,9 @@
 """Whole runs of every command; only two of them are in the default suite."""
 
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +192,23 @@ def test_a_control_that_passes_is_told(tmp_path, monkeypatch, capsys):
     command = ["audit", "--family", "linear", "--runs", "1000", "--out", str(tmp_path), "--controls", "any.py"]
     assert main(command) == 1
     assert "0 shipped mechanisms, 1 controls: NOT as they should be: constant" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_seen_enough(tmp_path):
+    """As `fedbandit calibrate | head -1` has: there is no error to be told."""
+    command = [sys.executable, "-m", "fedbandit_jax", "calibrate"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_name_of_files(tmp_path, capsys):
+    for name in ("", "a/b", ".hidden"):
+        assert main(["simulate", "--name", name, "--out", str(tmp_path)]) == 2
+        assert f"--name must be a name for files in the folder --out, got {name!r}" in capsys.readouterr().err
 
 
 def test_flags_of_data_are_used(monkeypatch):

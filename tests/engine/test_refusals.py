@@ -50,7 +50,7 @@ def test_bad_input(change, error, words, monkeypatch):
         ([], None, ValueError, "algos must name at least one algorithm"),
         ([PRIVATE, PRIVATE], None, ValueError, "algos must have distinct names"),
         ({"a": 1}, None, TypeError, r"algos\['a'\] must be an fb.Algorithm, got 1"),
-        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'epsilom'"),
+        ([PRIVATE], {"epsilom": [1]}, ValueError, "grid must name .*, got 'epsilom'; env has some if it makes"),
         (
             [PRIVATE],
             {"epsilon": []},
@@ -133,6 +133,27 @@ def test_user_classes_must_be_pytrees():
 
     with pytest.raises(TypeError, match="must be a pytree of numbers: decorate its class with @fb.pytree"):
         simulate(algo=Plain())
+
+
+@fb.pytree
+class Worded(fb.Policy):
+    mode: str = "a"
+
+
+class Undecorated(fb.Policy):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (Undecorated(), "policy must be a pytree of numbers: decorate Undecorated with @fb.pytree"),
+        (Worded(), r"policy must hold numbers, and anything else in fields of fb.static\(\), got 'a' in Worded"),
+    ],
+)
+def test_policies_must_be_pytrees(policy, words):
+    with pytest.raises(TypeError, match=words):
+        fb.algos.Federated(policy=policy, schedule=5).bind(ENV.spec, 40)
 
 
 def test_spec_is_compared_by_value():

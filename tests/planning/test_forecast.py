@@ -72,3 +72,12 @@ def test_nothing_lost_is_no_error():
     found = forecast(ROUNDS[:8], np.zeros((2, 8)), 1024)
     assert found.regret == 0
     assert np.isfinite(found).all()
+
+
+def test_no_more_than_all_is_lost():
+    """Of two seeds that differ much the interval is wide; but no more than every reward can be lost."""
+    regret = np.cumsum(np.array([[0.001], [1.0]]) * np.ones((2, 100)), 1)
+    assert forecast(np.arange(1, 101), regret, 100).high > 1e6
+    found = forecast(np.arange(1, 101), regret, 100, 100)
+    assert found.high == 100
+    assert found[:2] == forecast(np.arange(1, 101), regret, 100)[:2]

@@ -74,7 +74,9 @@ def test_few_groups_are_not_screened(fake, monkeypatch):
 
 @pytest.mark.parametrize(("horizon", "rounds", "longest"), [(64, None, 64), (10**6, None, 333_333), (64, 20, 20)])
 def test_how_much_is_simulated(fake, monkeypatch, horizon, rounds, longest):
-    monkeypatch.setattr(recommend, "forecast", lambda at, regret, end: fb.planning.Forecast(1.0, 1.0, 1.0, at[-1], 3))
+    monkeypatch.setattr(
+        recommend, "forecast", lambda at, regret, end, most: fb.planning.Forecast(1.0, 1.0, 1.0, at[-1], 3)
+    )
     monkeypatch.setattr(FakeSweep, "__call__", lambda *_, horizon, **__: fake.asked.append(horizon) or Everything())
     plan(horizon=horizon, rounds=rounds)
     assert fake.asked == [max(8, longest // 8), longest]

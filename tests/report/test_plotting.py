@@ -211,7 +211,12 @@ def test_a_gauge_that_an_algorithm_lacks():
     result = dataclasses.replace(result, gauges=gauge, config={**result.config, "algorithms": algos})
     (ax,) = fb.plotting.gauge(result, "clusters").axes
     assert [line.get_label() for line in ax.lines] == ["private: certified"]
+    assert ax.get_ylim()[0] == 0
     ax.figure.draw_without_rendering()  # matplotlib cannot place markers on nothing
+    below = dataclasses.replace(result, gauges={"clusters": -0.02 * np.ones((2, 2, 3))})
+    assert fb.plotting.gauge(below, "clusters").axes[0].get_ylim()[0] <= -0.02
+    with pytest.raises(ValueError, match="result must have gauges, as those of clustering have, got none"):
+        fb.plotting.gauge(dataclasses.replace(result, gauges={}), "clusters")
 
 
 def points_of(ax):
@@ -394,6 +399,12 @@ def small():
     figure = plt.figure(figsize=(1, 1))
     figure.text(0.1, 0.5, "epsilon")
     return figure
+
+
+def test_formats_that_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"path must end in .png, .pdf or .svg, or say no format, got .*figure.jpg"):
+        fb.plotting.save(small(), tmp_path / "figure.jpg")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_of_both_kinds(tmp_path):

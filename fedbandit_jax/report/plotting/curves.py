@@ -76,7 +76,7 @@ def gauge(
         name: a key of `result.gauges`.
         band: as in `regret`.
         limits: ends of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by
-            chance; default: from 0 on.
+            chance; default: from 0 on, or from the least value.
         title: title of the axes; default: none.
         ax: axes to draw on; default: those of a new figure.
 
@@ -86,7 +86,9 @@ def gauge(
     Raises:
         ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
     """
-    validate.one_of("name", name, validate.instance("result", result, Result, "an fb.Result").gauges)
+    if not validate.instance("result", result, Result, "an fb.Result").gauges:
+        raise ValueError(f"result must have gauges, as those of clustering have, got none, and name = {name!r}")
+    validate.one_of("name", name, result.gauges)
     validate.one_of("band", band, BANDS)
     if limits is not None:
         ends = validate.finite_array("limits", limits, ndim=1)
@@ -117,5 +119,5 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
     ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(bottom=min(0, ax.dataLim.y0))
     ax.set_xlabel("round $t$")

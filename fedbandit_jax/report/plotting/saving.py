@@ -19,6 +19,7 @@ _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
     "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
 }
+_OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings that ask for what is not written
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
 
@@ -33,7 +34,7 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
         path: of the file, or of both files without their endings; missing folders are made.
 
     Raises:
-        ValueError, TypeError: an argument is not one of these; the message names it and its value.
+        ValueError, TypeError: an argument is not one of these, or the ending is that of another format.
         OSError: a file cannot be written; one that was there before stays.
 
     Example:
@@ -47,6 +48,8 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
     if not path.name:
         raise ValueError(f"path must name a file, got {str(path)!r}")
     kind = path.suffix.removeprefix(".").lower()
+    if kind in _OTHERS:
+        raise ValueError(f"path must end in .png, .pdf or .svg, or say no format, got {str(path)!r}")
     paths = (path,) if kind in _METADATA else (path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.pdf"))
     path.parent.mkdir(parents=True, exist_ok=True)
     for one in paths:
