@@ -71,7 +71,8 @@ ALGOS = {
         private(exploration=UCB(confidence=confidence), **options)
         for confidence, options in (
             ("known_noise", dict(release="blt")),
-            ("released", dict(release="honaker", visits=2, messages=True)),
+            ("released", dict(visits=2)),
+            ("theory", dict(release="honaker", visits=2, messages=True)),
             ("theory", dict(trust="secagg", release="blt")),
             ("theory", dict(trust="shuffle_vector_sum")),
             ("theory", dict(trust="local", release="input_perturbation")),
@@ -134,7 +135,7 @@ ALGOS = {
     "adac_ucb": [
         fb.algos.AdaCUCB(),
         fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg"),
-        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="shuffle"),
+        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="local"),  # shuffling is for more users
     ],
     "successive_elimination": [
         fb.algos.SuccessiveElimination(),

@@ -144,7 +144,7 @@ def test_a_fingerprint_is_that_of_another_process(tmp_path):
     code = (
         "import jax, fedbandit_jax as fb\n"
         "from fedbandit_jax.engine import process, provenance, salt\n"
-        "env = fb.envs.sphere(3, 4, 5, rewards='bernoulli')\n"
+        "env = fb.envs.sphere(3, 4, 5, rewards='gaussian')\n"
         "bound = fb.algos.LinUCB().bind(env.spec, 40)\n"
         "print(provenance.fingerprint({}, [process.process(env, bound, 40, ())]))\n"
         "print(*salt.salt(salt.digest(env), salt.digest(bound)))"
