@@ -21,9 +21,19 @@ import fedbandit_jax as fb
 
 M, K, D, DELTAS = 50, 20, 6, (0.1, 1e-6)
 EPSILONS, PURE = (0.5, 1.0, 2.0, 5.0, 10.0), (0.1, 0.2, 0.5, 1.0, 2.0)
-LINEAR = "Private-FedLinUCB", "epsilon-greedy", "AdaC-OFUL", "DP-DPE", "Thompson"
-OURS = "ours: UCB", "ours: greedy", "ours: Thompson"
 BANDITS = "AdaC-UCB", "Dist-DP-SE, printed radius", "ours: Dist-DP-SE, exact radius"
+BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, _ = fb.plotting.COLOURS
+LOOKS = {  # a policy's colour and marker, which is filled where the rest is ours, too
+    "Private-FedLinUCB": (BLUE, "o"),
+    "epsilon-greedy": (PURPLE, "s"),
+    "AdaC-OFUL": (SKY, "^"),
+    "DP-DPE": (GREEN, "D"),
+    "Thompson": (BLACK, "v"),
+    "ours: UCB": (VERMILLION, "P"),
+    "ours: greedy": (ORANGE, "X"),
+    "ours: Thompson": (BLACK, "v"),
+    **dict(zip(BANDITS, ((SKY, "^"), (VERMILLION, "o"), (VERMILLION, "o")))),
+}
 SECAGG: dict[str, Any] = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
 
 
@@ -66,11 +76,11 @@ def draw(ax: Any, title: str, found: dict[tuple[str, float], np.ndarray]) -> Non
     print(f"\n{title}", flush=True)
     ax.set(xscale="log")
     for label in dict.fromkeys(label for label, _ in found):
-        i = (*LINEAR, *OURS, *BANDITS).index(label)
+        colour, marker = LOOKS[label]
         epsilons = [epsilon for name, epsilon in found if name == label]
         mean, error = zip(*(mean_error(found[label, epsilon]) for epsilon in epsilons))
-        style = dict(color=f"C{i}", marker="os^Dv*PXos^"[i], ls="-" if label.startswith("ours") else "--")
-        ax.errorbar(epsilons, mean, error, label=label, **style)
+        face = colour if label.startswith("ours") else "white"
+        ax.errorbar(epsilons, mean, error, label=label, color=colour, marker=marker, mfc=face)
         ax.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         print(f"| {label} | " + " | ".join(f"{a:,.0f} ± {b:,.0f}" for a, b in zip(mean, error)) + " |", flush=True)
     ax.set(yscale="log", xlabel="ε", ylabel="group regret", title=title)
