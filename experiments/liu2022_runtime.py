@@ -34,6 +34,7 @@ def main(options: LiuOptions) -> None:
         second = name in ("Homo-DC", "CDP-FCLUB-DC, less noise")  # of its colour
         ax.plot(users, seconds, "s-" if second else "o-", color=fb.plotting.colour(algo), label=name)
     ax.set(xscale="log", yscale="log", xlabel="users n", xticks=users, xticklabels=users)
+    ax.xaxis.minorticks_off()
     ax.set_ylabel(f"seconds for {run['seeds']} seeds x {run['horizon']:,} rounds")
     ax.set_title(f"Appendix E.4 of Liu et al. (2022): m=4, L=5, K=10, d=10, {os.cpu_count()} CPU cores")
     ax.grid(alpha=0.3, which="both")
