@@ -59,6 +59,30 @@ def test_no_flag_is_ignored(family, flag):
     assert shown(dataclasses.replace(base, **{flag: new}).comparison()) != shown(base.comparison())
 
 
+@pytest.mark.parametrize(
+    ("family", "flag", "new", "others"),
+    [
+        ("linear", "batch", 26, set()),
+        ("arms", "failure", 0.15, set()),
+        ("arms", "delta", 0.05, {"SE"}),
+        ("schedules", "trigger", "dp20", {"Private-FedLinUCB, sparse vector", "Private-FedLinUCB, 1.2-fold rounds"}),
+    ],
+)
+def test_a_flag_reaches_all_algorithms_but(family, flag, new, others):
+    """These, which it is not about; it is ignored by none because another takes notice of it."""
+    base = FAMILIES[family]()
+    before, after = (
+        {algo.name: describe(algo) for algo in named(one.comparison().algos)}
+        for one in (base, dataclasses.replace(base, **{flag: new}))
+    )
+    assert {name for name, account in before.items() if account == after[name]} == others
+
+
+def named(algos):
+    """Algorithms with their labels as names."""
+    return [algo.replace(name=label) for label, algo in algos.items()] if isinstance(algos, dict) else algos
+
+
 def test_what_the_linear_family_compares():
     """Without privacy; as printed, certified, with less noise, greedy, and with a server that adds up."""
     algos = cli.LinearSimulation(exploration_scale=0.3).comparison().algos
