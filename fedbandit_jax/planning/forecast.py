@@ -67,8 +67,8 @@ def forecast(
         SLOPES[0] if slope > 0 else min(slope, likely) - BELOW
     )  # as long as losses do not fall, they may end at once
     tails = lowest, likely, max(slope, likely) + ABOVE
-    least, middle, longest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
-    low, high = least.mean() / _spread(least), longest.mean() * _spread(longest)
+    least, middle, largest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
+    low, high = least.mean() / _spread(least), largest.mean() * _spread(largest)
     regret, low, high = (min(float(x), most) for x in (middle.mean(), low, high))
     return Forecast(regret, low, high, end, len(now))
 

@@ -11,9 +11,7 @@ from jax import Array
 ROUNDINGS = 1000  # how many partial sums that a user is in are rounded, unless fewer are known to be
 ROUNDING = 2.0**-6  # the largest unit in the last place of so many partial sums, in standard deviations of the noise
 SHARE = 2.0**-5  # that unit in terms of how far a user moves a sum
-USERS = (
-    2**18
-)  # whose sum has a unit in the last place of 2^-6 or less: more are added up in parts where that is possible
+USERS = 2**18  # whose sum has a unit in the last place of 2^-5 at most: more are added up in parts where that can be
 
 
 def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) -> str:

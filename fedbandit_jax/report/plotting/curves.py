@@ -104,12 +104,14 @@ def gauge(
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
     """Draws the mean over seeds of every algorithm's (n_seeds, n_records) curves, and a band around it."""
+    lowest = 0.0
     for label, style in styles(result).items():
         one = result[label]
         curves = curves_of(one)
         mean = curves.mean(0)
         if not np.isfinite(mean).any():  # it has no such gauge
             continue
+        lowest = min(lowest, float(np.nanmin(mean)))
         name = f"{label}: {style.claim}" if style.claim else label
         look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
@@ -119,5 +121,5 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
     ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
-    ax.set_ylim(bottom=min(0, ax.dataLim.y0))
+    ax.set_ylim(bottom=1.05 * lowest)
     ax.set_xlabel("round $t$")
