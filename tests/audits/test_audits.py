@@ -40,10 +40,10 @@ def test_everything_shipped_has_a_case():
 
 
 def assert_passes(name, key):
-    """And the bound is not vacuous: worst-case neighbours show more than 0.3 of the claim (exact noise)."""
-    audit = shipped()[name].run(key, n_runs=20_000 * shipped()[name].slow)
+    """And the bound is not vacuous: worst-case neighbours show more than a third of the claim (exact noise)."""
+    audit = shipped()[name].run(key, n_runs=40_000 * shipped()[name].slow)
     assert audit.passed, audit
-    assert audit.epsilon_lower > 0.3, audit
+    assert audit.epsilon_lower > 0.33, audit
     if audit.sensitivity is not None:
         assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=1e-3)  # the worst case is attained
 
@@ -71,9 +71,9 @@ def test_controls_are_caught(key, name):
 @pytest.mark.slow  # and part of `fedbandit audit --controls`, which CI runs
 def test_all_controls_are_caught(key):
     for name, case in controls().items():
-        audit = case.run(key, n_runs=40_000 * case.slow)
+        audit = case.run(key, n_runs=80_000 * case.slow)
         assert not audit.passed, (name, audit)
-        assert audit.epsilon_lower > audit.epsilon, (name, audit)
+        assert audit.epsilon_lower > 1.05 * audit.epsilon, (name, audit)
 
 
 @pytest.mark.slow
