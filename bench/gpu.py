@@ -45,7 +45,7 @@ from gpu_modes import Mode, modes
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.process import rounds
+from fedbandit_jax.engine.clocks import rounds
 
 HERE = Path(__file__).resolve()
 ROOF = {"H100": 230e6}  # ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring
@@ -139,7 +139,7 @@ def programs(plan: Plan) -> Rows:
     sys.path.insert(0, str(HERE.parent.parent / "tests"))
     from gpu_programs import count, hot_loop
 
-    from fedbandit_jax.engine.process import process
+    from fedbandit_jax.engine.clocks import make_clock as process
 
     for name, mode in modes(plan.smoke).items():
         size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25

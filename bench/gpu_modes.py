@@ -18,7 +18,7 @@ class Mode(NamedTuple):
 
 
 def feducb() -> Any:
-    return fb.algos.fed_ucb(schedule=fb.schedules.LogDet(30.0), exploration=fb.algos.LogDetUCB(regularization=0.01))
+    return fb.algos.fed_ucb(schedule=fb.schedules.LogDet(30.0), policy=fb.algos.LogDetUCB(regularization=0.01))
 
 
 def blt() -> Any:

@@ -57,7 +57,7 @@ def algorithms() -> dict[str, fb.Algorithm]:
     best = fb.algos.UCB(regularizer="project", confidence="known_noise")
 
     def certified(trust: str, batch: int) -> fb.Algorithm:
-        return private(fb.privacy.Mechanism(BUDGET, "blt", trust), exploration=best, schedule=batch)
+        return private(fb.privacy.Mechanism(BUDGET, "blt", trust), policy=best, schedule=batch)
 
     return {
         "FedLinUCB": fb.algos.fed_lin_ucb(),

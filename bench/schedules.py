@@ -52,7 +52,7 @@ def algorithms(plan: Plan) -> dict[str, fb.Algorithm]:
     small = fb.algos.LogDetUCB(regularization=1 / plan.n_agents)
     return {
         ADAPTIVE: fb.algos.fed_lin_ucb(schedule=logdet),
-        "FedUCB": fb.algos.fed_ucb(schedule=logdet, exploration=small),
+        "FedUCB": fb.algos.fed_ucb(schedule=logdet, policy=small),
         "FedUCB, every round": fb.algos.fed_ucb(schedule=1),
         "private FedUCB, dp20": fb.algos.fed_ucb(BUDGET, schedule=fb.schedules.LogDet(plan.threshold, "dp20")),
         "private_logdet, lazy": fb.algos.private_fed_lin_ucb(BUDGET, schedule=tested),

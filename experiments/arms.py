@@ -30,7 +30,7 @@ MATCHES = (
     "considerably better than Dist-DP-SE, more so at small ε, and the better the larger s is (Section 7, Appendix J).\n"
     "Whether it matches depends on radii and on the growth of batches: see chowdhury2023_matches.png."
 )
-RELEASED = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
+AUTHORS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
 
 
 def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.SuccessiveElimination:
@@ -39,7 +39,7 @@ def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.S
     mechanism, trust = fb.algos.ELIMINATION[name]
     if name == "DP-SE":
         options = {key: value for key, value in options.items() if key not in ("radius", "growth")}
-    if name not in RELEASED:
+    if name not in AUTHORS:
         options.pop("calibration", None)
     epsilon = None if name == "SE" else epsilon
     return fb.algos.SuccessiveElimination(
@@ -120,30 +120,30 @@ class ArmsOptions(RadiusOptions):
             code does: batches of 4^b users, and noise whose certificate says what epsilon it really gives.
     """
 
-    version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
+    version: Annotated[Literal["ours", "authors"], tyro.conf.arg(name="as")] = "ours"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.version == "released" and self.radius == "exact":
-            raise SystemExit("--as released has the radii of the paper, so --radius must be theory")
+        if self.version == "authors" and self.radius == "exact":
+            raise SystemExit("--as authors has the radii of the paper, so --radius must be theory")
 
     @property
     def how(self) -> str:
         """Returns the words for the version in titles."""
-        return "as the authors' code" if self.version == "released" else super().how
+        return "as the authors' code" if self.version == "authors" else super().how
 
     @property
     def variant(self) -> str:
         """Returns what distinguishes the names of the files."""
-        return "released" if self.version == "released" else super().variant
+        return "authors" if self.version == "authors" else super().variant
 
     def compare(
         self, labels: tuple[str, ...], epsilon: float, env: fb.Environment, horizon: int, growth: int = 4
     ) -> fb.Result:
         """Runs these algorithms on 20 instances of T = `horizon` users; `growth` is that of the authors' batches."""
         own: dict[str, Any] = dict(radius=self.radius)
-        if self.version == "released":
-            own |= dict(calibration="released", growth=growth)
+        if self.version == "authors":
+            own |= dict(calibration="authors", growth=growth)
         return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.arguments(horizon))
 
 
@@ -201,7 +201,7 @@ def time_average(
         panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
         pairs, claim: as in `draw`.
         doc: the text of --help.
-        growth: factor between the sizes of batches with --as released.
+        growth: factor between the sizes of batches with --as authors.
     """
     options = tyro.cli(ArmsOptions, description=doc)
     results = {}

@@ -40,7 +40,7 @@ FAMILIES: dict[str, list[fb.Algorithm]] = {
     "not private: greedy, own rounds grow": [GREEDY.replace(schedule=S.Geometric(g, first=2)) for g in (1.1, 1.5, 3.0)],
     "not private: greedy, raw log det": [GREEDY.replace(schedule=one) for one in RAW],
     "alone, not private: LinUCB": [fb.algos.LinUCB()],
-    "alone, not private: greedy": [fb.algos.LinUCB(exploration=fb.algos.UCB(exploration_scale=0.0))],
+    "alone, not private: greedy": [fb.algos.LinUCB(policy=fb.algos.UCB(exploration_scale=0.0))],
 }
 ZIPF = (1 / np.arange(1, M + 1)).tolist()
 WORLDS: dict[str, dict[str, Any]] = {

@@ -30,16 +30,16 @@ NETWORKS = {"complete": (1, 12, 0.3), "grid": (6, 50, 1.0), "ring": (10, 50, 1.0
 
 def controlled() -> dict[str, fb.Algorithm]:
     tests = fb.schedules.PrivateLogDet(10.0, max_syncs=32)
-    growing = A.fed_ucb(SHARP, exploration=A.Greedy(), schedule=fb.schedules.Geometric(1.5, 12), learns_in_batch=False)
+    growing = A.fed_ucb(SHARP, policy=A.Greedy(), schedule=fb.schedules.Geometric(1.5, 12), learns_in_batch=False)
     return {
-        "FedUCB as printed, D = 30": A.fed_ucb(PRINTED, exploration=THEORY, schedule=LOG_DET(30.0, "dp20")),
-        "private test, D = 10": A.fed_ucb(BLT, exploration=SLIGHT, schedule=tests, learns_in_batch=False),
+        "FedUCB as printed, D = 30": A.fed_ucb(PRINTED, policy=THEORY, schedule=LOG_DET(30.0, "dp20")),
+        "private test, D = 10": A.fed_ucb(BLT, policy=SLIGHT, schedule=tests, learns_in_batch=False),
         "growing batches, greedy": growing,
         "that with secure aggregation": growing.replace(trust="secagg", first=3),
         "not private: FedLinUCB, lazy": A.fed_lin_ucb(learns_in_batch=False),
         "not private: FedLinUCB": A.fed_lin_ucb(),
-        "not private: FedUCB, D = 30": A.fed_ucb(exploration=WIDE, schedule=LOG_DET(30.0)),
-        "not private: FedUCB, D = 0.3": A.fed_ucb(exploration=WIDE, schedule=LOG_DET(0.3)),
+        "not private: FedUCB, D = 30": A.fed_ucb(policy=WIDE, schedule=LOG_DET(30.0)),
+        "not private: FedUCB, D = 0.3": A.fed_ucb(policy=WIDE, schedule=LOG_DET(0.3)),
     }
 
 
@@ -51,9 +51,7 @@ def on_networks() -> dict[str, fb.Algorithm]:
         algos[f"{name}: Algorithm 3 with noise"] = A.GossipFedUCB(privacy=BUDGET, schedule=LOG_DET(30.0), **graph)
         algos[f"{name}: ours, γ = {gamma}"] = plain.replace(privacy=SHARP)
         algos[f"{name}: ours, not private"] = plain
-        algos[f"{name}: Algorithm 3, not private"] = A.GossipFedUCB(
-            exploration=WIDE, schedule=LOG_DET(threshold), **graph
-        )
+        algos[f"{name}: Algorithm 3, not private"] = A.GossipFedUCB(policy=WIDE, schedule=LOG_DET(threshold), **graph)
     return algos
 
 

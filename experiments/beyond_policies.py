@@ -62,7 +62,7 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
     return {
         "Private-FedLinUCB": algos.private_fed_lin_ucb(budget),
         "epsilon-greedy": growing(algos.EpsilonGreedy(explore=5.0 if fixed else 0.5, shrinkage=3.0), "tree"),
-        "AdaC-OFUL": algos.adac_oful(once, exploration=slight, schedule=first),
+        "AdaC-OFUL": algos.adac_oful(once, policy=slight, schedule=first),
         **phased,
         "Thompson": growing(thompson, "tree"),
         "ours: UCB": growing(slight, ours),

@@ -23,7 +23,7 @@ S, M, K, D = fb.schedules, 50, 10, 10
 THRESHOLDS = (30.0, 100.0, 300.0)
 SHARP = fb.algos.private_fed_lin_ucb(
     fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"),
-    exploration=fb.algos.UCB(regularizer="project", confidence="known_noise"),
+    policy=fb.algos.UCB(regularizer="project", confidence="known_noise"),
 )
 FAMILIES: dict[str, list[fb.schedules.Schedule]] = {
     "fixed batch, B = 25, 50, 100": [S.Every(batch) for batch in (25, 50, 100)],

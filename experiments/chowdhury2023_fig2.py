@@ -1,6 +1,6 @@
 """Draws Figure 2 of Chowdhury & Zhou (2023): regret on easy instances at epsilon = 0.1, 0.5 and 1.
 
-python experiments/chowdhury2023_fig2.py [--radius exact | --as released] [--smoke]
+python experiments/chowdhury2023_fig2.py [--radius exact | --as authors] [--smoke]
 
 DP-SE trusts the server; Dist-DP-SE (pure DP) and Dist-RDP-SE (Renyi DP) use secure aggregation.
 """

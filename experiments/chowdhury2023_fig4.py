@@ -1,10 +1,10 @@
 """Draws Figure 4 of Chowdhury & Zhou (2023): regret by trust model and notion of privacy, on easy instances.
 
-python experiments/chowdhury2023_fig4.py [--radius exact | --as released] [--smoke]
+python experiments/chowdhury2023_fig4.py [--radius exact | --as authors] [--smoke]
 
 CDP-SE trusts the server, LDP-SE nobody, and the Dist-... algorithms use secure aggregation. Dist-RDP-SE is private in
 the sense of Renyi DP, Dist-CDP-SE of concentrated DP, all others of pure DP. The panels have epsilon = 0.1, 0.5 and 1.
-With --as released, batches double, as the authors' plot says; CDP-SE, LDP-SE and Dist-CDP-SE are ours, as the code of
+With --as authors, batches double, as the authors' plot says; CDP-SE, LDP-SE and Dist-CDP-SE are ours, as the code of
 these has not been released.
 """
 

@@ -1,6 +1,6 @@
 """Draws Figure 1 (d) to (f) of the ICLR version of Chowdhury & Zhou (2023): clusters of MSLR-WEB10K as K = 50 arms.
 
-python experiments/chowdhury2023_mslr.py [--mslr DIR] [--radius exact | --as released] [--smoke]
+python experiments/chowdhury2023_mslr.py [--mslr DIR] [--radius exact | --as authors] [--smoke]
 
 MSLR-WEB10K may not be redistributed: without your copy (--mslr DIR) the figure is drawn on clusters of scikit-learn's
 digits, whose mean reward is the mean digit / 9, and its titles say so. Epsilon is 1, 5 and 10 as in the paper, which

@@ -76,7 +76,7 @@ class Options(Size):
             batch, and Gaussian rewards. Its certificate says what epsilon that noise really gives.
     """
 
-    version: Annotated[Literal["ours", "released"], tyro.conf.arg(name="as")] = "ours"
+    version: Annotated[Literal["ours", "authors"], tyro.conf.arg(name="as")] = "ours"
 
     @property
     def variant(self) -> str:
@@ -86,20 +86,20 @@ class Options(Size):
     @property
     def rewards(self) -> str:
         """Returns the law of rewards: in [0, 1] for certified runs, and the paper's Gaussian law otherwise."""
-        return "gaussian" if self.released else "bernoulli"
+        return "gaussian" if self.authors else "bernoulli"
 
     @property
-    def released(self) -> bool:
+    def authors(self) -> bool:
         """Returns whether the authors' version was asked for."""
-        return self.version == "released"
+        return self.version == "authors"
 
     def ucb(self, **parameters: Any) -> fb.algos.UCB:
         """Returns the UCB policy with the confidence width of this version."""
-        return fb.algos.UCB(confidence="released" if self.released else "theory", **parameters)
+        return fb.algos.UCB(confidence="authors" if self.authors else "theory", **parameters)
 
-    def fed_lin_ucb(self, **exploration: Any) -> fb.Algorithm:
+    def fed_lin_ucb(self, **widths: Any) -> fb.Algorithm:
         """Returns FedLinUCB, without privacy, in this version."""
-        return fb.algos.fed_lin_ucb(exploration=self.ucb(**exploration))
+        return fb.algos.fed_lin_ucb(policy=self.ucb(**widths))
 
     def private_fed_lin_ucb(
         self,
@@ -108,14 +108,12 @@ class Options(Size):
         *,
         release: str = "tree",
         trust: str = "silo_local",
-        **exploration: Any,
+        **widths: Any,
     ) -> fb.Algorithm:
         """Returns Private-FedLinUCB in this version; `name` is the paper's for its trust model."""
-        noise = "released" if self.released else "tight"
-        privacy = fb.privacy.Mechanism(budget, release, trust, calibration=noise, clip_rewards=not self.released)
-        return fb.algos.private_fed_lin_ucb(
-            privacy, exploration=self.ucb(**exploration), learns_in_batch=self.released, name=name
-        )
+        noise = "authors" if self.authors else "tight"
+        privacy = fb.privacy.Mechanism(budget, release, trust, calibration=noise, clip_rewards=not self.authors)
+        return fb.algos.private_fed_lin_ucb(privacy, policy=self.ucb(**widths), learns_in_batch=self.authors, name=name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +246,7 @@ class RealOptions(Options):
     @property
     def real_rewards(self) -> str:
         """Returns the law of rewards; ours is clipped Gaussian on MSLR, whose means can be negative."""
-        return "clipped_gaussian" if self.mslr and not self.released else self.rewards
+        return "clipped_gaussian" if self.mslr and not self.authors else self.rewards
 
 
 def verdict(result: fb.Result, better: str, worse: str) -> str:

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 import fedbandit_jax as fb
 
 M, GAMMAS = 16, (1, 2, 3, 4)
-COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), exploration=fb.algos.LogDetUCB(regularization=1 / M))
+COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), policy=fb.algos.LogDetUCB(regularization=1 / M))
 
 
 def draw(name: str, ax: Axes, gamma: int) -> None:

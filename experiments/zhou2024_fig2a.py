@@ -1,6 +1,6 @@
 """Draws Figure 2 (a) of Zhou & Chowdhury (2024): silo-level LDP against shuffle DP by amplification, at tiny budgets.
 
-python experiments/zhou2024_fig2a.py [--as released] [--smoke | --full]
+python experiments/zhou2024_fig2a.py [--as authors] [--smoke | --full]
 
 The figure shows regret over rounds at epsilon = 10^-4 and 10^-3. The paper says that shuffling lowers regret, which was
 not seen: at such budgets both are random play (see docs/reproduction/zhou2024.md). The authors' noise for the shuffle
@@ -25,7 +25,7 @@ def main(options: Options) -> None:
         options.private_fed_lin_ucb(budget),
         options.private_fed_lin_ucb(budget, "SDP-FedLinUCB", trust="shuffle_amplified"),
     ]
-    if not options.released:
+    if not options.authors:
         algos.append(options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt"))
     result = fb.sweep(env, algos, grid={"epsilon": [1e-4, 1e-3]}, **options.run(200, 10_000, 10_000))
     claims = [(f"SDP-FedLinUCB(epsilon={epsilon})", f"LDP-FedLinUCB(epsilon={epsilon})") for epsilon in (1e-4, 1e-3)]

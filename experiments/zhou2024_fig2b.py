@@ -1,6 +1,6 @@
 """Draws Figure 2 (b) of Zhou & Chowdhury (2024): silo-level LDP against shuffle DP by the vector-sum protocol.
 
-python experiments/zhou2024_fig2b.py [--as released] [--smoke | --full]
+python experiments/zhou2024_fig2b.py [--as authors] [--smoke | --full]
 
 The figure shows regret over rounds at epsilon = 0.2, delta = 0.1 on the paper's synthetic instance. The authors' code
 has a regulariser for the vector sum that does not follow from its noise, 4,259; that of silo-level LDP is 4,877.

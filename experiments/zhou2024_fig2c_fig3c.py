@@ -1,6 +1,6 @@
 """Draws Figures 2 (c) and 3 (c) of Zhou & Chowdhury (2024): the cost of silo-level LDP on real data, M = 10 silos.
 
-python experiments/zhou2024_fig2c_fig3c.py [--mslr DIR] [--as released] [--smoke | --full]
+python experiments/zhou2024_fig2c_fig3c.py [--mslr DIR] [--as authors] [--smoke | --full]
 
 The figures show regret over rounds at epsilon = 0.2, 1 and 5, with a tenth of the confidence width. MSLR-WEB10K may not
 be redistributed: without your copy (--mslr DIR) they are drawn on scikit-learn's digits, and their titles say so. On
@@ -16,8 +16,8 @@ import fedbandit_jax as fb
 
 
 def main(options: RealOptions) -> None:
-    exploration: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
-    private = options.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), **exploration)
+    widths: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
+    private = options.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), **widths)
     panels = {}
     for figure, features, components in (("Fig. 2(c)", "title", 5), ("Fig. 3(c)", "body", 7)):
         table = options.table(features, components)
@@ -26,7 +26,7 @@ def main(options: RealOptions) -> None:
         name = f"{figure}{'' if options.mslr else ' stand-in'}: {table.title}\n{size}"
         panels[name] = fb.sweep(
             env,
-            [options.fed_lin_ucb(**exploration), private],
+            [options.fed_lin_ucb(**widths), private],
             grid={"epsilon": [0.2, 1, 5]},
             **options.run(100, 5_000, 25_000),
         )

@@ -1,6 +1,6 @@
 """Draws Figure 3 (a) and (b) of Zhou & Chowdhury (2024): the cost of silo-level LDP on the synthetic instance.
 
-python experiments/zhou2024_fig3ab.py [--as released] [--smoke | --full]
+python experiments/zhou2024_fig3ab.py [--as authors] [--smoke | --full]
 
 The figures show regret over rounds: (a) varies epsilon at delta = 0.1, (b) varies delta at epsilon = 5.
 """

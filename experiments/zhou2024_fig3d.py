@@ -1,6 +1,6 @@
 """Draws Figure 3 (d) of Zhou & Chowdhury (2024): shuffle DP by amplification on real data, M = 100 silos.
 
-python experiments/zhou2024_fig3d.py [--mslr DIR] [--as released] [--smoke | --full]
+python experiments/zhou2024_fig3d.py [--mslr DIR] [--as authors] [--smoke | --full]
 
 The figure shows regret over rounds at epsilon = delta = 10^-4, with a tenth of the confidence width. Without your copy
 of MSLR-WEB10K it is drawn on scikit-learn's digits, and its title says so. Our version also has secure aggregation.
@@ -17,15 +17,15 @@ import fedbandit_jax as fb
 def main(options: RealOptions) -> None:
     table = options.table("body", components=7)
     env = fb.envs.replay(**table.replay_arguments(), n_agents=100, rewards=options.real_rewards)
-    exploration: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
+    widths: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
     budget = fb.privacy.Budget(1e-4, 1e-4)
     algos = [
-        options.fed_lin_ucb(**exploration),
-        options.private_fed_lin_ucb(budget, **exploration),
-        options.private_fed_lin_ucb(budget, "SDP-FedLinUCB", trust="shuffle_amplified", **exploration),
+        options.fed_lin_ucb(**widths),
+        options.private_fed_lin_ucb(budget, **widths),
+        options.private_fed_lin_ucb(budget, "SDP-FedLinUCB", trust="shuffle_amplified", **widths),
     ]
-    if not options.released:
-        secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **exploration)
+    if not options.authors:
+        secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **widths)
         algos.append(secagg)
     result = fb.sweep(env, algos, **options.run(100, 5_000, 25_000))
     size = f"ε=δ=1e-4, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}"

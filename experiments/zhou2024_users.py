@@ -29,7 +29,7 @@ UCB = fb.algos.UCB(regularizer="project", confidence="known_noise")
 def private(epsilons: list[float], visits: int = 1) -> fb.Algorithm:
     """Returns the certified algorithm with a budget for every silo, or one for all."""
     budgets = tuple(fb.privacy.Budget(epsilon, DELTA) for epsilon in epsilons)
-    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt", visits=visits), exploration=UCB)
+    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt", visits=visits), policy=UCB)
 
 
 def bars(result: fb.Result, labels: list[str], places: np.ndarray, ax: Axes, label: str) -> None:
@@ -48,9 +48,7 @@ def main(options: Size) -> None:
     mixed = {f"{n} silos at {STRICT:g}": private([STRICT] * n + [LOOSE] * (M - n)) for n in STRICT_SILOS}
     visits = {f"r = {r}": private([1.0], r) for r in VISITS}
     smaller = {f"ε = 1/{r}": private([1.0 / r]) for r in VISITS}
-    plain = {
-        "not private": fb.algos.fed_lin_ucb(exploration=fb.algos.UCB(regularizer="project"), learns_in_batch=False)
-    }
+    plain = {"not private": fb.algos.fed_lin_ucb(policy=fb.algos.UCB(regularizer="project"), learns_in_batch=False)}
     result = fb.sweep(env, {**mixed, **visits, **smaller, **plain}, **run)
     print(f"T = {run['horizon']:,}, {run['seeds']} seeds\n{result.summary()}\n")
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 5.6), layout="constrained", sharey=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
-    from fedbandit_jax.engine import record as record
+    from fedbandit_jax.engine import records as records
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
     from fedbandit_jax.engine.extension import extend as extend
     from fedbandit_jax.engine.rollout import rollout as rollout
@@ -35,38 +35,39 @@ if TYPE_CHECKING:
     from fedbandit_jax.engine.simulation import sweep_part as sweep_part
     from fedbandit_jax.interfaces import Algorithm as Algorithm
     from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
-    from fedbandit_jax.interfaces import Arms as Arms
-    from fedbandit_jax.interfaces import ClusteringAlgorithm as ClusteringAlgorithm
+    from fedbandit_jax.interfaces import ArmEnvironment as ArmEnvironment
+    from fedbandit_jax.interfaces import ArrivalAlgorithm as ArrivalAlgorithm
+    from fedbandit_jax.interfaces import ArrivalEnvironment as ArrivalEnvironment
     from fedbandit_jax.interfaces import Environment as Environment
     from fedbandit_jax.interfaces import Feedback as Feedback
-    from fedbandit_jax.interfaces import Law as Law
+    from fedbandit_jax.interfaces import NoiseLaw as NoiseLaw
     from fedbandit_jax.interfaces import Partition as Partition
-    from fedbandit_jax.interfaces import Plan as Plan
     from fedbandit_jax.interfaces import Policy as Policy
+    from fedbandit_jax.interfaces import Pulls as Pulls
     from fedbandit_jax.interfaces import Recipe as Recipe
     from fedbandit_jax.interfaces import Released as Released
     from fedbandit_jax.interfaces import Report as Report
     from fedbandit_jax.interfaces import Round as Round
     from fedbandit_jax.interfaces import Spec as Spec
     from fedbandit_jax.interfaces import Status as Status
-    from fedbandit_jax.interfaces import Users as Users
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
-    from fedbandit_jax.report.results import Result as Result
-    from fedbandit_jax.report.results import concat as concat
+    from fedbandit_jax.report.result import Result as Result
+    from fedbandit_jax.report.result import concat as concat
 
 __version__ = "0.1.0"
 
 _ROOMS = "algos", "audits", "data", "envs", "linalg", "networks", "planning", "privacy", "schedules"
 _MODULES = {name: name for name in _ROOMS}
-_MODULES |= {"plotting": "report.plotting", "record": "engine.record"}
+_MODULES |= {"plotting": "report.plotting", "record": "engine.records"}
 _HOME = {
     "core.struct": ("pytree", "static"),
     "interfaces": (
-        *("Algorithm", "ArmAlgorithm", "Arms", "ClusteringAlgorithm", "Environment", "Feedback", "Partition", "Plan"),
-        *("Law", "Policy", "Recipe", "Released", "Report", "Round", "Spec", "Status", "Users"),
+        *("Algorithm", "ArmAlgorithm", "ArmEnvironment", "ArrivalAlgorithm", "ArrivalEnvironment", "Environment"),
+        *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
+        "Status",
     ),
-    "report.results": ("Result", "concat"),
+    "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
     "engine.extension": ("extend",),
     "engine.rollout": ("rollout",),

@@ -114,7 +114,6 @@ def _check_n_agents(n_agents: Any) -> int:
 
 
 def _cover(distances: np.ndarray, gamma: int) -> np.ndarray:
-    """Returns a partition of the agents into cliques of G_gamma, (M,), numbered in the order of their first agents."""
     complement = nx.from_numpy_array(distances > gamma)
     end = distances[0].argmax()
 

@@ -9,8 +9,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
-from fedbandit_jax.engine.process import UserProcess
-from fedbandit_jax.engine.recording import StretchRecord
+from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.curves import StretchRecord
 
 P = 0.1
 PRIVATE = tuple(name for name in ELIMINATION if name != "SE")
@@ -25,14 +25,14 @@ def algorithm(label, epsilon=1.0, **options):
     )
 
 
-INIT, STEP = jax.jit(UserProcess.init), jax.jit(UserProcess.step)
+INIT, STEP = jax.jit(ArmBatchClock.init), jax.jit(ArmBatchClock.step)
 ARMS = fb.envs.arms(means=[0.1, 0.95, 0.45, 0.7])
 HORIZON, BLOCK = 9001, 64
 
 
 def play(algo, key, env=ARMS, block=BLOCK):
     """The process, regret after every user, counters, and the learner after every batch."""
-    process = UserProcess(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
+    process = ArmBatchClock(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
     world, state = INIT(process, key)
     record, states = StretchRecord(np.arange(1, HORIZON + 1), 1, 1), []
     for k in range(process.n_steps):

@@ -103,7 +103,7 @@ def programs() -> dict[str, Program]:
         return algos.GossipFedUCB(graph=fb.networks.make("ring", 100), gamma=2, schedule=logdet)
 
     def feducb() -> Any:
-        return algos.fed_ucb(schedule=logdet, exploration=algos.LogDetUCB(regularization=0.01))
+        return algos.fed_ucb(schedule=logdet, policy=algos.LogDetUCB(regularization=0.01))
 
     def private_feducb() -> Any:
         return algos.fed_ucb(budget, schedule=fb.schedules.LogDet(30.0, "dp20"))
@@ -144,15 +144,15 @@ def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any,
     import jax
     import jax.numpy as jnp
 
-    from fedbandit_jax.engine import layout
+    from fedbandit_jax.engine import batching
 
-    leaves, treedef, axes = layout._stack([process.beside(len(processes)) for process in processes])
+    leaves, treedef, axes = batching._stack([process.beside(len(processes)) for process in processes])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-    placed = layout.Layout(treedef, axes, len(processes), n_seeds)
+    placed = batching.Layout(treedef, axes, len(processes), n_seeds)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
-    worlds, states = layout._init(placed).eval_shape(leaves, keys)
-    steps = layout._steps(range(n_steps), n_steps)
-    return layout._advance(placed), (leaves, keys, worlds, states, *steps)
+    worlds, states = batching._init(placed).eval_shape(leaves, keys)
+    steps = batching._steps(range(n_steps), n_steps)
+    return batching._advance(placed), (leaves, keys, worlds, states, *steps)
 
 
 def compiled(name: str, folder: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
     import numpy as np
     from jax.experimental import topologies
 
-    from fedbandit_jax.engine.process import process
+    from fedbandit_jax.engine.clocks import make_clock as process
 
     program = programs()[name]
     env, algo = program.make()

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import replanted
+from fedbandit_jax.privacy import phase_trees
 
 
 class Draws(NamedTuple):
@@ -49,7 +49,7 @@ class Played(NamedTuple):
 
 
 def play(bound, key, draws, spec):
-    """A bound algorithm on given draws, begin, index, serve as `ArrivalProcess` does."""
+    """A bound algorithm on given draws, begin, index, serve as `ArrivalClock` does."""
     arms, found, counts, status, (state, last) = scan(bound, key, *draws, spec=spec)
     labels, groups = (np.concatenate([rows, row[None]]) for rows, row in zip(found, last))
     sent = (np.asarray(counts.get(name, np.zeros(len(arms), int))) for name in ("uploads", "downloads"))
@@ -86,10 +86,10 @@ def _noise(bound, key, s, seat, k, dim):
 
 def prefix(noise, key, phase, slot, k, dim):
     """H_k, (d, d + 1), of the tree that a local cluster plants in a phase: the nodes at the one-bits of k + 1."""
-    leaves, tree = k + 1, replanted._tree(key, phase, slot)
+    leaves, tree = k + 1, phase_trees._tree(key, phase, slot)
 
     def add(level, total):
-        node = replanted._node(tree, level, leaves >> level, dim)
+        node = phase_trees._node(tree, level, leaves >> level, dim)
         return total + jnp.where((leaves >> level) & 1 == 1, node, 0)
 
     return noise.std * jax.lax.fori_loop(0, 32 - jax.lax.clz(leaves), add, jnp.zeros((dim, dim + 1)))

@@ -31,7 +31,7 @@ from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import account
 from fedbandit_jax.planning import recommend
 from fedbandit_jax.privacy import releases, trust
-from fedbandit_jax.report.audit import Audit
+from fedbandit_jax.report.findings import Audit
 
 NAN, INF = math.nan, math.inf
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
@@ -158,7 +158,7 @@ def nothing(value):
 positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
 non_negative, inside_unit, flag = either(positive, number(0, 0)), number(0, 1, inside=True), a(bool, np.bool_)
 epsilon, delta, visits = number(1e-9, 1e6), inside_unit, count()
-calibrations, adjacencies = one_of("tight", "theorem", "released"), one_of("replace", "add_remove")
+calibrations, adjacencies = one_of("tight", "theorem", "authors"), one_of("replace", "add_remove")
 label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))
 
 # What is given where another argument is tried.
@@ -258,7 +258,7 @@ def std(contexts):
 
 
 laws, noise = one_of("gaussian", "bernoulli", "clipped_gaussian"), non_negative
-linear = {"regularization": (1.0, optional(positive)), "alpha": (0.01, inside_unit)}
+linear = {"regularization": (1.0, optional(positive)), "failure": (0.01, inside_unit)}
 linear |= {name: (1.0, non_negative) for name in ("subgaussian", "theta_norm", "exploration_scale")}
 users = {**linear, "regularization": (1.0, positive), "name": ("x", label)}
 batched = {"schedule": (5, count()), "learns_in_batch": (False, flag), "name": ("x", label)}
@@ -338,38 +338,38 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(n_users=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
         **dict(rewards_in_unit=(False, flag), constant=(False, flag)),
     },
-    A.UCB: {**linear, "confidence": ("theory", one_of("released")), "regularizer": ("shift", one_of("project"))},
+    A.UCB: {**linear, "confidence": ("theory", one_of("authors")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
     A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
     epsilon_greedy: dict(explore=(5.0, non_negative), shrinkage=(1.0, non_negative)),
-    A.PhasedElimination: dict(arms=(EYE, rows), alpha=(0.1, inside_unit), exploration_scale=(1.0, positive)),
+    A.PhasedElimination: dict(arms=(EYE, rows), failure=(0.1, inside_unit), exploration_scale=(1.0, positive)),
     A.dp_dpe: {
-        **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), alpha=(0.1, inside_unit)),
+        **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), failure=(0.1, inside_unit)),
         **dict(exploration_scale=(1.0, positive), schedule=(5, count()), name=("x", text)),
     },
     A.adac_oful: {
-        **dict(privacy=(BUDGET, optional(nothing)), exploration=(A.UCB(), nothing), schedule=(5, count())),
+        **dict(privacy=(BUDGET, optional(nothing)), policy=(A.UCB(), nothing), schedule=(5, count())),
         **dict(name=("x", text)),
     },
-    A.LinUCB: dict(exploration=(A.UCB(), nothing), name=("x", text)),
+    A.LinUCB: dict(policy=(A.UCB(), nothing), name=("x", text)),
     A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
-    A.fed_lin_ucb: {"exploration": (A.UCB(), nothing), **named},
-    A.private_fed_lin_ucb: {"privacy": (BUDGET, nothing), "exploration": (A.UCB(), nothing), **named},
+    A.fed_lin_ucb: {"policy": (A.UCB(), nothing), **named},
+    A.private_fed_lin_ucb: {"privacy": (BUDGET, nothing), "policy": (A.UCB(), nothing), **named},
     A.fed_ucb: {
-        **dict(privacy=(BUDGET, optional(nothing)), exploration=(None, optional(nothing)), **batched),
+        **dict(privacy=(BUDGET, optional(nothing)), policy=(None, optional(nothing)), **batched),
         **dict(schedule=(5, optional(count()))),
     },
     A.GossipFedUCB: {
         **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", label)),
-        **dict(exploration=(A.LogDetUCB(), nothing), schedule=(S.LogDet(5.0), nothing)),
+        **dict(policy=(A.LogDetUCB(), nothing), schedule=(S.LogDet(5.0), nothing)),
     },
     A.AsyncFederated: {
         **dict(policy=(A.UCB(), nothing), privacy=(ASYNC.privacy, optional(nothing)), name=("x", label)),
         **dict(schedule=(5, count())),
     },
     A.async_fed_lin_ucb: dict(
-        growth=(2.0, number(1, 3.4e38, inside=True)), exploration=(A.UCB(), nothing), name=("x", text)
+        growth=(2.0, number(1, 3.4e38, inside=True)), policy=(A.UCB(), nothing), name=("x", text)
     ),
     A.Gossip: {
         **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", text)),
@@ -378,7 +378,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.SuccessiveElimination: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),
         **dict(radius=("theory", one_of("exact")), growth=(2, optional(count(2, 1024)))),
-        **dict(calibration=("theorem", one_of("released"))),
+        **dict(calibration=("theorem", one_of("authors"))),
         **dict(scale=(10.0, optional(number(1, 2**24)))),
         **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, optional(delta)), messages=(False, flag), name=("x", label)),
     },
@@ -483,13 +483,13 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.simulate: {"algo": (A.LinUCB(), nothing), "store": (None, optional(path)), **run},
     fb.sweep: {
         "algos": ([A.LinUCB()], nothing),
-        "grid": ({"alpha": [0.1]}, no_values),
+        "grid": ({"failure": [0.1]}, no_values),
         "store": (None, optional(path)),
         "executor": (None, optional(nothing)),
         **run,
     },
     fb.sweep_part: {
-        **dict(algos=([A.LinUCB()], nothing), grid=({"alpha": [0.1]}, no_values), part=((0, 1), pair)),
+        **dict(algos=([A.LinUCB()], nothing), grid=({"failure": [0.1]}, no_values), part=((0, 1), pair)),
         **dict(store=("store", path), executor=(None, optional(nothing))),
         **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw", "devices")},
     },

@@ -33,11 +33,11 @@ ENVS = {
 }
 
 
-def private(*, learns_in_batch=False, exploration=None, **options):
+def private(*, learns_in_batch=False, policy=None, **options):
     """Private-FedLinUCB with batches of 4 under a mechanism with these options."""
     return fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(BUDGET, **options),
-        exploration=exploration or UCB(),
+        policy=policy or UCB(),
         schedule=4,
         learns_in_batch=learns_in_batch,
     )
@@ -56,22 +56,22 @@ THOMPSON = [
     for trust, release in fitting()
 ]
 ALGOS = {
-    "lin_ucb": [fb.algos.LinUCB(), fb.algos.LinUCB(exploration=UCB(confidence="released"))],
+    "lin_ucb": [fb.algos.LinUCB(), fb.algos.LinUCB(policy=UCB(confidence="authors"))],
     "fed_lin_ucb": [
         fb.algos.fed_lin_ucb(schedule=4),
-        fb.algos.fed_lin_ucb(schedule=4, learns_in_batch=False, exploration=UCB(confidence="released")),
+        fb.algos.fed_lin_ucb(schedule=4, learns_in_batch=False, policy=UCB(confidence="authors")),
     ],
     "private_fed_lin_ucb": [
-        private(exploration=UCB(regularizer=regularizer), release=release, learns_in_batch=learns)
+        private(policy=UCB(regularizer=regularizer), release=release, learns_in_batch=learns)
         for release, learns, regularizer in itertools.product(
             ("tree", "prefix_tree"), (False, True), ("shift", "project")
         )
     ]
     + [
-        private(exploration=UCB(confidence=confidence), **options)
+        private(policy=UCB(confidence=confidence), **options)
         for confidence, options in (
             ("known_noise", dict(release="blt")),
-            ("released", dict(visits=2)),
+            ("authors", dict(visits=2)),
             ("theory", dict(release="honaker", visits=2, messages=True)),
             ("theory", dict(trust="secagg", release="blt")),
             ("theory", dict(trust="shuffle_vector_sum")),

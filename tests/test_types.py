@@ -74,7 +74,7 @@ def main():
 
 def trace(env, algo, horizon=4):
     """Traces the beginning and the first step of a run, in which all numbers of environment and algorithm may vary."""
-    from fedbandit_jax.engine.process import process
+    from fedbandit_jax.engine.clocks import make_clock
 
     def first_step(run, key):
         world, state = run.init(key)
@@ -83,7 +83,9 @@ def trace(env, algo, horizon=4):
             assert fits(metrics), metrics
 
     jax.eval_shape(
-        first_step, process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2))), jax.random.key(0)
+        first_step,
+        make_clock(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2))),
+        jax.random.key(0),
     )
 
 
@@ -132,7 +134,7 @@ def programs():
 def by_hand(key, k, x):
     """What `programs` do not call: releases of every kind as they act on arrays, and some single functions."""
     from fedbandit_jax.privacy.releases import RELEASES
-    from fedbandit_jax.privacy.releases.explicit import Explicit
+    from fedbandit_jax.privacy.releases.matrices import Explicit
     from fedbandit_jax.privacy.statistic import pack_users
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))

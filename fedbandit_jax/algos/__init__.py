@@ -3,37 +3,37 @@
 `fb.simulate` binds a recipe to an environment and a horizon and runs it.
 """
 
-from fedbandit_jax.algos.arms.adac import AdaCUCB as AdaCUCB
+from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
 from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination
+from fedbandit_jax.algos.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.fclub import homo as homo
 from fedbandit_jax.algos.clusters.fclub import homo_dc as homo_dc
-from fedbandit_jax.algos.clusters.grouped import Alone as Alone
-from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
-from fedbandit_jax.algos.clusters.grouped import Together as Together
-from fedbandit_jax.algos.clusters.mixture import Mixture as Mixture
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
-from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
-from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
-from fedbandit_jax.algos.linear.adac_oful import adac_oful as adac_oful
-from fedbandit_jax.algos.linear.async_federated import AsyncFederated as AsyncFederated
-from fedbandit_jax.algos.linear.async_federated import async_fed_lin_ucb as async_fed_lin_ucb
-from fedbandit_jax.algos.linear.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
-from fedbandit_jax.algos.linear.fed_ucb import LogDetUCB as LogDetUCB
-from fedbandit_jax.algos.linear.fed_ucb import fed_ucb as fed_ucb
-from fedbandit_jax.algos.linear.federated import Federated as Federated
-from fedbandit_jax.algos.linear.federated import fed_lin_ucb as fed_lin_ucb
-from fedbandit_jax.algos.linear.federated import private_fed_lin_ucb as private_fed_lin_ucb
-from fedbandit_jax.algos.linear.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
-from fedbandit_jax.algos.linear.greedy import Greedy as Greedy
-from fedbandit_jax.algos.linear.lin_ucb import LinUCB as LinUCB
-from fedbandit_jax.algos.linear.neighbours import Gossip as Gossip
-from fedbandit_jax.algos.linear.phased import PhasedElimination as PhasedElimination
-from fedbandit_jax.algos.linear.phased import dp_dpe as dp_dpe
-from fedbandit_jax.algos.linear.thompson import Thompson as Thompson
-from fedbandit_jax.algos.linear.ucb import UCB as UCB
+from fedbandit_jax.algos.federated import Federated as Federated
+from fedbandit_jax.algos.gossip import Gossip as Gossip
+from fedbandit_jax.algos.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
+from fedbandit_jax.algos.grouped import Alone as Alone
+from fedbandit_jax.algos.grouped import Grouped as Grouped
+from fedbandit_jax.algos.grouped import Together as Together
+from fedbandit_jax.algos.grouping.mixture import Mixture as Mixture
+from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
+from fedbandit_jax.algos.loops.streams import Grouping as Grouping
+from fedbandit_jax.algos.loops.streams import UserReleases as UserReleases
+from fedbandit_jax.algos.papers import adac_oful as adac_oful
+from fedbandit_jax.algos.papers import async_fed_lin_ucb as async_fed_lin_ucb
+from fedbandit_jax.algos.papers import dp_dpe as dp_dpe
+from fedbandit_jax.algos.papers import fed_lin_ucb as fed_lin_ucb
+from fedbandit_jax.algos.papers import fed_ucb as fed_ucb
+from fedbandit_jax.algos.papers import private_fed_lin_ucb as private_fed_lin_ucb
+from fedbandit_jax.algos.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+from fedbandit_jax.algos.policies.greedy import Greedy as Greedy
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB as LogDetUCB
+from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination as PhasedElimination
+from fedbandit_jax.algos.policies.thompson import Thompson as Thompson
+from fedbandit_jax.algos.policies.ucb import UCB as UCB
 
 ALGORITHMS = {
     "lin_ucb": LinUCB,

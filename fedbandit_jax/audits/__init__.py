@@ -26,7 +26,7 @@ from fedbandit_jax.audits._schedules import timing as timing
 from fedbandit_jax.audits._streams import streams as streams
 from fedbandit_jax.audits.black_box import audit as audit
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.audit import Audit as Audit
+from fedbandit_jax.report.findings import Audit as Audit
 
 FAMILIES = {
     "linear": _linear.shipped_linear,

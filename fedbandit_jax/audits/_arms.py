@@ -20,12 +20,12 @@ from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
 from fedbandit_jax.algos.arms.elimination import GROWTH
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.core import struct, validate, wide
-from fedbandit_jax.engine.process import UserProcess
+from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
-from fedbandit_jax.privacy.integers.noise import SkellamNoise
-from fedbandit_jax.privacy.integers.ring import RingSum, SumProtocol
-from fedbandit_jax.privacy.noise import discrete_laplace
+from fedbandit_jax.privacy.integers.protocol import RingSum, SumProtocol
+from fedbandit_jax.privacy.integers.shares import SkellamNoise
+from fedbandit_jax.privacy.samplers.integer import discrete_laplace
 
 N_ARMS = 2  # K
 EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
@@ -69,7 +69,7 @@ class SumsOfUsers:
 
     def __call__(self, key: Array, rewards: Array) -> Any:
         env = ScriptedUsers(rewards=rewards[0], spec=_spec(rewards.shape[1]))
-        process = UserProcess(env=env, algo=self.algo, horizon=self.horizon, block=rewards.shape[2])  # pyright: ignore
+        process = ArmBatchClock(env=env, algo=self.algo, horizon=self.horizon, block=rewards.shape[2])  # pyright: ignore
 
         def body(carry, k):
             world = dataclasses.replace(env, rewards=rewards[jnp.minimum(k, len(rewards) - 1)])
@@ -211,7 +211,6 @@ def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]
 
 
 def _slow(protocol: SumProtocol) -> int:
-    """Returns how long a run takes, relative to others: every user draws a share, or noise is made by rejection."""
     if isinstance(protocol, RingSum) and protocol.messages and not protocol.noise.per_user:
         return 10
     return 4 if isinstance(protocol, RingSum) and isinstance(protocol.noise, SkellamNoise) else 1
@@ -276,7 +275,6 @@ def _read(protocol: RingSum, residues: wide.Wide) -> Array:
 
 
 def _moved(view: Any, other: Any) -> float:
-    """Returns how far two views' sums, or messages, differ together, if both have the same arms after every batch."""
     if any(leaf.dtype == bool and (leaf != its).any() for leaf, its in zip(*map(jax.tree.leaves, (view, other)))):
         return 0.0
     one, two = (np.asarray(jax.tree.leaves(x)[0], float) for x in (view, other))

@@ -14,7 +14,7 @@ from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import FARTHEST, answer, certified, farthest_user, neighbours, spec_of
 from fedbandit_jax.audits._schedules import BUDGET, alone
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import Geometric, PrivateLogDet
@@ -30,7 +30,7 @@ class TranscriptOfAgents:
     `seen`. Contexts (T, 1, K, d), answers (T, 1, K) and `seen` (T, 1) are those of `Transcript` with one silo.
     """
 
-    algo: ClusteringAlgorithm  # bound
+    algo: ArrivalAlgorithm  # bound
     spec: Spec = struct.static()
 
     def __call__(self, key: Array, data: tuple[Array, Array, Array]) -> Any:

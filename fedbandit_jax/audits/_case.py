@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import random, validate
-from fedbandit_jax.report.audit import Audit
+from fedbandit_jax.report.findings import Audit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

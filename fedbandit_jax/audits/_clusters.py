@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
+from typing_extensions import override
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import certified
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs.script import Script
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Round, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Round, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
@@ -38,8 +39,8 @@ class ScriptedVisits(Script):
     users: Any  # (T,) who comes in each round, in 0 ... n - 1
     n_clusters: int = struct.static(default=1)
 
+    @override
     def observe(self, key: Array, world: Array, t: ArrayLike) -> tuple[Round, Array]:
-        """Returns what round t of the script offers, and the user who comes."""
         offered, t = super().observe(key, world, t)
         return offered._replace(user=jnp.asarray(self.users, jnp.int32)[t, None]), t
 
@@ -88,7 +89,7 @@ class TranscriptOfVisits:
     users of all servers but the first are shown as well.
     """
 
-    algo: ClusteringAlgorithm  # bound
+    algo: ArrivalAlgorithm  # bound
     env: ScriptedVisits
     horizon: int = struct.static()  # T
 
@@ -129,7 +130,6 @@ def _flat(sums: Array) -> Array:
 
 
 def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
-    """Returns the largest Euclidean distance between corresponding sums or messages of two views with equal noise."""
     both = zip(view[0][:2], other[0][:2])
     return max(float(np.linalg.norm(one.astype(float) - two, axis=-1).max()) for one, two in both)
 
@@ -279,7 +279,6 @@ def _budget(algo: FCLUB) -> Budget:
 
 
 def _spread(count: int) -> float:
-    """Returns F(T) of FCLUB for a number of rounds T."""
     return math.sqrt((1 + math.log1p(count)) / (1 + count))
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from typing_extensions import override
 
 from fedbandit_jax.algos import EpsilonGreedy, Federated, Gossip, Thompson, adac_oful, dp_dpe, private_fed_lin_ucb
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.envs import Script
 from fedbandit_jax.interfaces import Algorithm, Recipe, Round, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
@@ -49,30 +50,30 @@ class Watched(Algorithm):
         """The number B of rounds in a step."""
         return self.algo.batch
 
+    @override
     def init(self, key: Array, spec: Spec) -> Any:
-        """Returns the state of the algorithm, and no arms yet, (B, M)."""
         return self.algo.init(key, spec), jnp.zeros((self.batch, spec.n_agents), jnp.int32)
 
+    @override
     def download(self, state: Any, offered: Round) -> Any:
-        """Returns what the agents download."""
         return self.algo.download(state[0], offered)
 
+    @override
     def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        """Returns the arms of the algorithm, (M,)."""
         return self.algo.act(key, t, local, offered)
 
+    @override
     def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
-        """Records the arms beside what the algorithm records."""
         local, record = self.algo.learn(t, local, offered, arms, rewards)
         return local, (record, arms)
 
+    @override
     def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Any]:
-        """Synchronises, and keeps the arms of the batch."""
         state, report = self.algo.sync(key, k, state[0], local, self.algo.gather(records[0]))
         return (state, records[1].astype(jnp.int32)), report
 
+    @override
     def view(self, state: Any) -> Any:
-        """Returns what the algorithm shows, and the arms."""
         return self.algo.view(state[0]), state[1]
 
 
@@ -92,7 +93,7 @@ class Transcript:
     def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
         contexts, answers, *seen = data
         world = Script(contexts=contexts, answers=answers, means=answers, spec=self.spec)
-        process = RoundProcess(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
+        process = RoundClock(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
 
         def body(carry, k):
             world, state, metrics = process.step(key, carry[0], carry[1], k)

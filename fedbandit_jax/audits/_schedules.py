@@ -12,7 +12,7 @@ from jax import Array
 
 from fedbandit_jax import networks
 from fedbandit_jax.algos import Federated, Gossip, Greedy, fed_ucb, private_fed_lin_ucb
-from fedbandit_jax.algos.linear.ucb import BoundUCB
+from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._linear import (
     FARTHEST,

@@ -140,7 +140,6 @@ class Panel:
         return dict(zip(NAMES, columns.T))
 
     def _features(self, rows: np.ndarray) -> np.ndarray:
-        """Returns all statistics but the classifier, (n, F)."""
         from_origin, half = rows - self.fisher.origin, self.fisher.gap / 2
         white, linear = from_origin @ self.fisher.whiten, from_origin @ self.fisher.weights
         residuals = (np.linalg.norm(white + side * half, axis=1) for side in (1, -1))
@@ -154,7 +153,6 @@ class Panel:
 
 
 def _logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Returns the coefficients (F,) of a logistic regression with a small ridge, by Newton's method."""
     rows, label = np.concatenate([x, y]), np.repeat([0.0, 1.0], [len(x), len(y)])
     ridge, w = 1e-3 * len(rows) * np.eye(rows.shape[1]), np.zeros(rows.shape[1])
     for _ in range(8):

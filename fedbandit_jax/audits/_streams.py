@@ -17,9 +17,9 @@ from fedbandit_jax.audits._case import Case
 from fedbandit_jax.audits._clusters import ScriptedVisits
 from fedbandit_jax.audits._linear import answer, certified, farthest_user, neighbours, prefixes_moved
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
+from fedbandit_jax.privacy.bound import BoundMechanism
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.channel import BoundMechanism
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Decaying
 from fedbandit_jax.schedules import Geometric
@@ -36,7 +36,7 @@ class TranscriptOfStreams:
     every arm that is `seen`, (T, 1) bool, by others than the user who is recommended it.
     """
 
-    algo: ClusteringAlgorithm  # bound
+    algo: ArrivalAlgorithm  # bound
     env: ScriptedVisits
     horizon: int = struct.static()  # T
 

@@ -22,7 +22,7 @@ from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, midd
 from fedbandit_jax.audits._statistics import NAMES, Panel
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
-from fedbandit_jax.report.audit import Audit
+from fedbandit_jax.report.findings import Audit
 
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
 SIDES = ("data", "neighbour")
@@ -172,7 +172,6 @@ def audit(
 
 
 def _pairs(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    """Returns all pairs of neighbours by what differs, as arrays of the device, after checking that they fit."""
     validate.text("which", which)
     validate.instance("others", others, Mapping, "a mapping from what differs to a pair of data sets")
     pairs = {which: (_arrays("data", data), _arrays("neighbour", neighbour))}
@@ -240,23 +239,19 @@ def _program(brief: bool) -> Callable[..., Any]:
 
 
 def _host(view: Any) -> Any:
-    """Returns the views of a chunk of runs as NumPy arrays."""
     return jax.tree.map(np.asarray, view)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether a leaf is of floating-point numbers, or equal in both views."""
     return jnp.issubdtype(one.dtype, jnp.floating) or np.array_equal(one, other)
 
 
 def _moved(measure: Callable[[Any, Any], Any], view: Any, other: Any) -> float:
-    """Returns the largest difference of two views under equal keys over the first few runs."""
     pairs = (jax.tree.map(lambda leaf, i=i: leaf[i], (view, other)) for i in range(_REPLAYS))
     return float(np.max([float(measure(*pair)) for pair in pairs]))
 
 
 def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
-    """Returns how many numbers a view has, after checking that it can be audited."""
     try:
         leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
     except Exception as error:

@@ -23,7 +23,7 @@ from fedbandit_jax.cli.report import ReportCommand
 from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.sweep import SweepCommand
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files.atomic import check_writable
 from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.

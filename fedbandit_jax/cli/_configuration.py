@@ -75,7 +75,6 @@ def read(path: Path, changes: Sequence[str] = ()) -> SweepFile:
 
 
 def _change(document: dict[str, Any], change: str) -> None:
-    """Puts one value in the place of another, making tables on the way."""
     wanted = f"set must be KEY=VALUE with a value of TOML (a text in quotes), got {validate.shown(change)}"
     key, equals, _ = change.partition("=")
     try:
@@ -96,7 +95,6 @@ def _change(document: dict[str, Any], change: str) -> None:
 
 
 def _keys(nested: Any) -> Iterator[str]:
-    """Yields the keys on the way into nested tables."""
     while isinstance(nested, dict) and nested:
         (name, nested), *_ = nested.items()
         yield name
@@ -167,7 +165,6 @@ def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.par
 
 
 def _value(where: str, value: Any) -> Any:
-    """Returns a value of TOML, in which tables have become what they make."""
     if isinstance(value, list):
         return [_value(where, one) for one in value]
     return _made(where, _call(where, value, _parts())) if isinstance(value, dict) else value
@@ -210,14 +207,12 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _algorithms() -> Types:
-    """Returns the algorithms by name."""
     from fedbandit_jax.algos import ALGORITHMS
 
     return {make.__name__: make for make in ALGORITHMS.values()}
 
 
 def _parts() -> Types:
-    """Returns by name whatever may be a parameter of something else: budgets, policies, schedules, graphs, data."""
     from fedbandit_jax import algos, data, networks, privacy, schedules
 
     parts = (
@@ -232,21 +227,18 @@ def _parts() -> Types:
 
 
 def _table(name: str, value: Any) -> dict[str, Any]:
-    """Checks that a value is a table."""
     if not isinstance(value, dict):
         raise ValueError(f"[{name}]: it must be a table, got {validate.shown(value)}")
     return value
 
 
 def _list(table: str, name: str, value: Any) -> list[Any]:
-    """Checks that a value is a list that is not empty."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"[{table}]: {name} must be a list of at least one value, got {validate.shown(value)}")
     return value
 
 
 def _known(where: str, given: Collection[str], known: Collection[str], what: str) -> None:
-    """Refuses keys that there are not."""
     for key in given:
         if key not in known:
             raise ValueError(f"{where}: keys must be {what}, got {key!r}"

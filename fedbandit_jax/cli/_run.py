@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import tyro
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.core.lock import locked
+from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files.lock import locked
 
 if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Algorithm, Environment
-    from fedbandit_jax.report.results import Result
+    from fedbandit_jax.report.result import Result
 
 Adjacency = Literal["replace", "add_remove"]
 

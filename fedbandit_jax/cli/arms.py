@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
 Algorithm = Literal[
@@ -81,8 +83,8 @@ class ArmsSimulation(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
+    @override
     def comparison(self) -> Comparison:
-        """Returns the environment, and one algorithm for each name in `algorithms`."""
         import fedbandit_jax as fb
 
         check_values("algorithms", self.algorithms)

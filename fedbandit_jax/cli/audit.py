@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.cli._run import Command
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files.atomic import check_writable
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
 CONTROL_RUNS = 30_000  # most runs of a control, whose flaw is large
@@ -65,7 +65,7 @@ class AuditCommand(Command):
     def run(self) -> int:
         """Audits all cases; returns 0 if all shipped mechanisms pass and all controls fail, otherwise 1."""
         import fedbandit_jax as fb
-        from fedbandit_jax.report.audit import table
+        from fedbandit_jax.report.findings import table
 
         check_writable("out", self.out)
         validate.integer("runs", self.runs, at_least=1000)
@@ -96,7 +96,6 @@ class AuditCommand(Command):
         return 1 if wrong else 0
 
     def _audits(self, group: str, cases: list[Any]) -> list[Any]:
-        """Audits the cases of a group, by several processes if they are many: most of the time is spent compiling."""
         if len(cases) <= FEW:
             return self.audit_some(group, cases)
         parts = [range(first, min(first + PART, len(cases))) for first in range(0, len(cases), PART)]
@@ -134,17 +133,14 @@ class AuditCommand(Command):
 
 @functools.cache
 def _cases(command: AuditCommand) -> dict[str, list[Any]]:
-    """Returns the cases of a command, which every process makes for itself, once."""
     return command.cases()
 
 
 def _audit_part(command: AuditCommand, group: str, part: range) -> list[Any]:
-    """Audits some cases of a group in a process of its own."""
     return command.audit_some(group, [_cases(command)[group][i] for i in part])
 
 
 def _exact_log_ratios(ratios: list[Any]) -> list[Any]:
-    """Prints the largest log-ratio of every mechanism, and returns those log-ratios that are above their claim."""
     print("\nexact log-ratios of noisy sums modulo m, one user changed, nothing sampled")
     print("(LDP-SE: of every message; Shuffle-DP-SE: half of epsilon is the sum's, and half is charged for its bits):")
     for name in dict.fromkeys(ratio.name for ratio in ratios):

@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation, check_values
 
 Algorithm = Literal[
@@ -101,8 +103,8 @@ class ClustersSimulation(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
+    @override
     def comparison(self) -> Comparison:
-        """Returns the environment, and one algorithm for each name in `algorithms`."""
         import fedbandit_jax as fb
 
         check_values("algorithms", self.algorithms)
@@ -143,7 +145,7 @@ class ClustersSimulation(Simulation):
             "CDP-Mixture": fb.algos.Grouped(
                 grouping=fb.algos.Mixture(theta_norm=0.5**0.5), privacy=stream, name="CDP-Mixture"
             ),
-            "LinUCB": fb.algos.LinUCB(exploration=fb.algos.UCB(**scale)),
+            "LinUCB": fb.algos.LinUCB(policy=fb.algos.UCB(**scale)),
         }
         return Comparison(
             world,

@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._run import Adjacency, Comparison, Files, Output, Simulation
 from fedbandit_jax.core import validate
 
@@ -72,8 +74,8 @@ class LinearSimulation(Simulation):
     mslr: Path | None = None
     output: Files = dataclasses.field(default_factory=Output)
 
+    @override
     def comparison(self) -> Comparison:
-        """Returns the environment and the six algorithms."""
         import fedbandit_jax as fb
 
         self.applies_to("--env sphere", self.env == "sphere", "arms", "dim")
@@ -86,8 +88,8 @@ class LinearSimulation(Simulation):
         world, title = self._world()
         private, mechanism, scale = fb.algos.private_fed_lin_ucb, fb.privacy.Mechanism, self.exploration_scale
         sharp = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=scale)
-        common: dict[str, Any] = dict(schedule=batch, exploration=fb.algos.UCB(exploration_scale=scale))
-        best = {**common, "exploration": sharp}
+        common: dict[str, Any] = dict(schedule=batch, policy=fb.algos.UCB(exploration_scale=scale))
+        best = {**common, "policy": sharp}
         printed = mechanism(budget, calibration="theorem")
         blt, secagg = mechanism(budget, release="blt"), mechanism(budget, release="blt", trust="secagg")
         constant = world.spec.constant
@@ -114,7 +116,6 @@ class LinearSimulation(Simulation):
         )
 
     def _world(self) -> tuple[Any, str]:
-        """Returns the environment, and its name for titles."""
         import fedbandit_jax as fb
 
         sphere, mslr = self.env == "sphere", self.env == "mslr"

@@ -10,7 +10,7 @@ from typing import ClassVar
 import tyro
 
 from fedbandit_jax.cli._run import Command
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files.atomic import check_writable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ReportCommand(Command):
 
     def run(self) -> int:
         """Writes the page, and returns 0, or 1 if files were refused; JAX is not needed."""
-        from fedbandit_jax.report import found, page
+        from fedbandit_jax.report import folders, page
 
         if self.out.is_dir() or not self.out.name:
             raise ValueError(f"out must name a file, got {str(self.out)!r}")
@@ -55,7 +55,7 @@ class ReportCommand(Command):
         import matplotlib
 
         matplotlib.use("Agg")  # no window opens
-        results = found.find(self.paths)
+        results = folders.find(self.paths)
         for path, why in results.refused:
             print(f"fedbandit: refused {path}: {why}", file=sys.stderr)
         if not results.sections:

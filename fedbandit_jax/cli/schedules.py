@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._run import Comparison, Files, Output, Simulation
 
 Graph = Literal["complete", "ring", "line", "star", "grid", "erdos_renyi", "hierarchical"]
@@ -75,8 +77,8 @@ class SchedulesSimulation(Simulation):
     random_seed: int = 0
     output: Files = dataclasses.field(default_factory=Output)
 
+    @override
     def comparison(self) -> Comparison:
-        """Returns the environment and four algorithms, and two more if there is a network."""
         import fedbandit_jax as fb
 
         self.applies_to("a --graph", self.graph is not None, "gamma")
@@ -93,15 +95,15 @@ class SchedulesSimulation(Simulation):
         exact = fb.algos.LogDetUCB(exploration_scale=scale, regularization=1 / self.agents)
         certified, fold = fb.algos.private_fed_lin_ucb, f"{self.growth:g}-fold rounds"
         algos: list[Any] = [
-            fb.algos.fed_ucb(schedule=asked, exploration=exact),
-            fb.algos.fed_ucb(budget, schedule=asked, exploration=noisy, name="Private-FedUCB, leaky"),
-            certified(blt, schedule=tested, exploration=sharp, name="Private-FedLinUCB, sparse vector"),
-            certified(blt, schedule=fixed, exploration=sharp, name=f"Private-FedLinUCB, {fold}"),
+            fb.algos.fed_ucb(schedule=asked, policy=exact),
+            fb.algos.fed_ucb(budget, schedule=asked, policy=noisy, name="Private-FedUCB, leaky"),
+            certified(blt, schedule=tested, policy=sharp, name="Private-FedLinUCB, sparse vector"),
+            certified(blt, schedule=fixed, policy=sharp, name=f"Private-FedLinUCB, {fold}"),
         ]
         if self.graph is not None:
             network: dict[str, Any] = dict(graph=fb.networks.make(self.graph, self.agents), gamma=self.gamma)
-            algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, exploration=exact))
-            algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, exploration=noisy, privacy=budget))
+            algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, policy=exact))
+            algos.append(fb.algos.GossipFedUCB(**network, schedule=asked, policy=noisy, privacy=budget))
         return Comparison(
             world,
             algos,

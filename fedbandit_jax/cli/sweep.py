@@ -15,7 +15,7 @@ import tyro
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._run import Command, Files, Output
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files.atomic import check_writable
 
 LISTED = 40  # most configurations whose table is printed
 
@@ -92,9 +92,8 @@ class SweepCommand(Command):
         return 0
 
     def _computed(self, asked: _configuration.SweepFile, store: Path, part: tuple[int, int] | None = None) -> Any:
-        """Returns the result, or how many runs were computed for a part."""
         import fedbandit_jax as fb
-        from fedbandit_jax.engine.executors import executor
+        from fedbandit_jax.engine.store.executors import executor
 
         try:
             with contextlib.ExitStack() as stack:
@@ -110,7 +109,6 @@ class SweepCommand(Command):
 
 
 def _part(piece: str) -> tuple[int, int]:
-    """Returns I and N of I/N."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", piece)
     if not match or int(match[1]) >= int(match[2]):
         raise ValueError(f"piece must be I/N with integers 0 <= I < N, got {piece}")

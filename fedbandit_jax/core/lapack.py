@@ -24,7 +24,6 @@ _rules: list[Any] = []  # by which vmaps of the functions in this file are maps
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function so that a CPU maps it over the lanes of a vmap instead of vectorising it."""
     mapped = jax.custom_batching.custom_vmap(function)
 
     def over_lanes(axis_size: int, in_batched: list[bool], *arguments: Array) -> tuple[Any, Any]:

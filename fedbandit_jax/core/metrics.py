@@ -72,5 +72,4 @@ def n_labels(labels: Array) -> Array:
 
 
 def _pairs(sizes: Array) -> Array:
-    """Returns the number of pairs within groups of these sizes."""
     return sizes * (sizes - 1) / 2

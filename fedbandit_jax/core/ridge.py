@@ -65,7 +65,7 @@ def solve_det(
 def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
     """Computes the ridge estimate of one model from V, `gram`, and b, `bias`."""
     if on_gpu() and len(bias) <= UNROLL_DIM:
-        from fedbandit_jax.core import solve_gpu  # only GPUs need Triton
+        from fedbandit_jax.core.kernels import solve_gpu  # only GPUs need Triton
 
         inverse, theta, log_det = solve_gpu.solve(gram, bias)
         return Solution(inverse, theta, log_det, jnp.isfinite(log_det))
@@ -77,7 +77,6 @@ def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
 
 
 def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Posterior:
-    """Returns the posterior of these inverses, laid out as there."""
     rows, columns = np.tril_indices(len(theta))
     return Posterior(inverse if _wide(theta) else inverse[:, rows, columns].T, theta)
 
@@ -90,14 +89,12 @@ def matrices(posterior: Posterior) -> Float[Array, "A d d"]:
 
 
 def _places(dim: int) -> np.ndarray:
-    """Returns where entry (i, j) of a symmetric matrix is among those that are kept, (d, d)."""
     i, j = np.indices((dim, dim))
     i, j = np.maximum(i, j), np.minimum(i, j)
     return i * (i + 1) // 2 + j
 
 
 def _wide(features_first: Array) -> bool:
-    """Returns whether there are too many features, on the leading axis of the argument, to unroll sums over them."""
     return features_first.shape[0] > UNROLL_DIM
 
 

@@ -83,7 +83,6 @@ class Static:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Returns whether two static values are the same, or equal with equal attributes and elements."""
     if a is b:
         return True
     if type(a) is not type(b) or a != b:
@@ -141,7 +140,6 @@ def counterfeit(value: Any, path: str = "") -> str:
 
 
 def _fault(part: Any, name: str) -> str:
-    """Returns what is wrong with a field of a sealed object that is not static."""
     if is_sealed(part):
         return counterfeit(part, name)
     if part is None or isinstance(part, tuple):
@@ -166,7 +164,6 @@ def _fault(part: Any, name: str) -> str:
 
 
 def _static_fault(part: Any, name: str) -> str:
-    """Returns what is wrong with a static field of a sealed object."""
     if type(part) in PLAIN:
         return ""
     if is_sealed(part) and dataclasses.is_dataclass(part):
@@ -192,6 +189,5 @@ def shipped(value: Any) -> bool:
 
 
 def _in_package(cls: type) -> bool:
-    """Returns whether a class is one of this package, found under its own name."""
     module = sys.modules.get(cls.__module__)
     return cls.__module__.partition(".")[0] == __name__.partition(".")[0] and getattr(module, cls.__name__, None) is cls

@@ -123,7 +123,6 @@ def movielens(
 
 
 def _most_frequent(ids: np.ndarray) -> np.ndarray:
-    """Returns the distinct ids, most frequent first, and equally frequent ones in increasing order."""
     distinct, counts = np.unique(ids, return_counts=True)
     return distinct[np.argsort(-counts, kind="stable")]
 
@@ -222,7 +221,6 @@ def _file(path: Path) -> Path:
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads and checks a file, and returns the user and the movie of every rating, in the order of the file."""
     separator = _separator(file)
     fields = [("user", "i4"), ("movie", "i4"), ("rating", "f8"), ("timestamp", "i8")]
     # loadtxt can only split at a single ":", so that "::" leaves an empty field between two others.
@@ -295,7 +293,6 @@ def _separator(file: Path) -> str:
 
 
 def _ratings(file: Path) -> Iterator[tuple[int, str]]:
-    """Yields the line number and text of every rating, leaving out the header and blank lines, as loadtxt does."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip() and not (number == 1 and line.strip() == HEADER):
@@ -330,7 +327,6 @@ def _fault(file: Path, separator: str) -> str | None:
 
 
 def _field_fault(fields: list[str]) -> tuple[int, str] | None:
-    """Returns the column and a complaint about the first bad field of a line, or None if all fields are good."""
     for column, name in enumerate(("user", "movie"), 1):
         text = fields[column - 1]
         if not (re.fullmatch(r"[0-9]{1,18}", text) and 1 <= int(text) <= LARGEST_ID):

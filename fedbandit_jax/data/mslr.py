@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.files.atomic import write_atomic
 from fedbandit_jax.data._sklearn import require
 from fedbandit_jax.data.lasso import lasso
 from fedbandit_jax.data.table import Table
@@ -239,7 +239,6 @@ def _fault(file: Path) -> str | None:
 
 
 def _field_fault(fields: list[str]) -> tuple[int, str] | None:
-    """Returns the column and a complaint about the first bad field of a line, or None if all fields are good."""
     if _number(fields[0]) not in RELEVANCE:
         return 1, f"relevance must be 0, 1, 2, 3 or 4, got {fields[0]!r}"
     if len(fields) < 2 or not re.fullmatch(r"qid:-?\d{1,18}", fields[1]):

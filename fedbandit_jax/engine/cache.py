@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files.atomic import check_writable
 
 LEAST_SECONDS = 0.2  # programs that compile faster are not worth a file
 
@@ -55,7 +55,6 @@ def default_folder() -> Path:
 
 
 def _processor() -> bytes:
-    """Returns what tells kinds of processors apart: the instructions they know, where the system says so."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:

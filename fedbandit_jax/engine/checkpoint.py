@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core import archive
-from fedbandit_jax.core.files import remove_unfinished
-from fedbandit_jax.core.lock import locked
-from fedbandit_jax.engine.recording import Record
+from fedbandit_jax.core.files import archive
+from fedbandit_jax.core.files.atomic import remove_unfinished
+from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.engine.curves import Record
 
 
 class Progress(NamedTuple):
@@ -131,12 +131,10 @@ class Checkpoints:
 
 
 def _before(path: Path) -> Path:
-    """Returns where a checkpoint goes when the next one has been written."""
     return path.with_name(f"{path.name}.before")
 
 
 def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Progress) -> Progress:
-    """Returns the progress that a checkpoint holds."""
     treedef = jax.tree.structure(fresh.states)
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
     states = jax.tree.unflatten(treedef, leaves)

@@ -14,11 +14,11 @@ from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
+from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.curves import Curves, RoundRecord, StretchRecord
 from fedbandit_jax.engine.interruption import STOPS, Interruption
-from fedbandit_jax.engine.layout import Pieces
-from fedbandit_jax.engine.process import Process
-from fedbandit_jax.engine.recording import Curves, RoundRecord, StretchRecord
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
@@ -31,7 +31,7 @@ CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
 
 
 def run(
-    processes: Sequence[Process],
+    processes: Sequence[Clock],
     keys: Array,
     *,
     at: np.ndarray,
@@ -94,13 +94,13 @@ def run(
     return progress.record.curves()._replace(records=play.records(progress.states))
 
 
-def signature(process: Process) -> Any:
+def signature(process: Clock) -> Any:
     """Returns a hashable value; processes for which it is equal run in one compiled program."""
     leaves, treedef = jax.tree.flatten(process)
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
-def _chunk(clock: Process, n_runs: int) -> tuple[int, int]:
+def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
     """Returns the number of steps in the first chunk, and how many its program can take.
 
     On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many

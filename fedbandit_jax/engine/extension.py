@@ -17,7 +17,7 @@ from fedbandit_jax.engine.provenance import nameless, versions
 from fedbandit_jax.engine.setup import account, numbers
 from fedbandit_jax.engine.simulation import raise_if_bad, run
 from fedbandit_jax.interfaces import Algorithm
-from fedbandit_jax.report.results import Result, concat, difference
+from fedbandit_jax.report.result import Result, concat, difference
 
 ARGUMENTS = {"environments": "env", "algorithms": "algos", "coordinates": "grid"}  # where parts of `config` come from
 
@@ -94,7 +94,6 @@ def extend(
 
 
 def _configurations(result: Result, env: Any, algos: Any, grid: Any) -> dict[str, Configuration]:
-    """Returns the configurations of the result, by its labels, after checking that they are what it says of them."""
     expanded = expand(env, [algos] if isinstance(algos, Algorithm) else algos, grid)
     for label in result.labels:
         if label not in expanded:
@@ -111,7 +110,6 @@ def _configurations(result: Result, env: Any, algos: Any, grid: Any) -> dict[str
 
 
 def _text(said: Any) -> str:
-    """Returns what is said about a part as a text, which is the same after it has been saved and loaded."""
     return nameless(json.dumps(said, sort_keys=True))
 
 

@@ -78,7 +78,6 @@ def check_environment(name: str, env: Any) -> Any:
 
 
 def _worlds(env: Any) -> Worlds:
-    """Checks the environments, or the function that makes them."""
     if isinstance(env, Mapping):
         if not env:
             raise ValueError("env must name at least one environment, got none")
@@ -103,7 +102,6 @@ def _worlds(env: Any) -> Worlds:
 
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
-    """Checks the algorithms and returns them by label."""
     if isinstance(algos, Algorithm):
         raise TypeError(f"algos must be several algorithms, got one: {validate.shown(algos)}; `simulate` runs one")
     if not isinstance(algos, Mapping):
@@ -122,7 +120,6 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
 
 
 def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Checks the grid and returns the values of every parameter as Python objects, names of environments first."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid must map parameters to values, got {validate.shown(grid)}")
     checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
@@ -148,7 +145,6 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
 def _points(
     label: str, algo: Algorithm, worlds: Worlds, grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields label and coordinates for all combinations of the grid parameters that concern this algorithm."""
     mine = {name: values for name, values in grid.items() if name in worlds.takes or algo.takes(name)}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))

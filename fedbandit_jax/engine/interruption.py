@@ -58,7 +58,6 @@ class Interruption:
             self._open = False
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
         if not self._open:
             self._waiting = self._waiting or number
             return
@@ -67,7 +66,6 @@ class Interruption:
         self._open = True  # a handler of the user's took note, and goes on
 
     def _take_effect(self, number: int, frame: FrameType | None) -> None:
-        """Does what the signal did before."""
         handler = self._before[number]
         if callable(handler):
             handler(number, frame)

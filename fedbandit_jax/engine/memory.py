@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
-from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.clocks import Clock
 
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
 COPIES = 3  # of records: a program reads one and writes one, and the result is one
@@ -49,7 +49,7 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
         )
 
 
-def seeds_together(process: Process, n_configs: int, n_seeds: int, n_records: int) -> int:
+def seeds_together(process: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
     """Returns how many seeds of a program fit into memory at a time.
 
     Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state

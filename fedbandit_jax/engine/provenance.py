@@ -24,7 +24,7 @@ import networkx as nx
 import numpy as np
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.clocks import Clock
 
 
 def describe(value: Any) -> Any:
@@ -48,7 +48,7 @@ def describe(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def fingerprint(config: Mapping[str, Any], processes: Iterable[Process]) -> str:
+def fingerprint(config: Mapping[str, Any], processes: Iterable[Clock]) -> str:
     """Returns a digest that is equal for runs that must give the same numbers under the same code.
 
     It covers the configuration, the versions, the traced program, every number that is bound into it, and the code of
@@ -75,7 +75,6 @@ def nameless(text: str) -> str:
 
 
 def _number(leaf: Any) -> str:
-    """Returns dtype, shape and digest of a number or an array, or of the words of keys."""
     keys = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return repr(describe(np.atleast_1d(np.asarray(jax.random.key_data(leaf) if keys else leaf))))
 
@@ -123,7 +122,6 @@ _INCIDENTAL = ("__dict__", "__weakref__", "__doc__", "__annotations__", "__first
 
 
 def _code(value: Any) -> Any:
-    """Returns what functions do, however wrapped, and the plain values beside them: the same in every process."""
     if isinstance(value, Mapping):
         return sorted((str(name), repr(_code(part))) for name, part in value.items() if name not in _INCIDENTAL)
     if isinstance(value, (tuple, list)):
@@ -144,7 +142,6 @@ def _code(value: Any) -> Any:
 
 
 def _closed(function: types.FunctionType) -> list[Any]:
-    """Returns the values that a function has from the function it was defined in."""
     return [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
 
 
@@ -169,7 +166,6 @@ def provenance() -> dict[str, Any]:
 
 
 def _command() -> str:
-    """Returns the words that started this process, with the name of the program or script in place of its path."""
     program = Path(sys.argv[0])
     name = "fedbandit" if program.name == "__main__.py" and program.parent.name == "fedbandit_jax" else program.name
     return shlex.join([name or "python", *sys.argv[1:]])

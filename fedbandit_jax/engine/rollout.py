@@ -14,12 +14,12 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import random, validate
-from fedbandit_jax.engine import record as records
+from fedbandit_jax.engine import records as records
+from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.grid import Configuration, check_environment
-from fedbandit_jax.engine.process import Process
-from fedbandit_jax.engine.process.recorder import Kept
-from fedbandit_jax.engine.record import Record
-from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.engine.identity import digest
+from fedbandit_jax.engine.recorder import Kept
+from fedbandit_jax.engine.records import Record
 from fedbandit_jax.engine.setup import bind_process, recorded_rounds
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
 
@@ -77,9 +77,7 @@ def rollout(
     return _play(process, key, horizon)
 
 
-def _play(process: Process, key: Array, horizon: int) -> Rollout:
-    """Takes all steps of a process."""
-
+def _play(process: Clock, key: Array, horizon: int) -> Rollout:
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:
         world, state, metrics = process.step(key, *carry, k)
         return (world, state), metrics

@@ -12,17 +12,17 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.engine import clocks as clocks
+from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine import driver, memory
-from fedbandit_jax.engine import process as clocks
-from fedbandit_jax.engine import record as records
+from fedbandit_jax.engine import records as records
+from fedbandit_jax.engine.clocks import Clock, RoundClock
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.process import Process, RoundProcess
-from fedbandit_jax.engine.process import agents as placement
-from fedbandit_jax.engine.process.recorder import Recorder
+from fedbandit_jax.engine.identity import digest, salt
 from fedbandit_jax.engine.provenance import describe
-from fedbandit_jax.engine.salt import digest, salt
+from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm
-from fedbandit_jax.report.results import spans
+from fedbandit_jax.report.result import spans
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
 MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
@@ -33,7 +33,7 @@ class Setup(NamedTuple):
     """A sweep whose arguments have been checked."""
 
     worlds: dict[str, bytes]  # digest of every configuration's environment
-    processes: dict[str, Process]
+    processes: dict[str, Clock]
     at: np.ndarray  # rounds that are recorded
     key: Array
     seeds: np.ndarray
@@ -124,9 +124,8 @@ def numbers(seeds: Any, n_records: int) -> np.ndarray:
     return which.astype(np.uint32)
 
 
-def _spread(label: str, process: Process) -> Process:
-    """Returns a process whose agents are spread over all devices of this process."""
-    if not isinstance(process, RoundProcess):
+def _spread(label: str, process: Clock) -> Clock:
+    if not isinstance(process, RoundClock):
         raise ValueError(f"devices must be 'runs' for {label!r}, which serves one user at a time, got 'agents'")
     mesh, m = placement.mesh(), process.env.spec.n_agents
     if m % mesh.size:
@@ -134,8 +133,7 @@ def _spread(label: str, process: Process) -> Process:
     return dataclasses.replace(process, mesh=mesh)
 
 
-def _kept(processes: dict[str, Process], n_seeds: int) -> dict[str, np.ndarray]:
-    """Returns the rounds of all that is recorded beside the curves, after checking that it is alike and fits."""
+def _kept(processes: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarray]:
     recorder = next(iter(processes.values())).recorder
     if recorder is None:
         return {}
@@ -153,7 +151,7 @@ def _kept(processes: dict[str, Process], n_seeds: int) -> dict[str, np.ndarray]:
 
 def bind_process(
     world: bytes | None, label: str, one: Configuration, horizon: int, recorder: Recorder | None = None
-) -> Process:
+) -> Clock:
     """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
 
     `world` is the digest of the environment, which many processes of a sweep share; None: privacy noise has no salt.
@@ -175,7 +173,7 @@ def bind_process(
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    made = clocks.process(env, bound, horizon, () if world is None else salt(world, digest(bound)), recorder)
+    made = clocks.make_clock(env, bound, horizon, () if world is None else salt(world, digest(bound)), recorder)
     signature = driver.signature(made)
     if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
         made.check(label)

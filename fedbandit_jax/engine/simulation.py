@@ -19,20 +19,21 @@ from jax import Array
 from tqdm import tqdm
 
 from fedbandit_jax.core import random, validate
-from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine import driver, memory, pieces
+from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine.checkpoint import Checkpoints
+from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.curves import Curves
 from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
-from fedbandit_jax.engine.pieces import Executor, SweepPiece
-from fedbandit_jax.engine.process import Process
+from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.engine.provenance import fingerprint, provenance
-from fedbandit_jax.engine.record import Record
-from fedbandit_jax.engine.recording import Curves
-from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.engine.records import Record
 from fedbandit_jax.engine.setup import Setup, set_up
+from fedbandit_jax.engine.store import pieces
+from fedbandit_jax.engine.store.pieces import Executor, SweepPiece
 from fedbandit_jax.interfaces import Algorithm, Environment, Status, certify
-from fedbandit_jax.report.results import Result, concat, missing
-from fedbandit_jax.report.saved import OF_LABELS
+from fedbandit_jax.report.files import OF_LABELS
+from fedbandit_jax.report.result import Result, concat, missing
 
 
 class SimulationError(RuntimeError):
@@ -178,7 +179,6 @@ def _run_or_read(
     store: Any,
     executor: Any = None,
 ) -> Result:
-    """Runs all configurations, or what is not in the store yet, if there is one."""
     if store is None:
         if executor is not None:
             raise ValueError(f"executor must be None unless there is a store, got {validate.shown(executor)}")
@@ -341,7 +341,6 @@ class _Cut(NamedTuple):
 def _cut(
     configurations: dict[str, Configuration], options: dict[str, Any], store: Any, executor: Any, progress: Any
 ) -> _Cut:
-    """Checks the arguments of a sweep with a store, and cuts it into pieces."""
     if progress is not None:
         validate.boolean("progress", progress)
     if not (executor is None or callable(getattr(executor, "submit", None))):
@@ -380,8 +379,7 @@ def _in_pieces(cut: _Cut, executor: Executor | None, progress: bool | None) -> R
     return dataclasses.replace(found, provenance={**found.provenance, **account})
 
 
-def _recorded(process: Process) -> Any:
-    """Returns the bound algorithm, with what else is recorded of it."""
+def _recorded(process: Clock) -> Any:
     return process.algo if process.recorder is None else (process.algo, process.recorder)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._drawn import SingleDraws
@@ -36,10 +37,10 @@ class Gap(SingleDraws):
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return GapWorld(norm * g * lax.rsqrt((g * g).sum()))
 
+    @override
     def features_at(
         self, key: Array | tuple[Array, Array], world: GapWorld, t: Array, arm: Array, agent: Array
     ) -> list[Array]:
-        """Returns K feature vectors for the user of an agent, the best at a random position."""
         d = self.spec.dim
         norm = jnp.sqrt(ridge.dot(list(world.theta), list(world.theta)))
         *axis, last = (x / norm for x in world.theta)

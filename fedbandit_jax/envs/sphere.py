@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._drawn import SingleDraws
@@ -41,8 +42,8 @@ class Sphere(SingleDraws):
         features = ridge.features_first(drawn.contexts)
         return SphereWorld(theta, features, ridge.inner(drawn.contexts, theta[:, None]))
 
+    @override
     def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
-        """Offers K feature vectors to each of the M users of a round: fresh ones, or the fixed ones."""
         if world.features is None:
             return super().observe(key, world, t)
         return Round(ridge.from_features_first(world.features)), world
@@ -62,8 +63,8 @@ class Sphere(SingleDraws):
     # `pull` answers the same; whoever redefines it without these two is run by it, see `rounds.has_hooks`
     mean_at, reward_at = SingleDraws.mean_at, SingleDraws.reward_at
 
+    @override
     def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the rewards of the arms played, and returns them with their gaps."""
         if world.means is None:
             return super().pull(key, world, offered, arms)
         played = jnp.take_along_axis(world.means, arms[None], axis=0)[0]

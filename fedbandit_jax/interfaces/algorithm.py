@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
 
 
@@ -186,7 +186,6 @@ class Recipe(Algorithm):
 
 
 def _rounds(spec: Spec, horizon: int) -> int:
-    """Returns T as an int, after checking that an algorithm can be bound to this environment and T rounds."""
     validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
     return validate.integer("horizon", horizon, at_least=1)
 
@@ -220,7 +219,6 @@ def _paths(value: Any, prefix: tuple[str, ...] = ()) -> dict[str, tuple[str, ...
 
 
 def _owners(value: Any, name: str) -> list[str]:
-    """Returns the classes of the parts, at any depth, that have a parameter of this name."""
     owners = []
     for field in dataclasses.fields(value):
         part = getattr(value, field.name)

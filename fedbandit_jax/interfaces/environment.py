@@ -130,33 +130,3 @@ class Listed(Environment, Protocol):
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
         """Draws the rewards of agents who played rows of these means."""
         ...
-
-
-class Arms(Environment, Protocol):
-    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
-
-    def means(self, world: Any) -> Float[Array, " K"]:
-        """Returns the mean reward of every arm."""
-        ...
-
-    def answers(
-        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
-    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
-        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
-        ...
-
-
-class Users(Environment, Protocol):
-    """An environment with one agent, whose users return, one a round, and are alike within clusters.
-
-    `observe` must return the world unchanged, because many rounds are drawn at once.
-    """
-
-    def clusters(self, world: Any) -> Int[Array, " n"]:
-        """Returns the true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
-        ...
-
-    @property
-    def n_clusters(self) -> int:
-        """Returns the number of true clusters."""
-        ...

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces.environment import Round
 
@@ -30,7 +30,7 @@ class Released(NamedTuple):
         return self.bias.shape[-1]
 
 
-class Law(NamedTuple):
+class NoiseLaw(NamedTuple):
     """The law of the noise in what a policy will be given; it is known on the host before the first round."""
 
     n_agents: int  # M
@@ -55,7 +55,7 @@ class Policy:
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
     learning inside a batch need."""
 
-    def bind(self, law: Law) -> Policy:
+    def bind(self, law: NoiseLaw) -> Policy:
         """Returns the policy that runs, set up on the host once the law of the noise is known."""
         del law
         return self

@@ -140,7 +140,6 @@ def bits_per_silo(bound: Any) -> float:
 
 
 def _of(party: Party, demands: Demands) -> list[Candidate]:
-    """Returns the candidates of a trust model, of each kind of schedule also the one that uses the limit up."""
     mechanism = Mechanism(demands.budget, party.release, party.trust, visits=demands.visits)
     found: dict[str, Candidate] = {}
     for schedule_of, numbers in ((_every, SYNCS), *([(_growing, GROWING)] if party.grows else [])):
@@ -163,7 +162,6 @@ def _of(party: Party, demands: Demands) -> list[Candidate]:
 
 
 def _greedy(party: Party, demands: Demands) -> list[Candidate]:
-    """Returns greedy candidates, which need batches that grow, and contexts that change."""
     spec, found = demands.spec, {}
     if not party.grows or spec.fixed_contexts:
         return []
@@ -184,7 +182,6 @@ def _greedy(party: Party, demands: Demands) -> list[Candidate]:
 
 
 def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
-    """Returns a candidate that knows what it needs and proves, or why it cannot run."""
     label = f"{who}, {_words(algo.schedule)}"
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
     one = Candidate(label=label, group=label, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
@@ -202,7 +199,6 @@ def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
 
 
 def _scaled(one: Candidate) -> list[Candidate]:
-    """Returns a candidate with every width of confidence, which changes nothing that it needs or proves."""
     assert one.algo is not None
     found = []
     for scale in SCALES:
@@ -218,19 +214,16 @@ def _recipe(mechanism: Mechanism | None, schedule: Schedule | int) -> Federated:
 
 
 def _every(horizon: int, syncs: int) -> Every:
-    """Returns the shortest fixed batches that synchronise at most so often."""
     return Every(horizon // (syncs + 1) + 1)
 
 
 def _growing(horizon: int, syncs: int) -> Geometric:
-    """Returns growing batches that synchronise at most so often, the next time being after the horizon."""
     first = math.ceil(horizon / SHARE)
     growth = math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000
     return Geometric(max(growth, 1.001), first=first)
 
 
 def _words(schedule: Schedule | int) -> str:
-    """Returns a schedule in words."""
     if isinstance(schedule, Geometric):
         return f"from round {schedule.first:,} by {schedule.growth:g}"
     assert isinstance(schedule, Every)

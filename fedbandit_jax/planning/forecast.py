@@ -85,6 +85,5 @@ def doublings(ratio: float, slope: float) -> float:
 
 
 def _spread(regrets: np.ndarray) -> float:
-    """Returns the factor by which the mean of independent regrets may be wrong: Student's t of logarithms."""
     logs, n = np.log(np.maximum(regrets, LEAST)), len(regrets)
     return math.exp(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n))

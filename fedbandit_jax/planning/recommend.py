@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
+from typing_extensions import override
 
 from fedbandit_jax.algos import Federated
 from fedbandit_jax.core import random, validate
@@ -34,8 +35,8 @@ class Begun(Recipe):
     recipe: Federated
     full: int
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        """Returns what the recipe is bound to for all rounds."""
         del horizon
         return self.recipe.bind(spec, self.full)
 
@@ -194,7 +195,6 @@ def plan(
 def _demands(
     spec: Spec, budget: Any, horizon: int, trusted: Any, visits: Any, max_syncs: Any, max_bits: Any
 ) -> Demands:
-    """Returns what is asked for, after checking it."""
     check_norms("plan", spec.max_norm)
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     names = [trusted] if isinstance(trusted, str) else validate.sequence("trusted", trusted, "names")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedbandit_jax.planning.candidates import Candidate
 from fedbandit_jax.planning.code import code
-from fedbandit_jax.report.summary import aligned
+from fedbandit_jax.report.tables import aligned
 
 if TYPE_CHECKING:
     from fedbandit_jax.planning.recommend import Recommendation

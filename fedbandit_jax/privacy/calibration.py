@@ -30,7 +30,7 @@ class Calibration:
     Attributes:
         ask: the budget, and everything that decides how far one user moves the messages.
         model: the bound trust model, which holds the noise.
-        method: the calibration by which its noise was found: "tight", "theorem" or "released".
+        method: the calibration by which its noise was found: "tight", "theorem" or "authors".
     """
 
     ask: Ask
@@ -122,7 +122,7 @@ def calibrate(
             one visit and Gaussian noise, and an upper bound on epsilon otherwise. "theorem" is as printed: sigma^2 = 8
             kappa (ln(2/delta) + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma
             F.2 for "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
-            "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "released" is what the authors'
+            "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "authors" is what the authors'
             code does for "silo_local" and shuffling, and too small at most budgets. These two are for the releases
             "tree" and "prefix_tree" only.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or a `GaussianTrust` class of your
@@ -151,7 +151,7 @@ def calibrate(
         (47.8, 9.0, True)
         >>> round(calibrate(Budget(1.0, 0.1), n_syncs=400, release="blt").sigma ** 2, 1)
         15.8
-        >>> c = calibrate(Budget(5.0, 0.1), n_syncs=400, method="released")
+        >>> c = calibrate(Budget(5.0, 0.1), n_syncs=400, method="authors")
         >>> round(c.epsilon_exact, 1), c.sound
         (11.9, False)
 

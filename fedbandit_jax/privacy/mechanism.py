@@ -1,6 +1,6 @@
 """The recipe of a private mechanism: a budget, a release and a trust model.
 
-`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.channel`), which draws the noise of a run
+`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.bound`), which draws the noise of a run
 and issues its certificate.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import trust
+from fedbandit_jax.privacy.bound import Aggregated, BoundMechanism, Closed, Rounded
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate
-from fedbandit_jax.privacy.channel import Aggregated, BoundMechanism, Closed, Rounded
 from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic
@@ -51,7 +51,7 @@ class Mechanism:
             or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or a `GaussianTrust`
             class of your own.
         calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
-            "central" and "local") or "released" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
+            "central" and "local") or "authors" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
             two need the release "tree" or "prefix_tree".
         visits: how often one user may come to their silo, at least 1; None: once. In an environment whose users return
             it must be given: 1 then protects each interaction by itself, and r any r of one user's together.

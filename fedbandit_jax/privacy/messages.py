@@ -12,9 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.channel import BoundMechanism, ChannelState, rows
+from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, rows
 from fedbandit_jax.privacy.statistic import pack_users, packed_size
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
@@ -27,8 +28,8 @@ class Messages(BoundMechanism):
 
     fixed_batches = True
 
-    def init(self, dim: int) -> ChannelState:
-        """Returns the state before the first message; raises ValueError if users' messages need too much memory."""
+    @override
+    def init(self, dim: int) -> MechanismState:
         size, release = packed_size(dim), self.release
         batch = self.batch or 0  # `Mechanism.bind` makes `Messages` only for batches of one known size
         if self.trust.needs_users:
@@ -40,7 +41,7 @@ class Messages(BoundMechanism):
                 )
         decoder = release.init((size,))
         users = jnp.zeros((release.n_syncs, batch, size, self.n_agents)) if self.trust.needs_users else ()
-        state = ChannelState(
+        state = MechanismState(
             sums=None,
             release=(
                 self._each(release.encode_init((size,))),
@@ -55,14 +56,14 @@ class Messages(BoundMechanism):
         return state._replace(view=jnp.zeros(view.shape, view.dtype))
 
     @property
+    @override
     def needs_users(self) -> bool:
-        """Returns True: messages are made of the users of every silo."""
         return True
 
+    @override
     def step(
-        self, key: Array, k: Array, state: ChannelState, total: Array, x: Array, y: Array
-    ) -> tuple[Array, ChannelState]:
-        """Releases like `Exact.step`: every silo randomises its message, the third party acts, the server analyses."""
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
         del total  # silos send messages of their own, not one sum over all of them
         if not len(x) and self.batch:
             raise NotImplementedError(
@@ -93,8 +94,7 @@ class Messages(BoundMechanism):
         view = total if trust.shows_sum else shown
         if state.view is not None:
             view = jnp.where(k <= release.n_syncs, view, state.view)
-        return self._released(k, self.statistic.unpack(prefix)), ChannelState(None, (encoders, decoder), users, view)
+        return self._released(k, self.statistic.unpack(prefix)), MechanismState(None, (encoders, decoder), users, view)
 
     def _each(self, state: Any) -> Any:
-        """Returns a copy of the state for every silo, stacked along a new leading axis of length M."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)

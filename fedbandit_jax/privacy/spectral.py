@@ -28,20 +28,20 @@ class Spectral(NamedTuple):
 
 
 def bounds(
-    method: str, *, sigma: float, nodes: float, dim: int, n_syncs: int, n_agents: int, alpha: float, delta: float
+    method: str, *, sigma: float, nodes: float, dim: int, n_syncs: int, n_agents: int, failure: float, delta: float
 ) -> Spectral:
-    """Computes bounds that hold at every synchronisation of every silo with probability 1 - alpha / 2.
+    """Computes bounds that hold at every synchronisation of every silo with probability 1 - failure / 2.
 
     Args:
         method: "theory" takes Lambda as printed in Section 4.3, sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d +
-            2 ln(2nM/alpha)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N; "quantile" takes an upper
+            2 ln(2nM/failure)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N; "quantile" takes an upper
             bound on the quantile of ||N|| from its law, a fifth to a seventh of that.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
         nodes: variance of a prefix sum's noise over that of one node, i.e. the number m of nodes in the worst prefix.
         dim: d.
         n_syncs: n, the largest number of synchronisations.
         n_agents: M.
-        alpha: twice the probability with which any of the bounds may fail.
+        failure: twice the probability with which any of the bounds may fail.
         delta: delta of the privacy budget, which the printed Lambda depends on.
 
     DEVIATION dubey2020 Prop. 4: kappa as printed does not depend on delta, and is too small where delta is small. Here
@@ -49,7 +49,7 @@ def bounds(
 
     Reference: Dubey & Pentland (2020), Section 4.3, Definition 2 and Proposition 4.
     """
-    tail = alpha / (2 * n_syncs * n_agents)
+    tail = failure / (2 * n_syncs * n_agents)
     std = math.sqrt(nodes) * sigma
     if method == "theory":
         logs = math.log(4 / delta) / math.log(2 / delta)

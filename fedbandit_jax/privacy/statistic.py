@@ -120,7 +120,6 @@ def matrix_weights(size: int) -> Float[np.ndarray, " {size}"]:
 
 @functools.cache
 def _layout(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns row, column and scale of every packed entry of W, and the place of W_ij in the packed vector, (d, d)."""
     row, column = np.triu_indices(dim)
     scale = np.where(row == column, 1, math.sqrt(2)).astype(np.float32)
     place = np.zeros((dim, dim), int)

@@ -16,13 +16,13 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
-from fedbandit_jax.core.files import write_atomic
-from fedbandit_jax.report import plotting, summary
-from fedbandit_jax.report.found import Found, Section
+from fedbandit_jax.core.files.atomic import write_atomic
+from fedbandit_jax.report import plotting, tables
+from fedbandit_jax.report.folders import Found, Section
 from fedbandit_jax.report.plotting.axes import places
 from fedbandit_jax.report.plotting.points import varied, word
 from fedbandit_jax.report.plotting.saving import svg
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 CURVES = 16  # most algorithms of which one figure shows the curves
 
@@ -35,12 +35,10 @@ def write(found: Found, path: Path, *, title: str) -> None:
 
 
 def _asset(name: str) -> str:
-    """Returns the text of a file beside this one."""
     return Path(__file__).with_name(name).read_text()
 
 
 def _page(found: Found, title: str) -> ET.Element:
-    """Returns the page as a tree."""
     head = _tag("head", _tag("meta", charset="utf-8"), _tag("title", title), _tag("style", _asset("page.css")))
     head.append(_tag("meta", name="viewport", content="width=device-width, initial-scale=1"))
     body = _tag("body", _tag("h1", title))
@@ -60,8 +58,8 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
     """Yields what the page says about one result; `name` is what its ids begin with."""
     result = one.result
     yield _tag("h2", one.name)
-    yield _tag("p", summary.size(result), "; ", places(result))
-    for text in (*one.notes, *summary.doubts(result)):
+    yield _tag("p", tables.size(result), "; ", places(result))
+    for text in (*one.notes, *tables.doubts(result)):
         yield _tag("p", text, **{"class": "refused"})
     drawn = enumerate(_figures(result))
     figures = (
@@ -72,7 +70,7 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
     if len(result) > CURVES:
         advice = f"Curves of {len(result)} algorithms do not fit into one figure; choose some, as in "
         yield _tag("p", advice, _tag("code", "fb.plotting.regret(result.sel(algorithm=...))"))
-    for i, (title, rows) in enumerate(summary.tables(result)):
+    for i, (title, rows) in enumerate(tables.tables(result)):
         if title:
             yield _tag("h3", title.removesuffix(":"))
         yield _table(_with_coordinates(result, rows) if i == 0 else rows, "")
@@ -84,7 +82,6 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
 
 
 def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
-    """Yields titles and the figures that make sense for a result."""
     if len(result) <= CURVES:
         yield "cumulative regret", plotting.regret(result, time_average=False)
         yield "time-average regret", plotting.regret(result)
@@ -101,7 +98,6 @@ def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
 
 
 def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns the rows of a table of all labels with a column for every coordinate that varies."""
     names, points = varied(result), result.coordinates.values()
     extra = [[word(point[name]) if name in point else "-" for name in names] for point in points]
     (_, *header), *body = rows
@@ -118,7 +114,6 @@ def _table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
 
 
 def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
-    """Yields the cells of a row, in which the claim of an algorithm that was asked for privacy has its colour."""
     private = row[-2:] != ("-", "-")  # epsilon and delta, where there is a claim
     for text in row:
         kind = f"claim {text}" if text in CLAIMS and private else "words" if len(text) > 40 else ""
@@ -126,7 +121,6 @@ def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
 
 
 def _certificates(result: Result) -> list[tuple[Certificate, list[str]]]:
-    """Returns the different certificates, and the labels that have them."""
     found: list[tuple[Certificate, list[str]]] = []
     for label, certificate in result.certificates.items():
         for one, labels in found:
@@ -139,7 +133,6 @@ def _certificates(result: Result) -> list[tuple[Certificate, list[str]]]:
 
 
 def _certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
-    """Returns a certificate in full, behind a line that says whose it is and what it claims."""
     asked = one.claim if one.epsilon is not None or one.claim != "none" else ""  # who asks for nothing is not accused
     claim = _tag("span", one.claim, **{"class": f"claim {asked}".strip()})
     fields = _tag("details", _tag("summary", "all fields"), _tag("pre", json.dumps(one.to_json(), indent=1)))
@@ -147,7 +140,6 @@ def _certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
 
 
 def _origin(one: Section) -> Iterator[ET.Element]:
-    """Yields the command, the code, the provenance and the files of a result."""
     result = one.result
     if command := result.provenance.get("command"):
         yield _tag("p", "The command: ", _tag("code", str(command)))
@@ -212,7 +204,6 @@ def _inline(text: str, prefix: str, title: str) -> ET.Element:
 
 
 def _tag(name: str, /, *content: str | ET.Element, **attributes: str) -> ET.Element:
-    """Returns an element with texts and elements in it."""
     element = ET.Element(name, attributes)
     last: ET.Element | None = None
     for part in content:

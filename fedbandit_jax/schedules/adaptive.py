@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.channel import Timing
-from fedbandit_jax.privacy.noise import discrete_laplace
+from fedbandit_jax.privacy.samplers.integer import discrete_laplace
 from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
 TRIGGERS = ("zc24", "dp20", "he22")
@@ -74,16 +75,16 @@ class LogDet(Schedule):
         _check(self.threshold, self.max_syncs)
         validate.one_of("trigger", self.trigger, TRIGGERS)
 
+    @override
     def n_syncs(self, horizon: int) -> int:
-        """Returns `max_syncs`, or T, one synchronisation in every round, if there are fewer rounds or no such limit."""
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def shift(self, setting: Setting) -> float:
         """Returns c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
 
+    @override
     def bind(self, setting: Setting) -> BoundLogDet:
-        """Returns the bound schedule, with D as a number for this setting."""
         threshold = np.float32(_threshold(self.threshold, setting))
         return BoundLogDet(threshold=threshold, patient=self.trigger != "he22")
 
@@ -131,8 +132,8 @@ class BoundPrivateLogDet(BoundSchedule):
     n_agents: int = struct.static()  # M
     patient: bool = struct.static(default=True)  # whether D is divided by Dt, as in `BoundLogDet`
 
+    @override
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Sparse:
-        """Draws fresh noise for the threshold of every silo, and bounds what one user can add in this epoch."""
         return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, self._scale(), (self.n_agents,)))
 
     def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
@@ -162,8 +163,8 @@ class BoundPrivateLogDet(BoundSchedule):
         above = gained + discrete_laplace(key, self._scale(), (self.n_agents,)) >= threshold + memory.shift
         return above | (since >= LONGEST)
 
+    @override
     def timing(self) -> Timing:
-        """Returns the epsilon of the noise that is really drawn, which a certificate adds to that of the releases."""
         spent = np.asarray(self.epsilon, float)
         spent = np.where(spent >= LEAST * (1 - 1e-6), spent, math.inf)  # the sampler's range ends there
         return Timing(self.sentence, pure=spent, fixed=False, n_agents=self.n_agents)
@@ -227,16 +228,16 @@ class PrivateLogDet(Schedule):
                 f"share must be in (0, 1), so that the shares of tests and releases add up to 1, got {self.share}"
             )
 
+    @override
     def n_syncs(self, horizon: int) -> int:
-        """Returns `max_syncs`, or T if there are fewer rounds or no such limit."""
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
+    @override
     def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
-        """Returns share * epsilon, the epsilon that the tests of one silo spend on one user."""
         return self.share * epsilon
 
+    @override
     def bind(self, setting: Setting) -> BoundPrivateLogDet:
-        """Returns the bound schedule, with D and the epsilon of the tests as numbers."""
         if setting.epsilon is None:
             raise ValueError("PrivateLogDet spends a share of a budget, and there is none: use fb.schedules.LogDet")
         spent = np.min(self.pure(setting.epsilon))
@@ -262,7 +263,6 @@ def _check(threshold: float | str, max_syncs: int | None) -> None:
 
 
 def _level(threshold: struct.Number, since: Array, patient: bool) -> Any:
-    """Returns D / Dt, or D."""
     return threshold / since if patient else jnp.asarray(threshold)
 
 

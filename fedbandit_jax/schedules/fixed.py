@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.channel import Timing
+from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
 
 
@@ -25,6 +26,7 @@ class BoundEvery(BoundSchedule):
 
     batch: struct.Number  # B
 
+    @override
     def requests(
         self,
         key: Key[Array, ""],
@@ -33,12 +35,11 @@ class BoundEvery(BoundSchedule):
         gained: Any,
         since: Int[Array, ""] | Int[Array, " M"],
     ) -> Bool[Array, ""]:
-        """Returns whether a batch ends with round t, one answer for all agents."""
         del key, memory, gained, since
         return (t + 1) % self.batch == 0
 
+    @override
     def timing(self) -> Timing:
-        """Returns that nothing is spent, and that no batch has more than B rounds."""
         return Timing(self.sentence, fixed=False, longest=_longest(np.abs(self.batch).reshape(1)))
 
 
@@ -63,16 +64,16 @@ class Every(Schedule):
     def __post_init__(self):
         validate.integer("batch", self.batch, at_least=1)
 
+    @override
     def n_syncs(self, horizon: int) -> int:
-        """Returns floor(T / B)."""
         return horizon // self.batch
 
+    @override
     def longest(self, horizon: int) -> int:
-        """Returns B, or T if that is less."""
         return min(self.batch, horizon)
 
+    @override
     def bind(self, setting: Setting) -> BoundEvery:
-        """Returns the bound schedule, which is the same in every setting."""
         del setting
         return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
 
@@ -86,6 +87,7 @@ class BoundGeometric(BoundSchedule):
 
     rounds: Int[Array | np.ndarray, " S"]  # numbers of rounds played after which to synchronise
 
+    @override
     def requests(
         self,
         key: Key[Array, ""],
@@ -94,12 +96,11 @@ class BoundGeometric(BoundSchedule):
         gained: Any,
         since: Int[Array, ""] | Int[Array, " M"],
     ) -> Bool[Array, ""]:
-        """Returns whether round t is the last before a synchronisation, one answer for all agents."""
         del key, memory, gained, since
         return (jnp.asarray(self.rounds) == t + 1).any()
 
+    @override
     def timing(self) -> Timing:
-        """Returns that nothing is spent, and how many rounds the longest batch has."""
         return Timing(self.sentence, fixed=False, longest=_longest(self.rounds))
 
 
@@ -143,12 +144,12 @@ class Geometric(Schedule):
         """Returns S, which is at most 1 + ln(T / first) / ln(growth), or 0 if T < first."""
         return len(self.rounds(horizon))
 
+    @override
     def longest(self, horizon: int) -> int:
-        """Returns the most rounds between two synchronisations, or before the first."""
         return _longest(self.rounds(horizon)) or 0
 
+    @override
     def bind(self, setting: Setting) -> BoundGeometric:
-        """Returns the bound schedule with its list of rounds up to the horizon."""
         return BoundGeometric(rounds=self.rounds(setting.horizon))
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Key, Num
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.privacy.channel import Timing
+from fedbandit_jax.privacy.bound import Timing
 
 READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
 LEAKS = Raw(

@@ -107,7 +107,7 @@ def test_one_algorithm(key):
         (fb.algos.fed_lin_ucb(), TypeError, "algo must have one fb.privacy.Budget, got None"),
         (PRIVATE.replace(schedule=fb.schedules.Geometric()), TypeError, "fixed batch, got .*; see fb.audits.scheduled"),
         (PRIVATE.replace(learns_in_batch=True), ValueError, "algo must be certified for its claim to be audited, got"),
-        (PRIVATE.replace(calibration="released"), ValueError, "algo must be certified for its claim to be audited"),
+        (PRIVATE.replace(calibration="authors"), ValueError, "algo must be certified for its claim to be audited"),
     ],
 )
 def test_what_has_no_case(algo, error, words):

@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.audits._clusters import TranscriptOfVisits, _flat, visits
-from fedbandit_jax.engine.process import ArrivalProcess
+from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.interfaces import Report
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -89,7 +89,7 @@ def test_transcripts_are_those_of_a_run(key):
     env = visits([[1.0, 0.0]], [1.0], [0], n_users=2, n_servers=2)
     algo = HOMO.bind(env.spec, 3)
     shown = jax.jit(TranscriptOfVisits(algo=algo, env=env, horizon=3))(key, (env.contexts, env.answers))
-    process = ArrivalProcess(env=env, algo=algo, horizon=3)
+    process = ArrivalClock(env=env, algo=algo, horizon=3)
 
     def run(key):
         world, state = jax.jit(process.init)(key)

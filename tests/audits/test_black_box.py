@@ -11,7 +11,7 @@ from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import backend
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.report import plotting
-from fedbandit_jax.report.audit import Audit, table
+from fedbandit_jax.report.findings import Audit, table
 
 
 def gaussian(key, data):

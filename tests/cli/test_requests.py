@@ -14,10 +14,10 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main
-from fedbandit_jax.core import archive
-from fedbandit_jax.core.lock import locked
+from fedbandit_jax.core.files import archive
+from fedbandit_jax.core.files.lock import locked
 from fedbandit_jax.engine import simulation
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from command_line import files
 import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, privacy
 from fedbandit_jax.cli import main
-from fedbandit_jax.engine import recording
+from fedbandit_jax.engine import curves
 
 ARMS = importlib.import_module("fedbandit_jax.envs.arms")
 SMALL = ["--agents", "3", "--arms", "4", "--dim", "3", "--horizon", "50", "--seeds", "2"]
@@ -23,7 +23,7 @@ BROKEN = Path(__file__).parents[1] / "audits" / "controls"
 @pytest.mark.slow
 def test_simulate(tmp_path, monkeypatch, capsys):
     """Interrupted, continued, repeated, shown; with two of the six algorithms."""
-    comparison, add = cli.LinearSimulation.comparison, recording.RoundRecord.add
+    comparison, add = cli.LinearSimulation.comparison, curves.RoundRecord.add
 
     def two(self):
         made = comparison(self)
@@ -36,12 +36,12 @@ def test_simulate(tmp_path, monkeypatch, capsys):
 
     command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]
     monkeypatch.setattr(cli.LinearSimulation, "comparison", two)
-    monkeypatch.setattr(recording.RoundRecord, "add", interrupted)
+    monkeypatch.setattr(curves.RoundRecord, "add", interrupted)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     assert main(command) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert [name.split(".")[-2:] for name in files(tmp_path)] == [["checkpoint", "0"]]
-    monkeypatch.setattr(recording.RoundRecord, "add", add)
+    monkeypatch.setattr(curves.RoundRecord, "add", add)
     assert main(command) == 0
     text = capsys.readouterr().out
     for words in ("FedLinUCB", "Alg. 8 + exact noise(epsilon=5.0)", "claim", "certified", "wrote"):

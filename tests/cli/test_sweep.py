@@ -73,7 +73,7 @@ def test_the_example_says_what_its_comments_say():
     assert asked.pop("algos") == {
         "plain": fb.algos.fed_lin_ucb(schedule=25),
         "tree": make(budget),
-        "ours": make(ours, exploration=sharp),
+        "ours": make(ours, policy=sharp),
         "rarely": make(blt, schedule=fb.schedules.Geometric(1.5, first=25)),
     }
     assert describe(asked.pop("env")(n_agents=40)) == describe(fb.envs.gap(40, 10, 4))
@@ -113,7 +113,7 @@ def test_parts_of_all_kinds(file, monkeypatch):
     type = "GossipFedUCB"
     graph = { type = "ring", n_agents = 5 }
     schedule = { type = "LogDet", threshold = 3.0 }
-    exploration = { type = "LogDetUCB", alpha = 0.1 }
+    policy = { type = "LogDetUCB", failure = 0.1 }
     [algorithms.thompson]
     type = "Federated"
     policy = { type = "Thompson", scale = 0.1 }
@@ -135,7 +135,7 @@ def test_parts_of_all_kinds(file, monkeypatch):
     assert two == describe(fb.envs.arms(means=[0.2, 0.5]))
     gossip, thompson, alike = asked["algos"].values()
     assert nx.utils.graphs_equal(gossip.graph, nx.cycle_graph(5))
-    assert (gossip.schedule.threshold, gossip.exploration.alpha) == (3.0, 0.1)
+    assert (gossip.schedule.threshold, gossip.policy.failure) == (3.0, 0.1)
     assert describe(thompson.policy) == describe(fb.algos.Thompson(scale=0.1))
     assert [budget.epsilon for budget in thompson.privacy.budgets] == [1, 2]
     assert alike == fb.algos.homo_dc(alpha_1=math.inf, visits=2)

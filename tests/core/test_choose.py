@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.process import RoundProcess, rounds
+from fedbandit_jax.engine.clocks import RoundClock, rounds
 from fedbandit_jax.interfaces import Round
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -53,8 +53,8 @@ def both(process, key):
     "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
 )
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
-    monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
-    process = RoundProcess(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
+    monkeypatch.setattr("fedbandit_jax.core.kernels.choose.LANES", 64 if few else 1)
+    process = RoundClock(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
     fused, stored = both(process, key)
     assert fused.sum() > 0
     np.testing.assert_allclose(fused, stored, atol=1e-5)
@@ -65,14 +65,14 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
 def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
-    process = RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
+    process = RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
     world, state = jax.jit(process.init)(key)
     posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
     state = state._replace(belief=state.belief._replace(posterior=posterior))
     asked = []
 
     def gaps(kernel):
-        monkeypatch.setattr("fedbandit_jax.core.choose.on_gpu", lambda: asked.append(kernel) or kernel)
+        monkeypatch.setattr("fedbandit_jax.core.kernels.choose.on_gpu", lambda: asked.append(kernel) or kernel)
         step = jax.jit(lambda *carry: process.step(key, *carry))
         now, found = (world, state), []
         for k in range(process.n_steps):
@@ -90,7 +90,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
 @pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_groups_of_agents_add_up(key, size, monkeypatch):
     """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
-    process = RoundProcess(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
+    process = RoundClock(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
     assert process.algo.adds
     whole, last = play(process, key)
     monkeypatch.setattr(rounds, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
@@ -104,7 +104,7 @@ def test_groups_of_agents_add_up(key, size, monkeypatch):
 def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
     """It keeps no records of a batch; the plain program of another device is compiled here for a CPU."""
     env = fb.envs.sphere(5, 6, 4, contexts=contexts)
-    process = RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
+    process = RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
     assert process.draws == (contexts == "fresh")
     whole, last = play(process, key)
     gathered = []
@@ -129,14 +129,14 @@ def watched(gather, seen):
 @pytest.mark.slow
 def test_long_directions_are_stored(key):
     env = fb.envs.sphere(2, 3, 23)
-    process = RoundProcess(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)
+    process = RoundClock(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)
     assert not process.draws
     assert (play(process, key)[0] >= 0).all()
 
 
 @pytest.mark.parametrize("env", [fb.envs.sphere(5, 6, 4), GAP], ids=["sphere", "gap"])
 def test_fresh_contexts_of_the_package_are_drawn(env):
-    assert RoundProcess(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12).draws
+    assert RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12).draws
 
 
 def test_who_redefines_observe_is_asked():
@@ -150,7 +150,7 @@ def test_who_redefines_observe_is_asked():
 
     own = First(**{field.name: getattr(GAP, field.name) for field in dataclasses.fields(GAP)})
     bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
-    assert not RoundProcess(env=own, algo=bound, horizon=8).draws
+    assert not RoundClock(env=own, algo=bound, horizon=8).draws
 
     class Half:
         """Features without their means."""
@@ -158,13 +158,13 @@ def test_who_redefines_observe_is_asked():
         spec = GAP.spec
         features_at, observe, pull = type(GAP).features_at, type(GAP).observe, type(GAP).pull
 
-    assert not RoundProcess(env=Half(), algo=bound, horizon=8).draws
+    assert not RoundClock(env=Half(), algo=bound, horizon=8).draws
 
     @fb.pytree
     class Mine(type(bound)):
         pass
 
     changed = Mine(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
-    assert not RoundProcess(env=GAP, algo=changed, horizon=8).draws
+    assert not RoundClock(env=GAP, algo=changed, horizon=8).draws
     thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
-    assert not RoundProcess(env=GAP, algo=thompson, horizon=8).draws
+    assert not RoundClock(env=GAP, algo=thompson, horizon=8).draws

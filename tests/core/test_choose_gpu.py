@@ -7,7 +7,7 @@ import pytest
 from helpers import deep
 
 from fedbandit_jax.core import random
-from fedbandit_jax.core.choose_gpu import FEW, LARGE, MANY, TILE, choose
+from fedbandit_jax.core.kernels.choose_gpu import FEW, LARGE, MANY, TILE, choose
 from fedbandit_jax.core.ridge import NOWHERE
 
 D = 3

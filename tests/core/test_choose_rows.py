@@ -9,11 +9,11 @@ import pytest
 from test_choose import FAMILIES, play
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear import ucb
-from fedbandit_jax.core import choose_rows
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.algos.policies import ucb
+from fedbandit_jax.core.kernels import choose_rows
+from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 
 SIZES = np.array([1, 2, 16, 1, 3, 5, 4, 2, 1])
 
@@ -33,7 +33,7 @@ def table(dim):
 def test_listed_and_padded_agree(family, dim, key, monkeypatch):
     monkeypatch.setattr(choose_rows, "TILE", 2)
     env = table(dim)
-    process = RoundProcess(env=env, algo=FAMILIES[family].bind(env.spec, 40), horizon=40)
+    process = RoundClock(env=env, algo=FAMILIES[family].bind(env.spec, 40), horizon=40)
     padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
     assert (process.lists, padded.lists) == (True, False)
     listed, _ = play(process, key)
@@ -113,8 +113,8 @@ def test_own_environments(key):
 
     algo = FAMILIES["FedLinUCB"].bind(env.spec, 8)
     lists = {
-        cls: RoundProcess(env=own(cls, env), algo=algo, horizon=8).lists for cls in (kind, Fewer, Silent, Rows, Whole)
+        cls: RoundClock(env=own(cls, env), algo=algo, horizon=8).lists for cls in (kind, Fewer, Silent, Rows, Whole)
     }
     assert lists == {kind: True, Fewer: False, Silent: False, Rows: False, Whole: True}
-    process = RoundProcess(env=own(Whole, env), algo=algo, horizon=8)
+    process = RoundClock(env=own(Whole, env), algo=algo, horizon=8)
     jax.eval_shape(process.step, key, *jax.eval_shape(process.init, key), 0)

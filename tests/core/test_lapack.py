@@ -11,10 +11,10 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import lapack, programs
-from fedbandit_jax.engine import layout
+from fedbandit_jax.engine import batching
+from fedbandit_jax.engine.clocks import rounds
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.process import rounds
-from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.engine.setup import bind_process
 
 Z = np.random.default_rng(0).normal(size=(2, 3, 4, 9)).astype(np.float32)
@@ -78,7 +78,7 @@ SPHERE = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
 PROJECT = fb.algos.UCB(regularizer="project")
 FAMILIES = {
     "fed_lin_ucb": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2)),
-    "project": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2, exploration=PROJECT)),
+    "project": (SPHERE, fb.algos.private_fed_lin_ucb(BUDGET, schedule=2, policy=PROJECT)),
     "fed_ucb": (SPHERE, fb.algos.fed_ucb(BUDGET)),
     "gossip": (SPHERE, fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)),
     "neighbours": (SPHERE, fb.algos.Gossip(graph=fb.networks.make("ring", 3), schedule=2)),
@@ -102,8 +102,8 @@ def test_the_package_factorises_one_by_one(family):
 def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
     monkeypatch.setattr(rounds, "SHORT", 0)  # short runs would not be side by side
     process = bind_process(digest(SPHERE), "own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)
-    play = layout.Pieces([process], jax.random.split(jax.random.key(0), 4))
-    assert play.workers == layout._cores()
+    play = batching.Pieces([process], jax.random.split(jax.random.key(0), 4))
+    assert play.workers == batching._cores()
     play.compile(play.init(), 4)
     assert play.workers == 1
 

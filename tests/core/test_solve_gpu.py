@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.core import solve_gpu
+from fedbandit_jax.core.kernels import solve_gpu
 
 
 def posed(d, n=3, ridge=0.1):

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.core import archive
-from fedbandit_jax.core.files import remove_unfinished
+from fedbandit_jax.core.files import archive
+from fedbandit_jax.core.files.atomic import remove_unfinished
 from fedbandit_jax.engine import provenance
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
-from fedbandit_jax.engine.recording import RoundRecord
+from fedbandit_jax.engine.curves import RoundRecord
 
 
 def progress(k=0, value=0.0, layout="3 pieces", **arrays):
@@ -158,7 +158,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fedbandit_jax.core import archive
+from fedbandit_jax.core.files import archive
 path, before, k = Path(sys.argv[1]), Path(sys.argv[2]), 0
 while True:
     archive.write(path, "checkpoint", {"steps": k}, {"a": np.full(40_000, k)}, compress=False, before=before)

@@ -19,7 +19,7 @@ import jax, numpy as np
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
-from fedbandit_jax.engine.process import rounds
+from fedbandit_jax.engine.clocks import rounds
 rounds.GROUP = 4
 env, key = fb.envs.gap(16, 5, 3), jax.random.key(0)
 algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB(), fb.algos.fed_ucb()]
@@ -77,7 +77,7 @@ def test_agents_who_cannot_be_spread(monkeypatch):
     with pytest.raises(ValueError, match="devices must be one of 'runs', 'agents', got 'all'"):
         fb.simulate(ENV, PLAIN, devices="all", **options)
     four = jax.sharding.AbstractMesh((4,), ("agents",))
-    monkeypatch.setattr("fedbandit_jax.engine.process.agents.mesh", lambda: four)
+    monkeypatch.setattr("fedbandit_jax.engine.devices.mesh", lambda: four)
     with pytest.raises(ValueError, match="devices must be 'runs' unless their number 4 divides n_agents = 3, got 'ag"):
         fb.simulate(ENV, PLAIN, devices="agents", **options)
 
@@ -86,7 +86,7 @@ SENT = """
 import json, re, jax, numpy as np
 import fedbandit_jax as fb
 from fedbandit_jax.engine import grid, layout, setup
-from fedbandit_jax.engine.process import rounds
+from fedbandit_jax.engine.clocks import rounds
 rounds.GROUP = 4
 env = fb.envs.gap(16, 5, 3)
 one = grid.Configuration(env, fb.algos.fed_lin_ucb(schedule=7), {})

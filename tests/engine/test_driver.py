@@ -10,26 +10,26 @@ import pytest
 from helpers import ENV, PLAIN, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import layout
-from fedbandit_jax.engine.process import RoundProcess, rounds
-from fedbandit_jax.engine.salt import digest, salt
+from fedbandit_jax.engine import batching
+from fedbandit_jax.engine.clocks import RoundClock, rounds
+from fedbandit_jax.engine.identity import digest, salt
 
 GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", ENV.spec.n_agents), gamma=1)
 
 
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
-    monkeypatch.setattr(layout, "_cores", lambda: 2)
+    monkeypatch.setattr(batching, "_cores", lambda: 2)
     monkeypatch.setattr(rounds, "SHORT", 0)
     few, many = (
-        RoundProcess(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
+        RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
     )
 
     def pieces(process, n_seeds):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
-        return [(piece.layout.n_seeds, piece.seeds) for piece in layout.Pieces([process], keys).pieces]
+        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([process], keys).pieces]
 
-    assert layout.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
+    assert batching.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
     assert pieces(few, 1) == [(1, slice(0, 1))]
     assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
     assert [size for size, _ in pieces(few, 200)] == [16] * 13
@@ -56,12 +56,12 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
 @pytest.mark.slow
 def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     """Those of the layouts that were used last; others can be collected."""
-    monkeypatch.setattr(layout, "_advance", functools.lru_cache(2)(layout._advance.__wrapped__))
+    monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):
-        process = RoundProcess(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
-        play = layout.Pieces([process], jax.random.split(jax.random.key(0), 1))
-        held.append(weakref.ref(layout._advance(play.pieces[0].layout)))
+        process = RoundClock(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
+        play = batching.Pieces([process], jax.random.split(jax.random.key(0), 1))
+        held.append(weakref.ref(batching._advance(play.pieces[0].layout)))
     gc.collect()
     assert [one() is None for one in held] == [True, False, False]
 
@@ -82,7 +82,7 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
     both = fb.simulate(env, algo, horizon=40, key=key, seeds=2)
     bound = algo.bind(env.spec, 40)
-    process = RoundProcess(env=env, algo=bound, horizon=40, salt=salt(digest(env), digest(bound)))
+    process = RoundClock(env=env, algo=bound, horizon=40, salt=salt(digest(env), digest(bound)))
     init, step = jax.jit(process.init), jax.jit(process.step)
     for seed in range(2):
         alone = jax.random.fold_in(key, seed)

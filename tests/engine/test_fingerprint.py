@@ -13,8 +13,8 @@ from helpers import ENV, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import provenance
-from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.engine.salt import digest, salt
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.identity import digest, salt
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def settled(told):
         settings: object = fb.static()
 
     algo = fb.algos.Federated(policy=Own(settings=Settings()), schedule=5)
-    return RoundProcess(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
+    return RoundClock(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
 
 
 def test_a_fingerprint_knows_the_code_of_static_fields():
@@ -120,7 +120,7 @@ def test_a_fingerprint_knows_the_numbers():
     def mark(reward):
         env = fb.envs.script(np.ones((4, 1, 2, 2)), np.full((4, 1, 2), reward))
         bound = fb.algos.fed_lin_ucb(schedule=2).bind(env.spec, 4)
-        return provenance.fingerprint({}, [RoundProcess(env=env, algo=bound, horizon=4)])
+        return provenance.fingerprint({}, [RoundClock(env=env, algo=bound, horizon=4)])
 
     assert mark(0.5) == mark(0.5) != mark(0.6)
 
@@ -133,9 +133,9 @@ def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
     checkpointed(tmp_path, algo=run)
     bound = run.bind(ENV.spec, 40)
     monkeypatch.setattr(type(bound), "guarantee", lambda self: "all is well")
-    mark = provenance.fingerprint({}, [RoundProcess(env=ENV, algo=bound, horizon=40)])
+    mark = provenance.fingerprint({}, [RoundClock(env=ENV, algo=bound, horizon=40)])
     monkeypatch.undo()
-    assert provenance.fingerprint({}, [RoundProcess(env=ENV, algo=bound, horizon=40)]) != mark
+    assert provenance.fingerprint({}, [RoundClock(env=ENV, algo=bound, horizon=40)]) != mark
 
 
 @pytest.mark.slow
@@ -154,6 +154,6 @@ def test_a_fingerprint_is_that_of_another_process(tmp_path):
     done = subprocess.run([sys.executable, tmp_path / "it.py"], capture_output=True, text=True, env=environment)
     assert not done.returncode, done.stderr
     bound = fb.algos.LinUCB().bind(ENV.spec, 40)
-    here = RoundProcess(env=ENV, algo=bound, horizon=40)
+    here = RoundClock(env=ENV, algo=bound, horizon=40)
     marks = provenance.fingerprint({}, [here]), *salt(digest(ENV), digest(bound))
     assert done.stdout.split() == list(map(str, marks))

@@ -13,7 +13,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import pieces
+from fedbandit_jax.engine.store import pieces
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
 GRID = {"epsilon": [1.0, 5.0]}

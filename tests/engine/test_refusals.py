@@ -83,11 +83,11 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"schedule": 0}, ValueError, "schedule must be >= 1, got 0"),
         ({"schedule": "often"}, TypeError, "schedule must be .* got 'often'"),
         ({"schedule": 2000, "learns_in_batch": True}, ValueError, "schedule must be <= 1000 where agents learn"),
-        ({"alpha": 1.0}, ValueError, r"alpha must be in \(0, 1\), got 1.0"),
+        ({"failure": 1.0}, ValueError, r"failure must be in \(0, 1\), got 1.0"),
         ({"subgaussian": -1}, ValueError, "subgaussian must be finite and >= 0, got -1"),
         ({"theta_norm": float("nan")}, ValueError, "theta_norm must be finite and >= 0, got nan"),
         ({"exploration_scale": "big"}, TypeError, "exploration_scale must be a number >= 0, got 'big'"),
-        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'known_noise', 'released', got"),
+        ({"confidence": "none"}, ValueError, "confidence must be one of 'theory', 'known_noise', 'authors', got"),
         ({"regularizer": "lift"}, ValueError, "regularizer must be one of 'shift', 'project', got 'lift'"),
         ({"calibration": "loose"}, ValueError, "calibration must be one of"),
         ({"release": "bush"}, ValueError, "release must be one of 'tree', .* got 'bush'"),
@@ -122,8 +122,8 @@ def test_replace_refuses_what_is_not_there():
         PRIVATE.replace(epsilom=1.0)
     with pytest.raises(TypeError, match="LinUCB has no parameter epsilon"):
         fb.algos.LinUCB().replace(epsilon=1.0)
-    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 7.0"):
-        fb.algos.LinUCB().replace(alpha=7.0)
+    with pytest.raises(ValueError, match=r"failure must be in \(0, 1\), got 7.0"):
+        fb.algos.LinUCB().replace(failure=7.0)
 
 
 def test_user_classes_must_be_pytrees():
@@ -165,9 +165,9 @@ def test_spec_is_compared_by_value():
 
 def test_a_part_is_replaced_before_its_parameters():
     budget = fb.privacy.Budget(1.0, 1e-3)
-    changed = PRIVATE.replace(epsilon=2.0, budget=budget, exploration_scale=0.3, policy=fb.algos.UCB(alpha=0.2))
+    changed = PRIVATE.replace(epsilon=2.0, budget=budget, exploration_scale=0.3, policy=fb.algos.UCB(failure=0.2))
     assert changed.privacy.budget == fb.privacy.Budget(2.0, 1e-3)
-    assert changed.policy == fb.algos.UCB(alpha=0.2, exploration_scale=0.3)
+    assert changed.policy == fb.algos.UCB(failure=0.2, exploration_scale=0.3)
 
 
 def test_a_parameter_of_two_parts_is_nobody_s():

@@ -70,8 +70,8 @@ class Nobody(fb.ArmAlgorithm):
     def init(self, key, spec):
         return jnp.zeros(spec.n_arms)
 
-    def plan(self, state, k):
-        return fb.Plan(jnp.ones(len(state), bool), jnp.int32(1), jnp.bool_(True))
+    def pulls(self, state, k):
+        return fb.Pulls(jnp.ones(len(state), bool), jnp.int32(1), jnp.bool_(True))
 
     def collect(self, rounding, own, k, rewards, inside):
         return wide.of(0)

@@ -7,10 +7,10 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import archive
+from fedbandit_jax.core.files import archive
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.process import RoundProcess, rounds
-from fedbandit_jax.engine.recording import RoundRecord
+from fedbandit_jax.engine.clocks import RoundClock, rounds
+from fedbandit_jax.engine.curves import RoundRecord
 
 
 def test_shape_and_meaning():
@@ -26,7 +26,7 @@ def test_shape_and_meaning():
 
 def test_a_seed_is_a_run_by_itself():
     """Whoever steps through the process under fold_in(key, i) finds the regret of seed i."""
-    process = RoundProcess(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
+    process = RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
 
     @jax.jit
     def gaps(key):
@@ -100,7 +100,7 @@ def test_sweep_equals_simulate():
 @pytest.mark.slow
 def test_streams_are_shared_between_algorithms():
     """Two algorithms under one key see the same users: greedy arms at round 0 have the same regret."""
-    a = simulate(algo=fb.algos.fed_lin_ucb(schedule=5, exploration=fb.algos.UCB(exploration_scale=0.0)))
+    a = simulate(algo=fb.algos.fed_lin_ucb(schedule=5, policy=fb.algos.UCB(exploration_scale=0.0)))
     b = simulate(algo=PRIVATE.replace(exploration_scale=0.0))
     np.testing.assert_array_equal(a.regret[:, 0], b.regret[:, 0])
 
@@ -137,7 +137,7 @@ class Counter(list):
 
 
 def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
-    monkeypatch.setattr(RoundProcess, "check", lambda *_: None)  # which traces once more
+    monkeypatch.setattr(RoundClock, "check", lambda *_: None)  # which traces once more
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     traced = env.counter[0]
@@ -146,7 +146,7 @@ def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
         {"epsilon": 5.0},
         {"delta": 0.01},
         {"exploration_scale": 0.3},
-        {"alpha": 0.2},
+        {"failure": 0.2},
     ):
         simulate(env, PRIVATE.replace(**change))
     simulate(env, PRIVATE, key=jax.random.key(7))
@@ -157,7 +157,7 @@ def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
 
 def test_not_definite_is_a_status_not_a_nan():
     """Noise far beyond the regulariser: the run goes on with the last good estimate, flagged, and raises at the end."""
-    broken = PRIVATE.replace(confidence="released", calibration="theorem", epsilon=0.01).bind(ENV.spec, 40)
+    broken = PRIVATE.replace(confidence="authors", calibration="theorem", epsilon=0.01).bind(ENV.spec, 40)
     broken = broken.replace(regularization=np.float32(1e-3))
     with pytest.raises(fb.SimulationError, match="NO_ESTIMATE in .*seeds 0, 1, 2") as caught:
         simulate(algo=broken)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from helpers import deep, simulate
 
-from fedbandit_jax.core import archive
+from fedbandit_jax.core.files import archive
 from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.curves import RoundRecord
 from fedbandit_jax.engine.interruption import STOPS, Interruption
-from fedbandit_jax.engine.recording import RoundRecord
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 ADD, WRITE = RoundRecord.add, archive.write_atomic
 OFTEN = dict(CHUNKS=10**6, CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
@@ -214,7 +214,7 @@ import os, resource, sys, time
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 import jax
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.recording import RoundRecord
+from fedbandit_jax.engine.curves import RoundRecord
 jax.config.update("jax_compilation_cache_dir", {jax.config.jax_compilation_cache_dir!r})
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_disable_most_optimizations", {jax.config.values["jax_disable_most_optimizations"]!r})

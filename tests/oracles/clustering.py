@@ -15,14 +15,14 @@ import numpy as np
 
 @dataclass
 class Width:
-    alpha: float = 0.01
+    failure: float = 0.01
     subgaussian: float = 0.5
     theta_norm: float = 1.0
     scale: float = 1.0
     regularization: float = 1.0
 
     def beta(self, count, n_users, dim, low, high, kappa):
-        spread = 2 * np.log(n_users / self.alpha) + dim * np.log(high / low + count / (dim * low))
+        spread = 2 * np.log(n_users / self.failure) + dim * np.log(high / low + count / (dim * low))
         return self.scale * (self.subgaussian * np.sqrt(spread) + self.theta_norm * np.sqrt(high) + kappa)
 
 

@@ -169,7 +169,7 @@ def design(arms, steps=100):
     return weights
 
 
-def phased(env, horizon, batch, arms, draw, *, alpha, reward, stds, noise, scale=1.0):
+def phased(env, horizon, batch, arms, draw, *, failure, reward, stds, noise, scale=1.0):
     """DP-DPE with users who draw their arms: regret of every round, and the arms that are left.
 
     `draw(t, i, weights)` is the arm of agent i in round t, `noise(k)` that of release k of x y with x y's own share,
@@ -177,7 +177,7 @@ def phased(env, horizon, batch, arms, draw, *, alpha, reward, stds, noise, scale
     """
     m, n_phases = env.spec.n_agents, horizon // batch
     left, regret, u = list(range(len(arms))), [], 0
-    log = np.log(2 * len(arms) * n_phases / alpha)
+    log = np.log(2 * len(arms) * n_phases / failure)
     for t in range(horizon):
         if t % batch == 0:
             weights = np.zeros(len(arms))

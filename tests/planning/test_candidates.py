@@ -145,5 +145,5 @@ def test_schedules_suit_every_horizon(horizon):
 def test_code_makes_it_again():
     for one in considered(demands(visits=2)):
         assert eval(code(one.algo), {"fb": fb}) == one.algo
-    other = fb.algos.fed_ucb(fb.privacy.Budget(2.0, 0.1, "add_remove"), exploration=fb.algos.LogDetUCB(alpha=0.1))
+    other = fb.algos.fed_ucb(fb.privacy.Budget(2.0, 0.1, "add_remove"), policy=fb.algos.LogDetUCB(failure=0.1))
     assert eval(code(other), {"fb": fb}) == other

@@ -28,7 +28,7 @@ from honest import (
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, GaussianTrust, budget
-from fedbandit_jax.privacy.channel import Exact
+from fedbandit_jax.privacy.bound import Exact
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree, explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import SecAgg, SiloLocal
@@ -123,7 +123,7 @@ COMPOSED = {
         lambda: federated(policy=fb.algos.UCB(), trust="secagg", schedule=fb.schedules.PrivateLogDet()),
         "schedule whose batches are not fixed",
     ),
-    "as the authors' code": (lambda: federated(calibration="released"), "'released' noise gives"),
+    "as the authors' code": (lambda: federated(calibration="authors"), "'authors' noise gives"),
 }
 
 

@@ -12,7 +12,7 @@ from honest import BATCH, SPEC, Prefixes, changed, federated, honest, of
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import Status, certify
-from fedbandit_jax.privacy.channel import Aggregated, Exact, Rounded
+from fedbandit_jax.privacy.bound import Aggregated, Exact, Rounded
 from fedbandit_jax.privacy.messages import Messages
 
 

@@ -14,7 +14,7 @@ from honest import HONEST, HORIZON, changed, honest, nosy, of, quiet, subclass
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import GaussianTrust
-from fedbandit_jax.privacy.channel import Aggregated, Closed, Exact, Timing
+from fedbandit_jax.privacy.bound import Aggregated, Closed, Exact, Timing
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import SiloLocal

@@ -15,7 +15,7 @@ from scipy import stats
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
 from fedbandit_jax.privacy.releases import make
-from fedbandit_jax.privacy.releases.explicit import Explicit
+from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.trust.gaussian import Numbers
 
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedbandit_jax.privacy.spectral import bounds, norm_quantile
 
-SIZE = dict(sigma=2.0, nodes=5.0, dim=6, n_syncs=100, n_agents=20, alpha=0.01, delta=0.1)
+SIZE = dict(sigma=2.0, nodes=5.0, dim=6, n_syncs=100, n_agents=20, failure=0.01, delta=0.1)
 
 
 def draws(n, dim, seed):
@@ -29,7 +29,7 @@ def test_quantiles_hold(dim):
 
 
 def test_theory_is_as_printed():
-    """Lambda = sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/alpha)) / epsilon with the printed sigma_N."""
+    """Lambda = sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/failure)) / epsilon with the printed sigma_N."""
     m, epsilon, delta = 5, 0.7, 0.1
     sigma = 8 * math.sqrt(m) * math.log(2 / delta) / epsilon
     found = bounds("theory", **{**SIZE, "sigma": sigma, "nodes": m})
@@ -46,7 +46,7 @@ def test_the_quantile_is_a_fraction_of_the_theory():
 
 
 def test_kappa_holds():
-    """||h|| of a chi law: P(||h|| > kappa sqrt(rho_min)) = alpha / (4 n M) per release."""
+    """||h|| of a chi law: P(||h|| > kappa sqrt(rho_min)) = failure / (4 n M) per release."""
     found = bounds("quantile", **SIZE)
     norm = found.kappa * math.sqrt(found.rho_min) / (2.0 * math.sqrt(5))
     assert stats.chi(6).sf(norm) == pytest.approx(0.01 / (4 * 100 * 20))

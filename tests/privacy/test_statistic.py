@@ -10,7 +10,7 @@ from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MATRIX_SENSITIVITY_SQ, sensitivity_sq
 from fedbandit_jax.privacy.statistic import LinearStatistic
 
@@ -64,7 +64,7 @@ def test_what_is_summed(script, key, centred):
     world = script.replace(spec=spec) if hasattr(script, "replace") else jax.tree.map(lambda x: x, script)
     algo = private(centred=centred, gram_scale=0.5).replace(epsilon=1e6)
     bound = algo.bind(spec, 60)
-    process = RoundProcess(env=world, algo=bound, horizon=60)
+    process = RoundClock(env=world, algo=bound, horizon=60)
     w, state = jax.jit(process.init)(key)
     step = jax.jit(process.step)
     total = np.zeros((4, 5))

@@ -50,7 +50,7 @@ def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
 def test_a_calibration_is_sound_if_it_keeps_the_budget():
     """The authors' constants, of which one half is missing, give epsilon between one and two."""
     tight, released = (
-        calibrate(BUDGET, n_syncs=S, trust="silo_local", n_agents=M, method=m) for m in ("tight", "released")
+        calibrate(BUDGET, n_syncs=S, trust="silo_local", n_agents=M, method=m) for m in ("tight", "authors")
     )
     assert tight.sound
     assert 1.1 < released.epsilon_exact < 2

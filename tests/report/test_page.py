@@ -15,8 +15,9 @@ from test_saved import made
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main
-from fedbandit_jax.engine import pieces
-from fedbandit_jax.report import found, page
+from fedbandit_jax.engine.store import pieces
+from fedbandit_jax.report import folders as found
+from fedbandit_jax.report import page
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"

@@ -10,7 +10,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits._schedules import QUERIES, above_threshold
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.schedules import adaptive
 
 S = fb.schedules
@@ -151,7 +151,7 @@ def test_one_user_moves_a_running_sum(script, key):
         return jax.lax.scan(body, process.init(key), np.arange(60))[1]
 
     bound = algo.bind(script.spec, 60)
-    (one, cap), (two, _) = (sums(RoundProcess(env=env, algo=bound, horizon=60)) for env in (script, other))
+    (one, cap), (two, _) = (sums(RoundClock(env=env, algo=bound, horizon=60)) for env in (script, other))
     assert (cap == cap[0]).all()
     moved = np.asarray(one) - np.asarray(two)
     step = moved[20, 1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.schedules import Setting
 
@@ -153,7 +153,7 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
     algo = private(fb.privacy.Budget(1.0, 0.1), S.PrivateLogDet(1e6))
     bound = algo.bind(script.spec, 61)  # after as many rounds what is pending is handed over
-    process = RoundProcess(env=script, algo=bound, horizon=60)
+    process = RoundClock(env=script, algo=bound, horizon=60)
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
@@ -172,7 +172,7 @@ def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)
     algo = private(fb.privacy.Budget(50.0, 0.1), S.PrivateLogDet(1e-3, max_syncs=3))
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, 30), horizon=30)
+    process = RoundClock(env=env, algo=algo.bind(env.spec, 30), horizon=30)
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)

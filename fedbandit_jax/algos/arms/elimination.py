@@ -11,14 +11,14 @@ import math
 import numpy as np
 
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.loop import BoundElimination
+from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.accounting.truncation import check_delta
+from fedbandit_jax.privacy.integers.authors_code import AUTHORS, SharedNoiseSum
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, IntegerMechanism
-from fedbandit_jax.privacy.integers.noise import rounded_up
-from fedbandit_jax.privacy.integers.released import RELEASED, SharedNoiseSum
-from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, GridSum, SumProtocol, grid
+from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SumProtocol, grid
+from fedbandit_jax.privacy.integers.shares import rounded_up
 
 # Name of a variant -> (mechanism, trust), the arguments of `SuccessiveElimination` that select it.
 ELIMINATION = {
@@ -32,7 +32,7 @@ ELIMINATION = {
     "Shuffle-DP-SE": ("discrete_laplace", "shuffle"),
 }
 RADII = ("theory", "exact")  # how confidence radii are computed
-CALIBRATIONS = ("theorem", "released")  # whose noise it is
+CALIBRATIONS = ("theorem", "authors")  # whose noise it is
 GROWTH, SCALE, DELTA = 2, 10.0, 1e-6  # what None means for these parameters, where they have a meaning
 SCALED = ("skellam", "discrete_gaussian")  # mechanisms whose grid is as fine as `scale` says
 
@@ -75,7 +75,7 @@ class SuccessiveElimination(Recipe):
             which means less noise and more bits; None: 10. Other mechanisms must be left at None.
         failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
             of integers modulo m; 0.1 in the paper's figures, 1/T in its theorems.
-        calibration: "theorem" is the noise of the theorems; "released" that of the authors' code, for DP-SE, Dist-DP-SE
+        calibration: "theorem" is the noise of the theorems; "authors" that of the authors' code, for DP-SE, Dist-DP-SE
             and Dist-RDP-SE with "theory" radii. The certificate says what it gives, which is enough for the last only.
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta), beside the guarantee of the table;
             None: 1e-6. Without privacy it must be left at None. Nothing is claimed if the far tails of the noise, which
@@ -136,13 +136,13 @@ class SuccessiveElimination(Recipe):
                 kinds = " or ".join(map(repr, SCALED))
                 raise ValueError(f"scale must be None unless mechanism is {kinds}, got {self.scale:g}")
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
-        if validate.one_of("calibration", self.calibration, CALIBRATIONS) == "released":
-            if pair != ELIMINATION["DP-SE"] and pair not in RELEASED:
+        if validate.one_of("calibration", self.calibration, CALIBRATIONS) == "authors":
+            if pair != ELIMINATION["DP-SE"] and pair not in AUTHORS:
                 raise ValueError(
-                    "calibration must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP-SE, got 'released'"
+                    "calibration must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP-SE, got 'authors'"
                 )
             if self.radius != "theory":
-                raise ValueError(f"radius must be 'theory' with calibration='released', got {self.radius!r}")
+                raise ValueError(f"radius must be 'theory' with calibration='authors', got {self.radius!r}")
         if self.delta is not None:
             validate.probability("delta", self.delta)
         if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
@@ -160,8 +160,8 @@ class SuccessiveElimination(Recipe):
         idle = {"epsilon", "delta", "messages"} if self.epsilon is None else set()
         idle |= set() if self.mechanism in SCALED else {"scale"}
         idle |= {"growth", "radius"} if self.mechanism == "laplace" else set()
-        idle |= {"radius"} if self.calibration == "released" else set()
-        idle |= {"calibration"} if pair not in [ELIMINATION["DP-SE"], *RELEASED] else set()
+        idle |= {"radius"} if self.calibration == "authors" else set()
+        idle |= {"calibration"} if pair not in [ELIMINATION["DP-SE"], *AUTHORS] else set()
         return tuple(name for name in super().parameters() if name not in idle)
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
@@ -210,8 +210,8 @@ class SuccessiveElimination(Recipe):
             return None
         made = MECHANISMS[self.mechanism, self.trust]
         scale = SCALE if self.scale is None else self.scale
-        if self.calibration == "released":
-            return RELEASED[self.mechanism, self.trust](self.epsilon, scale, self.failure, horizon)
+        if self.calibration == "authors":
+            return AUTHORS[self.mechanism, self.trust](self.epsilon, scale, self.failure, horizon)
         return made(self.epsilon, scale, self.failure / (100 * n_sums), horizon)
 
     def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
@@ -227,7 +227,7 @@ class SuccessiveElimination(Recipe):
         if scale > MAX_WIDTH:
             raise ValueError(f"epsilon must be at least 2^-25 for integer noise of 32 bits, got {self.epsilon:g}")
         bits = np.full(len(asked), 32.0, np.float32)
-        kind = SharedNoiseSum if self.calibration == "released" else GridSum
+        kind = SharedNoiseSum if self.calibration == "authors" else GridSum
         return kind(scale=float(scale), steps=float(steps), users=asked, bits=bits)
 
     def radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import users
-from fedbandit_jax.algos.clusters.users import ClusteringRecipe, Seats, UserSums, UserWidth
-from fedbandit_jax.core import graph, rows, struct
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
+from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters.seats import ClusteringRecipe, Seats, UserSums, UserWidth
+from fedbandit_jax.core import graph, struct, tables
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec
 
 
 class CLUBState(NamedTuple):
@@ -28,7 +29,7 @@ class CLUBState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundCLUB(ClusteringAlgorithm):
+class BoundCLUB(ArrivalAlgorithm):
     """CLUB with its confidence width and seats, for a known environment."""
 
     width: UserWidth
@@ -36,8 +37,8 @@ class BoundCLUB(ClusteringAlgorithm):
     regularization: struct.Number
     seats: Seats = struct.static()
 
+    @override
     def init(self, key: Array, spec: Spec) -> CLUBState:
-        """Returns the state before the first round, in which all users of a server are one cluster."""
         del key
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
@@ -46,8 +47,8 @@ class BoundCLUB(ClusteringAlgorithm):
             label=jnp.where(taken, 0, jnp.arange(self.seats.per_server, dtype=jnp.int32)),
         )
 
+    @override
     def index(self, key: Array, t: Array, state: CLUBState, user: Array, contexts: Array) -> Array:
-        """Returns the upper confidence bounds of the arms (K,), from the sums of all users of the user's component."""
         del key, t
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
@@ -56,10 +57,10 @@ class BoundCLUB(ClusteringAlgorithm):
         beta = self.width(count, self.regularization, self.regularization)
         return users.index(contexts, found.inverse, found.theta, beta)
 
+    @override
     def serve(
         self, key: Array, t: Array, state: CLUBState, user: Array, x: Array, y: Array
     ) -> tuple[CLUBState, Report]:
-        """Updates the user's own estimate, and cuts links to users whose estimates are now too far from it."""
         del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
@@ -72,10 +73,10 @@ class BoundCLUB(ClusteringAlgorithm):
         label = jnp.where(lost, found, label)
         due = cut & (label[0] >= 0)  # all labels are: so the graphs are written after they have been searched
         linked = graph.cut(state.linked, server, place, far, due)
-        return CLUBState(known, linked, rows.put(state.label, server, label)), Report()
+        return CLUBState(known, linked, tables.put(state.label, server, label)), Report()
 
+    @override
     def partition(self, state: CLUBState) -> Partition:
-        """Returns the components as clusters, the same on servers and globally, as servers do not communicate."""
         found = self.seats.of_users(self.seats.everywhere(state.label))
         return Partition(found, found)
 
@@ -90,7 +91,7 @@ class CLUB(ClusteringRecipe):
 
     Args:
         alpha_edge: factor of the distance above which a link is cut, > 0; with inf no link is ever cut.
-        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
+        regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
@@ -111,7 +112,7 @@ class CLUB(ClusteringRecipe):
 
     alpha_edge: float = 0.25
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> BoundCLUB:
-        """Returns the algorithm with its confidence width and seats for an environment."""
         del horizon
         return BoundCLUB(alpha_edge=np.float32(self.alpha_edge), **self.common(spec))

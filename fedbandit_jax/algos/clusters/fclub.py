@@ -7,16 +7,17 @@ import math
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from fedbandit_jax.algos.clusters.loop import BoundFCLUB
-from fedbandit_jax.algos.clusters.users import ClusteringRecipe
+from fedbandit_jax.algos.clusters.fclub_rounds import BoundFCLUB
+from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.privacy import replanted, spectral
+from fedbandit_jax.privacy import phase_trees, spectral
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.replanted import Replanted, replant
+from fedbandit_jax.privacy.float_sums import too_coarse
+from fedbandit_jax.privacy.phase_trees import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
-from fedbandit_jax.privacy.sums import too_coarse
 
 TRIGGERS = ("determinant", "count")  # what decides when a local cluster uploads or downloads
 SPECTRAL = (*spectral.SPECTRAL, "printed")  # how rho is found
@@ -65,7 +66,7 @@ class FCLUB(ClusteringRecipe):
         spectral: how rho is found: "quantile", from the law of the noise, or "theory", by the inequality that the paper
             refers to, both for all uploads of all clusters at once; or "printed", by equation 7, see `equation_7`.
         visits: how many rounds of one user are protected together, >= 1.
-        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
+        regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
@@ -109,7 +110,7 @@ class FCLUB(ClusteringRecipe):
                 raise ValueError(f"{ratio} must be >= 1, got {getattr(self, ratio)}")
         validate.one_of("trigger", self.trigger, TRIGGERS)
         validate.one_of("shift", self.shift, SHIFTS)
-        validate.one_of("calibration", self.calibration, replanted.METHODS)
+        validate.one_of("calibration", self.calibration, phase_trees.METHODS)
         validate.one_of("spectral", self.spectral, SPECTRAL)
         validate.integer("visits", self.visits, at_least=1)
         if self.max_uploads is not None:
@@ -117,8 +118,8 @@ class FCLUB(ClusteringRecipe):
         super().__post_init__()
 
     @property
+    @override
     def label(self) -> str:
-        """The paper's name for this choice of parameters, which is the label in results if no `name` is given."""
         together = self.upload == self.download == 1
         return ("" if self.budget is None else "CDP-") + ("FCLUB" if together else "FCLUB-DC")
 
@@ -178,7 +179,7 @@ class FCLUB(ClusteringRecipe):
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
         """Returns (rho, 3 rho, kappa), bounds on the noise of one local cluster; without noise all three are 0.
 
-        With probability 1 - alpha / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
+        With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
         kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
         """
         if noise is None:
@@ -191,17 +192,18 @@ class FCLUB(ClusteringRecipe):
             dim=spec.dim,
             n_syncs=horizon,
             n_agents=spec.n_users,
-            alpha=self.alpha,
+            failure=self.failure,
             delta=noise.delta,
         )
         if not printed:
             return found
-        rho = equation_7(noise.epsilon, noise.delta, noise.depth, spec.dim, spec.n_users, self.alpha)
+        rho = equation_7(noise.epsilon, noise.delta, noise.depth, spec.dim, spec.n_users, self.failure)
         return Spectral(rho, 3 * rho, found.kappa * math.sqrt(found.rho_min / rho))
 
 
-def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, alpha: float) -> float:
-    """Returns rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / alpha)) / epsilon, where nu is the trees' depth.
+def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:
+    """Returns rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, where nu is the trees'
+    depth.
 
     The paper has it as a bound on the norm of the noise H of every prefix sum, "by concentration of random matrices".
     That bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /
@@ -219,9 +221,9 @@ def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: i
         depth: nu.
         dim: d.
         n_clusters: m L, or a bound on it.
-        alpha: failure probability.
+        failure: failure probability.
     """
-    log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / alpha)
+    log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / failure)
     return 8 * math.sqrt(2 * depth) * math.log(4 / delta) * log_term / epsilon
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import users
-from fedbandit_jax.algos.clusters.users import REFRESH, ClusteringRecipe, Seats, UserSums, UserWidth
-from fedbandit_jax.core import control, rows, struct
-from fedbandit_jax.interfaces import ClusteringAlgorithm, Partition, Report, Spec
+from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, Seats, UserSums, UserWidth
+from fedbandit_jax.core import control, struct, tables
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec
 
 
 class Sets(NamedTuple):
@@ -54,7 +55,7 @@ class Change(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundSCLUB(ClusteringAlgorithm):
+class BoundSCLUB(ArrivalAlgorithm):
     """SCLUB with its confidence width and seats, for a known environment."""
 
     width: UserWidth
@@ -63,8 +64,8 @@ class BoundSCLUB(ClusteringAlgorithm):
     regularization: struct.Number
     seats: Seats = struct.static()
 
+    @override
     def init(self, key: Array, spec: Spec) -> SCLUBState:
-        """Returns the state before the first round, in which all users of a server are one cluster."""
         del key
         (n_servers, p), d = self.seats.taken.shape, spec.dim
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
@@ -85,8 +86,8 @@ class BoundSCLUB(ClusteringAlgorithm):
             inverse=jnp.broadcast_to(jnp.eye(d) / self.regularization, (*shape, d, d)),
         )
 
+    @override
     def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
-        """Returns the upper confidence bounds of the arms (K,), from the sums of all users of the user's cluster."""
         del key, t
         server, place = self.seats.find(user)
         sets = state.sets
@@ -94,24 +95,24 @@ class BoundSCLUB(ClusteringAlgorithm):
         beta = self.width(sets.count[server, slot], self.regularization, self.regularization)
         return users.index(contexts, state.inverse[server, slot], sets.theta[server, slot], beta)
 
+    @override
     def serve(
         self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[SCLUBState, Report]:
-        """Updates the user's estimate, splits her off her cluster if she no longer fits, and merges what is alike."""
         del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
-        of, sets = self.seats.at(known, server), rows.take(state.sets, server)
+        of, sets = self.seats.at(known, server), tables.take(state.sets, server)
         sets = control.cond_any(users.begins_phase(sets.served), _note, sets)
         slot, come = sets.label[place], sets.checked[place]
         sets = sets._replace(
             served=sets.served + 1,
-            checked=rows.put(sets.checked, place, jnp.bool_(True)),
-            missing=rows.add(sets.missing, slot, jnp.where(come, 0, -1)),
-            count=rows.add(sets.count, slot, jnp.float32(1)),
+            checked=tables.put(sets.checked, place, jnp.bool_(True)),
+            missing=tables.add(sets.missing, slot, jnp.where(come, 0, -1)),
+            count=tables.add(sets.count, slot, jnp.float32(1)),
         )
         own, theta = users.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
-        sets = sets._replace(theta=rows.put(sets.theta, slot, theta))
+        sets = sets._replace(theta=tables.put(sets.theta, slot, theta))
         change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
         change = control.cond_any(
             sets.count[slot] % REFRESH == 0, lambda change: self._settle(of, change, slot), change
@@ -120,10 +121,10 @@ class BoundSCLUB(ClusteringAlgorithm):
         change = self._merge(of, change, place)
         inverse = state.inverse.at[server, change.rest].set(change.left, mode="drop")
         inverse = inverse.at[server, change.sets.label[place]].set(change.own, mode="drop")
-        return SCLUBState(known, rows.put(state.sets, server, change.sets), inverse), Report()
+        return SCLUBState(known, tables.put(state.sets, server, change.sets), inverse), Report()
 
+    @override
     def partition(self, state: SCLUBState) -> Partition:
-        """Returns the sets as clusters, the same on servers and globally, as servers do not communicate."""
         found = self.seats.of_users(self.seats.everywhere(state.sets.label))
         return Partition(found, found)
 
@@ -134,7 +135,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         other member.
         """
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
-        others = rows.put(sets.label == sets.label[place], place, jnp.bool_(False))
+        others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
         spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
         far = users.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
         often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * users.spread(t)
@@ -144,19 +145,20 @@ class BoundSCLUB(ClusteringAlgorithm):
         """Makes the user at a place a cluster by herself; the others remain one, with what was noted of it."""
         sets = change.sets
         slot = sets.label[place]
-        others = rows.put(sets.label == slot, place, jnp.bool_(False))
+        others = tables.put(sets.label == slot, place, jnp.bool_(False))
         rest = jnp.argmax(others).astype(jnp.int32)
         count = known.counts[place].astype(jnp.float32)
         sets = sets._replace(
-            label=rows.put(jnp.where(others, rest, sets.label), place, place),
-            size=rows.put(rows.put(sets.size, rest, sets.size[slot] - 1), place, jnp.int32(1)),
-            missing=rows.put(rows.put(sets.missing, rest, sets.missing[slot]), place, jnp.int32(0)),
-            noted_theta=rows.put(sets.noted_theta, place, known.theta[place]),
-            noted_count=rows.put(sets.noted_count, place, count),
+            label=tables.put(jnp.where(others, rest, sets.label), place, place),
+            size=tables.put(tables.put(sets.size, rest, sets.size[slot] - 1), place, jnp.int32(1)),
+            missing=tables.put(tables.put(sets.missing, rest, sets.missing[slot]), place, jnp.int32(0)),
+            noted_theta=tables.put(sets.noted_theta, place, known.theta[place]),
+            noted_count=tables.put(sets.noted_count, place, count),
         )
         left = self._settle(known, change._replace(sets=sets), rest)
         sets = left.sets._replace(
-            theta=rows.put(left.sets.theta, place, known.theta[place]), count=rows.put(left.sets.count, place, count)
+            theta=tables.put(left.sets.theta, place, known.theta[place]),
+            count=tables.put(left.sets.count, place, count),
         )
         return Change(sets, known.inverse[place], rest, left.own)
 
@@ -164,7 +166,7 @@ class BoundSCLUB(ClusteringAlgorithm):
         """Computes the estimate of a cluster anew, from the sums of its members; its inverse is `own`."""
         sets = change.sets
         found, count = users.together(known, sets.label == slot, self.regularization)
-        sets = sets._replace(theta=rows.put(sets.theta, slot, found.theta), count=rows.put(sets.count, slot, count))
+        sets = sets._replace(theta=tables.put(sets.theta, slot, found.theta), count=tables.put(sets.count, slot, count))
         return change._replace(sets=sets, own=found.inverse)
 
     def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
@@ -180,8 +182,8 @@ class BoundSCLUB(ClusteringAlgorithm):
             size = sets.size[one] + sets.size[other]
             sets = sets._replace(
                 label=jnp.where(both, slot, sets.label),
-                size=rows.put(rows.put(sets.size, jnp.maximum(one, other), jnp.int32(0)), slot, size),
-                missing=rows.put(sets.missing, slot, jnp.int32(0)),
+                size=tables.put(tables.put(sets.size, jnp.maximum(one, other), jnp.int32(0)), slot, size),
+                missing=tables.put(sets.missing, slot, jnp.int32(0)),
             )
             change = self._settle(known, change._replace(sets=sets), slot)
             union = change.sets
@@ -207,11 +209,10 @@ class BoundSCLUB(ClusteringAlgorithm):
         f, rate = users.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
         near = users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
         near &= jnp.abs(rate - rate[slot]) < self.alpha_p * users.spread(t)
-        return rows.put(near & ready & ready[slot], slot, jnp.bool_(False))
+        return tables.put(near & ready & ready[slot], slot, jnp.bool_(False))
 
 
 def _note(sets: Sets) -> Sets:
-    """Begins a phase: notes the estimate of every user's cluster, and that nobody has come yet."""
     theta, count = sets.theta[sets.label], sets.count[sets.label]
     return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked), missing=sets.size)
 
@@ -236,7 +237,7 @@ class SCLUB(ClusteringRecipe):
     Args:
         alpha_theta: factor of the distances between estimates, > 0; with inf estimates do not matter.
         alpha_p: factor of the differences between arrival rates, > 0; with inf rates do not matter.
-        regularization, alpha, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
+        regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
@@ -258,8 +259,8 @@ class SCLUB(ClusteringRecipe):
     alpha_theta: float = 1.5
     alpha_p: float = 1.0
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
-        """Returns the algorithm with its confidence width and seats for an environment."""
         del horizon
         factors = {name: np.float32(getattr(self, name)) for name in self.factors}
         return BoundSCLUB(**factors, **self.common(spec))

@@ -91,7 +91,7 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
     return sensitivity / math.exp(low) * (1 + 1e-10)
 
 
-def released_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
+def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
     """Computes sigma_0 of the authors' code, which is Theorem 5.3 without its constant and its condition.
 
         sigma_0 = sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
@@ -114,7 +114,7 @@ def theorem_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, 
 
         sigma_0 = sqrt(2 kappa ln(1/delta) ln(kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
 
-    The arguments are those of `released_sigma`.
+    The arguments are those of `authors_sigma`.
 
     Raises:
         ValueError: delta T >= kappa, where the second logarithm is not positive.

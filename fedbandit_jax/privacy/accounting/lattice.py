@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log1p, logsumexp
+from typing_extensions import override
 
 from fedbandit_jax.core import validate
 
@@ -157,8 +158,8 @@ class DiscreteLaplace(LatticeLaw):
             return super().log_pmf(x)
         return self._log_mixture(self._weights, np.abs(np.asarray(x, float)))
 
+    @override
     def pure_epsilon(self, shift: int) -> float:
-        """Returns epsilon of pure DP, which is shift / scale for every n."""
         return shift / self.scale
 
     def _log_tail(self, k):

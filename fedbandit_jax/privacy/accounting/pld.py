@@ -188,7 +188,6 @@ class PLD:
 
     @property
     def _largest(self) -> float:
-        """Returns the largest finite loss."""
         return math.inf if self.mu > 0 else sum(part.n * float(part.losses.max()) for part in self.parts)
 
     @property
@@ -256,7 +255,6 @@ def _peak(s: float) -> float:
 
 
 def _round(part: _Atoms, step: float, tilt: float) -> _Grid:
-    """Splits atoms between points of a grid that ends at the largest of them, and tilts them."""
     highest = float(part.losses.max())
     upper = np.floor((highest - part.losses) / step)
     share = np.expm1(highest - (upper + 1) * step - part.losses) / math.expm1(-step)

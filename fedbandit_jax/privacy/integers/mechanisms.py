@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers import ring
-from fedbandit_jax.privacy.integers.noise import (
+from fedbandit_jax.privacy.integers import protocol
+from fedbandit_jax.privacy.integers.shares import (
     GaussianNoise,
     LocalNoise,
     Noise,
@@ -64,9 +65,9 @@ class IntegerMechanism(abc.ABC):
         return self.failure
 
     @property
-    def aggregation(self) -> ring.Aggregation:
+    def aggregation(self) -> protocol.Aggregation:
         """Returns how messages become their sum: exactly, unless a subclass says otherwise."""
-        return ring.Aggregation()
+        return protocol.Aggregation()
 
     @abc.abstractmethod
     def steps(self, n: int) -> int:
@@ -98,7 +99,7 @@ class IntegerMechanism(abc.ABC):
         """Returns m = n g + 2 tau + 1, so that n rewards and noise within +-tau fit into the ring."""
         return n * self.steps(n) + 2 * self.slack(n) + 1
 
-    def sums(self, users: Sequence[int], *, messages: bool = False) -> ring.RingSum:
+    def sums(self, users: Sequence[int], *, messages: bool = False) -> protocol.RingSum:
         """Returns the protocol that runs, with tables over S batches.
 
         Args:
@@ -112,10 +113,10 @@ class IntegerMechanism(abc.ABC):
         sizes = [n or longest for n in users]
         noise = self.noise(sizes)
         for n, k in sorted(((n, k) for k, n in enumerate(sizes)), reverse=True):
-            if wrong := ring.misfit(noise, k, n, self.steps(n), self.modulus(n), messages=messages):
+            if wrong := protocol.misfit(noise, k, n, self.steps(n), self.modulus(n), messages=messages):
                 got = f"got epsilon = {self.epsilon:g}, scale = {self.scale:g} and batches of up to {longest:,} users"
                 raise ValueError(f"{': '.join(wrong)}; {got}")
-        return ring.RingSum(
+        return protocol.RingSum(
             noise=noise,
             users=np.array(users, np.int32),
             steps=np.array([self.steps(n) for n in sizes], np.float32),
@@ -164,8 +165,8 @@ class LocalLaplace(Polya):
 
     noise_class = LocalNoise
 
+    @override
     def slack(self, n: int) -> int:
-        """Returns tau by `tail_constants`, less the part for rounding: encoded rewards add up to at most n g anyway."""
         log, scale = math.log(2 / self.failure), self.steps(n) / self.epsilon
         return math.ceil(scale * (2 * math.sqrt(n * log) + log))
 
@@ -198,9 +199,9 @@ class ShuffledPolya(Polya):
         return 1 / (2 * self.horizon)
 
     @property
-    def aggregation(self) -> ring.Aggregation:
+    def aggregation(self) -> protocol.Aggregation:
         """Returns a shuffler whose bits spend epsilon / 2 and lose a sum with probability at most 1 / (2 T)."""
-        return ring.Aggregation(epsilon=self.epsilon / 2, failure=self.wrapping)
+        return protocol.Aggregation(epsilon=self.epsilon / 2, failure=self.wrapping)
 
 
 class SkellamShares(IntegerMechanism):

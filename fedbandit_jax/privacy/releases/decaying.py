@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases.explicit import Explicit
+from fedbandit_jax.privacy.releases.matrices import Explicit
 
 ITERATIONS = 2000  # of the fixed point; it converges linearly
 MOST = 64  # the most synchronisations S; growing batches hardly need more

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from jax import Array
 from jaxtyping import Float, Int
+from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases import blt
@@ -34,24 +35,24 @@ class InputPerturbation(Release):
         """Returns an empty state, because the silo has nothing to remember."""
         return ()
 
+    @override
     def encode(
         self, state: tuple[()], k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " 1 *shape"], tuple[()]]:
-        """Returns the batch sum itself as the message."""
         return gamma[None], state
 
+    @override
     def init(self, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-        """Returns the empty sum."""
         return jnp.zeros(shape)
 
+    @override
     def decode(
         self, state: Float[Array, "*shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-        """Returns the sum of all messages so far, twice: it is also the next state."""
         return state + message[0], state + message[0]
 
+    @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        """Returns C, which is the identity matrix."""
         return np.eye(self.n_syncs)
 
     def sensitivity_sq(self) -> float:
@@ -66,16 +67,16 @@ class InputPerturbation(Release):
         """Returns 1, because a message is one batch sum."""
         return 1.0
 
+    @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """Returns the noise variance of every prefix: that of prefix k is k."""
         return np.arange(1.0, self.n_syncs + 1)
 
     def batch_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every batch alone, which is 1: the least that a batch can have."""
         return np.ones(self.n_syncs)
 
+    @override
     def largest_variance(self) -> float:
-        """Returns the noise variance of the last prefix, S."""
         return float(self.n_syncs)
 
 
@@ -110,8 +111,8 @@ class _Toeplitz(Release):
         """Returns how many entries of c are not 0, i.e. how many messages the first batch enters."""
         return int(np.count_nonzero(self.column()))
 
+    @override
     def message_bound(self) -> float:
-        """Computes the largest absolute row sum of C, sum_j |c_j|."""
         return float(np.abs(self.column()).sum())
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
@@ -138,8 +139,8 @@ class SqrtToeplitz(_Toeplitz):
         """Returns c, because R = C."""
         return self.column()
 
+    @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
-        """Returns the batch sums before the first batch, all zero."""
         return jnp.zeros((self.n_syncs, *shape))
 
     def encode(
@@ -149,8 +150,8 @@ class SqrtToeplitz(_Toeplitz):
         message, state = self._row(state, k, gamma)
         return message[None], state
 
+    @override
     def init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
-        """Returns the messages before the first one, all zero."""
         return jnp.zeros((self.n_syncs, *shape))
 
     def decode(
@@ -160,7 +161,6 @@ class SqrtToeplitz(_Toeplitz):
         return self._row(state, k, message[0])
 
     def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:
-        """Stores input k among the inputs, (S, *shape), and returns row k of C times them, and the inputs."""
         inputs = inputs.at[k - 1].set(new)
         age = k - 1 - jnp.arange(self.n_syncs)
         weights = jnp.where(age >= 0, jnp.asarray(self.column())[age], 0)
@@ -214,28 +214,28 @@ class Blt(_Toeplitz):
         decays, weights = blt.inverse(self.theta, self.omega)
         return np.cumsum(blt.column(decays, -weights, self.n_syncs))
 
+    @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " n_buffers *shape"]:
-        """Returns the silo's buffers before the first batch, all zero."""
         return jnp.zeros((self.n_buffers, *shape))
 
+    @override
     def encode(
         self, state: Float[Array, " n_buffers *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " n_buffers *shape"]]:
-        """Returns message k, gamma + sum_i omega_i E_i, and the silo's next buffers."""
         message = gamma + self._tail(state)
         return message[None], self._push(state, gamma)
 
+    @override
     def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]:
-        """Returns the server's buffers and the empty prefix sum."""
         return jnp.zeros((self.n_buffers, *shape)), jnp.zeros(shape)
 
+    @override
     def decode(
         self,
         state: tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]],
         k: Int[Array, ""],
         message: Float[Array, " 1 *shape"],
     ) -> tuple[Float[Array, "*shape"], tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]]:
-        """Returns prefix sum k, the last one plus m - sum_i omega_i F_i, and the server's next state."""
         buffers, prefix = state
         gamma = message[0] - self._tail(buffers)
         return prefix + gamma, (self._push(buffers, gamma), prefix + gamma)

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
+from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases.release import Release
 
 
 def _level(k: Array) -> Array:
-    """Computes ctz(k), the level of the largest node that ends with batch k."""
     return jnp.bitwise_count((k & -k) - 1)
 
 
@@ -41,8 +41,8 @@ class Tree(Release):
         """
         return int(self.n_syncs).bit_length()
 
+    @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
-        """Returns the live nodes before the first batch, all zero."""
         return jnp.zeros((self.n_levels, *shape))
 
     def encode(
@@ -52,14 +52,14 @@ class Tree(Release):
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
         return node[None], self._place(state, k, node)
 
+    @override
     def init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
-        """Returns the noisy live nodes before the first message, all zero."""
         return jnp.zeros((self.n_levels, *shape))
 
+    @override
     def decode(
         self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
-        """Returns prefix sum k, the sum of the new node and the live ones above it, and the live nodes."""
         nodes = self._place(state, k, message[0])
         return nodes.sum(0), nodes
 
@@ -67,16 +67,16 @@ class Tree(Release):
         """Returns the squared sensitivity, kappa: the first batch is in the nodes that end with batches 1, 2, 4, ..."""
         return float(self.n_levels)
 
+    @override
     def touched(self) -> int:
-        """Returns kappa, the number of nodes that contain the first batch."""
         return self.n_levels
 
     def message_bound(self) -> float:
         """Returns the number of batches in the largest node, 2^(kappa - 1)."""
         return 2.0 ** (self.n_levels - 1)
 
+    @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """Returns the noise variance of every prefix: that of prefix k is popcount(k)."""
         return np.bitwise_count(np.arange(1, self.n_syncs + 1)).astype(float)
 
     def largest_variance(self) -> float:
@@ -94,7 +94,6 @@ class Tree(Release):
         return jnp.arange(self.n_levels).reshape(-1, *(1,) * like.ndim)
 
     def _place(self, state: Array, k: Array, node: Array) -> Array:
-        """Stores the new node at its level ctz(k), and clears the nodes below, which it covers."""
         level = self._levels(node)
         return jnp.where(level < _level(k), 0, jnp.where(level == _level(k), node, state))
 
@@ -168,8 +167,8 @@ class Honaker(Tree):
         last = jnp.asarray(k & -k, z.dtype)  # 2^l, the number of batches in the node
         return self._estimate(state, k, jnp.sqrt((4 * last**2 - 1) / 3) * z)
 
+    @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """Returns the noise variance of every prefix, which is the sum of v_l over the one-bits l of k."""
         k = np.arange(1, self.n_syncs + 1)
         variance = np.zeros(self.n_syncs)
         for level in range(self.n_levels):

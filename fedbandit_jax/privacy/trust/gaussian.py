@@ -15,12 +15,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.releases import InputPerturbation
+from fedbandit_jax.privacy.samplers.normal import normal
 from fedbandit_jax.privacy.statistic import matrix_weights
-from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
 
 
@@ -61,8 +62,8 @@ class GaussianTrust(Trust):
         return 1
 
     @classmethod
+    @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> GaussianTrust:
-        """Returns the model in which every source by itself has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)), sources=np.float32(cls.n_sources(ask)))
 
     def proof(self, ask: Ask) -> Proof:
@@ -70,12 +71,12 @@ class GaussianTrust(Trust):
         std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
         return gaussian_proof(ask, std, ask.sensitivity, self.assumes)
 
+    @override
     def noise(self, key: Array, size: int) -> Array:
-        """Draws one Gaussian, (D,), in place of the sum of all sources."""
         return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * normal(key, (size,))
 
+    @override
     def sum_std(self) -> float:
-        """Computes the standard deviation of the sum of all sources."""
         return float(self.std) * float(self.sources) ** 0.5
 
 
@@ -158,24 +159,24 @@ class SiloLocal(Trust):
         """Returns the model in which every silo has the standard deviation sigma_0 that the budget needs."""
         return cls(std=np.full(ask.n_agents, noise_std(gaussian_sigma(ask, method))))
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of the silo with the least noise."""
         return gaussian_proof(ask, float(np.min(self.std)), ask.sensitivity)
 
     def sigma_of_silo(self) -> float:
         """Returns sigma, in units of x y and x x', of the silo with the most noise."""
         return float(np.max(self.std)) / MAX_NORM**2
 
+    @override
     def silo(self, i: int, n: int) -> SiloLocal:
-        """Returns the model of silo i alone if every silo has its own budget, or else this model."""
         return self if n == 1 else dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     def misfit(self, ask: Ask) -> str:
         """Returns an error text unless there is one standard deviation for every silo."""
         return "" if np.shape(self.std) == (ask.n_agents,) else f"{np.shape(self.std)} noises for {ask.n_agents} silos"
 
+    @override
     def noise(self, key: Array, size: int) -> Array:
-        """Draws one Gaussian, (D,), in place of the sum of the M silos' Gaussians."""
         return jnp.linalg.norm(self.std) * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
@@ -183,12 +184,12 @@ class SiloLocal(Trust):
         del k
         return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)
 
+    @override
     def sum_std(self) -> float:
-        """Computes the standard deviation of the sum over silos, i.e. the root of the sum of the variances."""
         return float(np.linalg.norm(np.asarray(self.std, float)))
 
+    @override
     def spare(self) -> float:
-        """Computes the noise of all silos in terms of that of the silo with the most."""
         most = float(np.max(self.std))
         return SiloLocal.sum_std(self) / most if most > 0 else 1.0
 
@@ -214,29 +215,29 @@ class SiloLocalMatrix(SiloLocal):
     joint_matrix = True
 
     @classmethod
+    @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocalMatrix:
-        """Returns the model in which the N of every silo has the calibrated, or the printed, standard deviation."""
         sigma = ask.matrix_sensitivity / ask.mu
         if method == "theorem":
             m = 1 + math.ceil(math.log2(ask.release.n_syncs))
             sigma = 8 * math.sqrt(m) * math.log(2 / ask.budget.delta) / (ask.budget.epsilon - ask.pure)
         return cls(std=np.full(ask.n_agents, noise_std(sigma)))
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of the silo with the least noise."""
         return gaussian_proof(ask, float(np.min(self.std)), ask.matrix_sensitivity)
 
+    @override
     def noise(self, key: Array, size: int) -> Array:
-        """Draws one Gaussian, (D,), in place of the sum of the M silos' Gaussians."""
         return SiloLocal.noise(self, key, size) * matrix_weights(size)
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Adds the silo's noise to its message, (P, D)."""
         noise = SiloLocal.randomize(self, key, silo, k, jnp.zeros_like(message))
         return message + noise * matrix_weights(message.shape[-1])
 
+    @override
     def sum_std(self) -> float:
-        """Computes the largest standard deviation in the sum over silos, which is that on the diagonal."""
         return math.sqrt(2) * SiloLocal.sum_std(self)
 
 
@@ -258,16 +259,16 @@ class Central(Trust):
     std: struct.Number  # standard deviation of the server's noise
 
     @classmethod
+    @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> Central:
-        """Returns the model in which the server has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)))
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of the server's noise."""
         return gaussian_proof(ask, float(self.std), ask.sensitivity)
 
+    @override
     def noise(self, key: Array, size: int) -> Array:
-        """Draws the server's noise, (D,)."""
         return self.std * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
@@ -275,13 +276,13 @@ class Central(Trust):
         del key, silo, k
         return message
 
+    @override
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Returns the sum over silos with the server's noise, (P, D)."""
         del k
         return shown.sum(0) + self.std * normal(key, shown.shape[1:])
 
+    @override
     def sum_std(self) -> float:
-        """Returns the standard deviation of the server's noise."""
         return float(self.std)
 
 
@@ -309,24 +310,24 @@ class Local(Trust):
     n_agents: int = struct.static()  # M, silos
 
     @classmethod
+    @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> Local:
-        """Returns the model in which every user has the standard deviation that the budget needs."""
         return cls(std=noise_std(gaussian_sigma(ask, method)), batch=ask.batch, n_agents=ask.n_agents)
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of one user's report."""
         return gaussian_proof(ask, float(self.std), ask.sensitivity)
 
     def misfit(self, ask: Ask) -> str:
         """Returns an error text unless there are as many silos, and users in a batch, as at the calibration."""
         return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
 
+    @override
     def noise(self, key: Array, size: int) -> Array:
-        """Draws one Gaussian, (D,), in place of the sum of the M B users' Gaussians."""
         return self.std * np.sqrt(self.n_agents * self.batch) * normal(key, (size,))
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Adds the noise of the silo's B users to its message, (P, D), as if it had added up their reports."""
         del silo, k
         return message + self.std * normal(key, (self.batch, *message.shape)).sum(0)
 
@@ -335,12 +336,12 @@ class Local(Trust):
         del k, size
         return numbers * self.batch, 32
 
+    @override
     def sum_std(self) -> float:
-        """Computes the standard deviation of the sum over all users of a batch."""
         return float(self.std) * self.spare()
 
+    @override
     def spare(self) -> float:
-        """Computes the noise of all users of a batch in terms of that of one."""
         return float(self.n_agents * self.batch) ** 0.5
 
 

@@ -21,15 +21,15 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.noise import LAPLACE_CUT
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.samplers import normal
+from fedbandit_jax.privacy.samplers.integer import LAPLACE_CUT
 from fedbandit_jax.privacy.statistic import packed_size
 
-METHODS = ("tight", "theorem", "released")  # calibrations, see `Trust.calibrate`
+METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
 MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most two in each of 2^31 rounds
 
 
@@ -67,7 +67,7 @@ class Ask:
     @property
     def missing(self) -> float:
         """Bounds the mass of the tails that are never drawn, over all Gaussian noise and that of a private schedule."""
-        return self.draws * tails.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
+        return self.draws * normal.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
 
     @property
     def sensitivity(self) -> float:
@@ -161,7 +161,7 @@ class Trust:
         """Returns the bound model with the noise that a calibration finds for `ask`.
 
         `method` is one of the class's `methods`: "tight" (the least noise that is proved to give the budget), "theorem"
-        (as printed in the paper) or "released" (as in the authors' code).
+        (as printed in the paper) or "authors" (as in the authors' code).
         """
         raise NotImplementedError(f"{cls.__name__}.calibrate")
 
@@ -255,7 +255,7 @@ def noise_std(sigma: float) -> np.float32:
 def gaussian_sigma(ask: Ask, method: str) -> float:
     """Computes sigma, the standard deviation of Gaussian noise on every packed entry of every message.
 
-    `method` is "tight" (the least that is proved here), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "released"
+    `method` is "tight" (the least that is proved here), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "authors"
     (as in their code). The last two are for one visit only.
     """
     epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta

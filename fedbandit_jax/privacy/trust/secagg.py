@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import gaussian_mu, quantised
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.noise import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
+from fedbandit_jax.privacy.samplers.integer import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.privacy.trust.gaussian import same_sizes
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
@@ -51,8 +52,8 @@ class SecAgg(Trust):
     n_agents: int = struct.static()  # M, silos
 
     @classmethod
+    @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
-        """Returns the model with the least noise in the sum over silos that is proved to give the budget."""
         m, entries = ask.n_agents, _entries(ask)
         largest = ask.batch * ask.release.message_bound()  # bound on an entry of one silo's message
 
@@ -72,12 +73,12 @@ class SecAgg(Trust):
 
         return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
 
+    @override
     def missing(self, ask: Ask) -> float:
-        """Bounds the mass of the tails that are never drawn, over the shares of all silos."""
         return ask.n_agents * ask.draws * GAUSSIAN_CUT
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves a guarantee from share and scale, with the corrections for integer noise and rounding."""
         scale, entries = float(self.scale), _entries(ask)
         sigma = float(self.share) * math.sqrt(self.n_agents)
         others = (
@@ -135,11 +136,10 @@ class SecAgg(Trust):
         del key, k
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
+    @override
     def sum_std(self) -> float:
-        """Computes a bound on the standard deviation of the sum, with all M roundings at their worst."""
         return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
 
 
 def _entries(ask: Ask) -> int:
-    """Counts the numbers in all messages that one visit of a user is in."""
     return packed_size(ask.dim) * ask.release.touched()

@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, quantised
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
-from fedbandit_jax.privacy.noise import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.releases import Tree
+from fedbandit_jax.privacy.samplers.integer import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
+from fedbandit_jax.privacy.samplers.normal import normal
 from fedbandit_jax.privacy.statistic import pack_users, packed_size
-from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std
 
@@ -54,7 +55,7 @@ class Shuffled(SiloLocal):
     def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:
         """Returns the model in which every silo has the standard deviation sigma_0 of a calibration.
 
-        "tight" takes the less of what Lemma F.2 and `SiloLocal` need, "theorem" what Lemma F.2 needs, and "released"
+        "tight" takes the less of what Lemma F.2 and `SiloLocal` need, "theorem" what Lemma F.2 needs, and "authors"
         what the authors' code uses.
 
         Raises:
@@ -77,10 +78,10 @@ class Shuffled(SiloLocal):
 
         if method == "theorem":
             return lemma()
-        if method == "released":
+        if method == "authors":
             horizon = ask.batch * ask.release.n_syncs
             return of(
-                amplification.released_sigma(
+                amplification.authors_sigma(
                     epsilon=budget.epsilon,
                     delta=budget.delta,
                     n_agents=m,
@@ -117,16 +118,16 @@ class Shuffled(SiloLocal):
             plain.sigma, epsilon, LEMMA, None, ("silos that show the server their own messages, or send none",)
         )
 
+    @override
     def missing(self, ask: Ask) -> float:
-        """Bounds the mass of the tails that are never drawn, of all silos' noise, as the lemma is about all of it."""
         return ask.n_agents * ask.missing
 
     def spare(self) -> float:
         """Returns 1: amplification counts on the noise of all silos."""
         return 1.0
 
+    @override
     def third_party(self, key: Array, messages: Array) -> Array:
-        """Returns the silos' messages, (M, P, D), in uniformly random order."""
         return jax.random.permutation(key, messages)
 
 
@@ -174,7 +175,7 @@ class VectorSum(Trust):
 
         "theorem": Theorem 5.5 through Cheu et al. (2021), with half of the budget for each stream and (epsilon_0,
         delta_0) of it for each node: 3/4 of the printed b = 240,000 g^2 ln^2(4 (E^2 + 1) / delta_0) / (epsilon_0^2 n),
-        where E = d (d + 1) / 2 is the number of entries of the covariance. "released": 3/4 of g^2 ln^2(d^2 / delta) /
+        where E = d (d + 1) / 2 is the number of entries of the covariance. "authors": 3/4 of g^2 ln^2(d^2 / delta) /
         (epsilon^2 n). "tight": the least noise variance kappa visits^2 (g Delta_J + sqrt D)^2 / mu^2 per entry that is
         proved to give the budget, where sqrt D pays for the rounding, and mu for the noise being binomial.
 
@@ -196,7 +197,7 @@ class VectorSum(Trust):
                 width=int((2 * g + b).max()),
             )
 
-        if method == "released":
+        if method == "authors":
             return of(0.75 * g**2 * math.log(ask.dim**2 / budget.delta) ** 2 / (budget.epsilon**2 * n))
         if method == "theorem":
             epsilon_s, delta_s = budget.epsilon / 2, budget.delta / 2
@@ -212,12 +213,12 @@ class VectorSum(Trust):
         top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
         return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
 
+    @override
     def missing(self, ask: Ask) -> float:
-        """Bounds the mass of the tails of binomial noise that are never drawn; single bits have none."""
         return ask.draws * CUT
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves a guarantee as if all levels had as few noise bits as the one whose law is furthest from Gaussian."""
         g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
         variance = n * b / 4
         trials = min(float((n * b).min()), 1e15)
@@ -235,8 +236,8 @@ class VectorSum(Trust):
         near = quantised.binomial(**noise, delta=ask.budget.delta)
         return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
 
+    @override
     def misfit(self, ask: Ask) -> str:
-        """Returns an error text if sizes have changed, bits are too few, or a normal limit is used where none holds."""
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
         if not ((g >= 1).all() and (b >= 1).all()):
             return "its numbers of steps and of noise bits must be at least 1"
@@ -287,8 +288,8 @@ class VectorSum(Trust):
         sent = inside[:, None, None] & (place < 2 * g + b)
         return jnp.where(sent, bits, -1).astype(jnp.int8)
 
+    @override
     def third_party(self, key: Array, messages: Array) -> Array:
-        """Returns the bits of all silos and users, (D, M N width), each entry's mixed by a permutation of its own."""
         m, n, size, width = messages.shape
         bits = jnp.moveaxis(messages, 2, 0).reshape(size, m * n * width)
         return jax.random.permutation(key, bits, axis=1, independent=True)
@@ -306,17 +307,15 @@ class VectorSum(Trust):
         level, n = self._node(k)
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
+    @override
     def sum_std(self) -> float:
-        """Computes the largest standard deviation over levels, with the rounding at its worst."""
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
         return float((np.sqrt(self._users() * (b + 1) / 4) / g).max())
 
     def _users(self) -> np.ndarray:
-        """Returns how many users of all silos are in a node of every level, (kappa,)."""
         return self.n_batch * 2.0 ** np.arange(len(self.g))
 
     def _node(self, k: Array) -> tuple[Array, Array]:
-        """Returns the level of the node that release k completes, and how many users are in it."""
         level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # bitwise_count returns uint8
         return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # int32 could overflow
 

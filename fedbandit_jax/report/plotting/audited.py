@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.audit import Audit
+from fedbandit_jax.report.findings import Audit
 from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION
 
 

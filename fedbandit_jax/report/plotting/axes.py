@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller
 BELOW = 0.55  # from the axes to the legend: ticks and their label lie between

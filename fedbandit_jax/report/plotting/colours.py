@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 # The palette of Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/, which readers with any
 # colour vision can tell apart. Yellow is too pale for a line on white.

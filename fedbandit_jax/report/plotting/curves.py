@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.axes import checked, finish, places, whose
 from fedbandit_jax.report.plotting.colours import styles
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
 
@@ -103,7 +103,6 @@ def gauge(
 
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
-    """Draws the mean over seeds of every algorithm's (n_seeds, n_records) curves, and a band around it."""
     lowest = 0.0
     for label, style in styles(result).items():
         one = result[label]

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.report.plotting.axes import checked, scale
 from fedbandit_jax.report.plotting.points import Family, ended, families, final, varied, word
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 GREY = "#666666"
 FRONT = "on the Pareto front (filled)"
@@ -187,18 +187,15 @@ def _draw(
 
 
 def _setting(result: Result, label: str) -> tuple[Any, str]:
-    """Returns what must be equal for two epsilons and regrets to be compared: environment and adjacency."""
     return result.config["environments"][label], result.certificates[label].adjacency.split(" ")[0]
 
 
 def _same_world(result: Result) -> bool:
-    """Returns whether all algorithms have one environment."""
     first, *others = result.config["environments"].values()
     return all(world == first for world in others)
 
 
 def _of_worlds(result: Result, name: str) -> bool:
-    """Returns whether a coordinate is one of the environment: no environment is at two of its values."""
     found: dict[str, list[Any]] = {}
     for label, point in result.coordinates.items():
         if name in point:

@@ -16,7 +16,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.axes import checked, finish, places, scale, tick_words, whose
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, told_apart
-from fedbandit_jax.report.results import Result
+from fedbandit_jax.report.result import Result
 
 
 class Family(NamedTuple):

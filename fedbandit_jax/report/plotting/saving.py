@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.files.atomic import write_atomic
 
 _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
     "png": {"Software": None},
@@ -67,6 +67,5 @@ def svg(figure: Figure) -> str:
 
 
 def _write(figure: Figure, kind: str, file: IO[bytes]) -> None:
-    """Writes a figure in one format, as large as all that is drawn."""
     with mpl.rc_context(_STYLE):
         figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=_METADATA[kind])

@@ -12,13 +12,13 @@ from four_arms import ARMS, INIT, PRIVATE, STEP, algorithm
 from helpers import deep
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.loop import BoundElimination
+from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine.process import UserProcess
+from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.integers import ring
+from fedbandit_jax.privacy.integers import protocol
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, Polya
-from fedbandit_jax.privacy.integers.noise import LocalNoise, Noise, PolyaNoise, ServerNoise
+from fedbandit_jax.privacy.integers.shares import LocalNoise, Noise, PolyaNoise, ServerNoise
 
 HORIZON = 2000  # batches of 2, 4, ..., 256 users
 
@@ -34,7 +34,7 @@ def changed(of, **fields):
 
 def noisier(of, factor):
     """With noise of another width, nothing else being told of it."""
-    if isinstance(of.protocol, ring.GridSum):
+    if isinstance(of.protocol, protocol.GridSum):
         return changed(of, scale=of.protocol.scale * factor)
     power = factor * abs(factor) if hasattr(of.protocol.noise, "variance") else factor
     return changed(of, noise=jax.tree.map(lambda table: table * np.float32(power), of.protocol.noise))
@@ -125,13 +125,13 @@ class Own(Noise):
 
 
 @fb.pytree
-class Loud(ring.RingSum):
+class Loud(protocol.RingSum):
     def decode(self, key, k, collected):
-        return ring.Decoded(wide.to_float(collected), jnp.zeros(collected.low.shape, bool))
+        return protocol.Decoded(wide.to_float(collected), jnp.zeros(collected.low.shape, bool))
 
 
 @fb.pytree
-class Generous(ring.Aggregation):
+class Generous(protocol.Aggregation):
     def behind(self, noise):
         return noise._replace(pure=0.0, at=lambda delta: 0.0)
 
@@ -162,7 +162,7 @@ def parts(of):
 
 def shuffled(epsilon, failure):
     """Another shuffler in place of the one that the noise leaves room for."""
-    return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
+    return changed(bound("Shuffle-DP-SE"), aggregation=protocol.Aggregation(epsilon=epsilon, failure=failure))
 
 
 def real_noise():
@@ -261,7 +261,7 @@ def may_ask(algo):
     """Batches that it would ask, however many arms are left."""
     fresh = algo.init(jax.random.key(0), EQUAL.spec)
     left = [fresh._replace(active=np.arange(4) < n) for n in (2, 3, 4)]
-    asked = jax.jit(lambda state, k: algo.plan(state, k).asked)
+    asked = jax.jit(lambda state, k: algo.pulls(state, k).asked)
     return [k for k in range(algo.n_batches) if any(bool(asked(state, np.int32(k))) for state in left)]
 
 
@@ -291,7 +291,7 @@ def test_only_calibrated_epochs_are_asked():
 @pytest.mark.slow
 def test_a_longer_horizon_after_binding():
     """Its users are played, but nobody beyond what the certificate covers is asked."""
-    process = UserProcess(env=EQUAL, algo=algorithm("Dist-DP-SE").bind(EQUAL.spec, 58), horizon=1000, block=64)
+    process = ArmBatchClock(env=EQUAL, algo=algorithm("Dist-DP-SE").bind(EQUAL.spec, 58), horizon=1000, block=64)
     world, state = INIT(process, jax.random.key(0))
     sent = []
     for k in range(process.n_steps):

@@ -13,14 +13,14 @@ from helpers import deep
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.loop import EliminationState
+from fedbandit_jax.algos.arms.elimination_loop import EliminationState
 from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.curves import StretchRecord
 from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.process import UserProcess
-from fedbandit_jax.engine.recording import StretchRecord
-from fedbandit_jax.engine.salt import digest
+from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
-from fedbandit_jax.privacy.integers.ring import Decoded
+from fedbandit_jax.privacy.integers.protocol import Decoded
 
 FOUR = algorithm("Dist-DP-SE", 0.2, growth=4)  # at which seeds differ
 
@@ -85,7 +85,7 @@ def test_numbers_do_not_recompile(name):
     algo, spec = algorithm(name), fb.envs.arms().spec
     variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
     signatures = {
-        driver.signature(UserProcess(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5)) for variant in variants
+        driver.signature(ArmBatchClock(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5)) for variant in variants
     }
     assert len(variants) > 1
     assert len(signatures) == 1
@@ -122,7 +122,7 @@ class Counter:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Dist-DP-SE", *ELIMINATION])
 def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
-    monkeypatch.setattr(UserProcess, "check", lambda *_: None)  # which traces once more
+    monkeypatch.setattr(ArmBatchClock, "check", lambda *_: None)  # which traces once more
     options = dict(horizon=HORIZON, key=jax.random.key(0), seeds=3)
     algo, epsilons = algorithm(name, growth=None if name == "DP-SE" else 4), [0.5, 2.0, 8.0]
     grid = None if name == "SE" else {"epsilon": epsilons}

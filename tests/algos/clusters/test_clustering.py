@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine import layout
-from fedbandit_jax.engine.process import ArrivalProcess, arrivals
+from fedbandit_jax.engine import batching
+from fedbandit_jax.engine.clocks import ArrivalClock, arrivals
 
 A = fb.algos
 T, INF, STARTS = 300, math.inf, [2**s - 2 for s in range(1, 9)]
@@ -39,7 +39,7 @@ def quiet_trace(algo, given, size):
     return ORACLES[algo.name](
         *given,
         n_users=size[0],
-        width=Width(subgaussian=getattr(algo, "exploration", algo).subgaussian),
+        width=Width(subgaussian=getattr(algo, "policy", algo).subgaussian),
         **servers,
         **own,
     )
@@ -242,12 +242,12 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
-    layout._advance.cache_clear()
+    batching._advance.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
     algo = A.FCLUB(budget, upload=1.3, download=1.2, trigger="count", alpha_1=0.6, alpha_2=0.4)
     algo = algo.replace(shift="once") if budget else algo
     bound = algo.bind(env.spec, T)
-    process = ArrivalProcess(env=env, algo=bound, horizon=T)
+    process = ArrivalClock(env=env, algo=bound, horizon=T)
     result = fb.simulate(env, algo, horizon=T, key=key, seeds=2)
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
@@ -275,7 +275,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     alone = fb.simulate(env, algo, horizon=T, key=key, seeds=1)
     np.testing.assert_array_equal(alone.regret[0], result.regret[0])
     np.testing.assert_array_equal(alone.counts["uploads"][0], result.counts["uploads"][0])
-    layout._advance.cache_clear()
+    batching._advance.cache_clear()
 
 
 @jax.jit

@@ -11,10 +11,10 @@ from helpers import deep
 from scripted_users import draws, play, population
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.loop import RAW_CLUSTERS, RAW_UPLOADS, BoundFCLUB
-from fedbandit_jax.engine.process import ArrivalProcess
+from fedbandit_jax.algos.clusters.fclub_rounds import RAW_CLUSTERS, RAW_UPLOADS, BoundFCLUB
+from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.replanted import Replanted
+from fedbandit_jax.privacy.phase_trees import Replanted
 
 A, T, SIZE = fb.algos, 30, (8, 3)
 SPEC = population(*SIZE)
@@ -60,7 +60,7 @@ class Serving(BoundFCLUB):
 
 
 @fb.pytree
-class Wrapped(fb.ClusteringAlgorithm):
+class Wrapped(fb.ArrivalAlgorithm):
     """Whatever another algorithm does."""
 
     inner: BoundFCLUB
@@ -217,7 +217,7 @@ def test_a_process_of_another_horizon(key):
     """The same through the clock: no phase beyond those that were calibrated is counted as uploads."""
     env = fb.envs.clustered(8, 3, 2, dim=3)
     bound = HONEST.bind(env.spec, 14)  # phases of 2, 4 and 8 rounds
-    process = ArrivalProcess(env=env, algo=bound, horizon=62)
+    process = ArrivalClock(env=env, algo=bound, horizon=62)
 
     @jax.jit
     def step(key, world, state, k):

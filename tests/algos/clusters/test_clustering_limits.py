@@ -16,7 +16,7 @@ from scripted_users import canonical, draws, play, population
 from test_clustering import INF, LARGE, SMALL, STARTS, A, T, close
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.phases import Held
+from fedbandit_jax.algos.clusters.fclub_phases import Held
 from fedbandit_jax.core import graph, metrics
 
 
@@ -175,7 +175,7 @@ def test_invariants_of_fclub(seed, alpha_1, alpha_2, upload, download):
 
 def test_width_by_hand():
     """n = 40 users, d = 3, R = 1/2, S = 2, after 7 rounds, eigenvalues from 4 to 5 and noise of 1/4; all is scaled."""
-    algo = A.LinUCB(exploration=A.UCB(alpha=0.01, subgaussian=0.5, theta_norm=2.0, exploration_scale=0.1))
+    algo = A.LinUCB(policy=A.UCB(failure=0.01, subgaussian=0.5, theta_norm=2.0, exploration_scale=0.1))
     width = algo.bind(fb.envs.clustered(40, dim=3).spec, T).width
     log = 2 * math.log(40 / 0.01) + 3 * math.log(5 / 4 + 7 / (3 * 4))
     right = 0.1 * (0.5 * math.sqrt(log) + 2 * math.sqrt(5.0) + 0.25)
@@ -210,19 +210,19 @@ def test_seats():
         (lambda: A.FCLUB(spectral="norm"), "spectral must be .*got 'norm'"),
         (lambda: A.FCLUB(1.0), r"budget must be an fb\.privacy\.Budget or None, got 1\.0"),
         (lambda: A.FCLUB().replace(edge=2.0), "FCLUB-DC has no parameter edge"),
-        (lambda: A.FCLUB(alpha=0), "alpha must be .*got 0"),
+        (lambda: A.FCLUB(failure=0), "failure must be .*got 0"),
         (lambda: A.FCLUB(regularization=0), "regularization must be .*got 0"),
         (lambda: A.homo_dc(upload=0.5), r"upload must be >= 1, got 0\.5"),
         (lambda: A.homo(download=0.5), r"download must be >= 1, got 0\.5"),
         (lambda: A.CLUB(alpha_edge=0), "alpha_edge must be .*got 0"),
-        (lambda: A.CLUB(alpha=1), "alpha must be .*got 1"),
+        (lambda: A.CLUB(failure=1), "failure must be .*got 1"),
         (lambda: A.CLUB().replace(alpha_theta=1.0), "CLUB has no parameter alpha_theta"),
         (lambda: A.SCLUB(alpha_theta=-0.5), r"alpha_theta must be .*got -0\.5"),
         (lambda: A.SCLUB(alpha_p=0), "alpha_p must be .*got 0"),
         (lambda: A.SCLUB(subgaussian=-1), "subgaussian must be .*got -1"),
         (
-            lambda: A.LinUCB().replace(confidence="released").bind(population(4, 2), 10),
-            "confidence must be .*got 'released'",
+            lambda: A.LinUCB().replace(confidence="authors").bind(population(4, 2), 10),
+            "confidence must be .*got 'authors'",
         ),
         (lambda: fb.envs.clustered(4, 2, 5), "n_clusters must be at most the 4 users, got 5"),
         (lambda: fb.envs.clustered(4, 5, 2), "n_servers must be at most the 4 users, got 5"),

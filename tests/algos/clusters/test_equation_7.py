@@ -9,7 +9,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub import equation_7
-from fedbandit_jax.privacy.replanted import replant
+from fedbandit_jax.privacy.phase_trees import replant
 from fedbandit_jax.privacy.spectral import norm_quantile
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -22,7 +22,7 @@ def norm(dim, seed=0):
 
 
 def test_it_is_as_printed():
-    """At epsilon = 1, delta = .1, d = 10, nu = 17, m L = 10 and alpha = .01 it is 4,793; here n = 40 is for m L."""
+    """At epsilon = 1, delta = .1, d = 10, nu = 17, m L = 10 and failure = .01 it is 4,793; here n = 40 is for m L."""
     by_hand = 8 * math.sqrt(2 * 17) * math.log(40) * (4 * math.sqrt(10) + 2 * math.log(2 * 10 / 0.01))
     assert equation_7(1.0, 0.1, 17, 10, 10, 0.01) == pytest.approx(by_hand)
     assert by_hand == pytest.approx(4793, abs=1)

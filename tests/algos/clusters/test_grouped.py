@@ -13,9 +13,9 @@ from scipy import stats
 from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters import pooling
-from fedbandit_jax.algos.clusters.models import fit
-from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
+from fedbandit_jax.algos.grouping import pooling
+from fedbandit_jax.algos.grouping.models import fit
+from fedbandit_jax.algos.loops.streams import Grouping, UserReleases
 from fedbandit_jax.core import random
 
 A, P, S = fb.algos, fb.privacy, fb.schedules

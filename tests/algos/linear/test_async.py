@@ -16,10 +16,10 @@ from scipy import stats
 from scripted_users import Draws, draws, population, scan
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear import tracked
+from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.noise import discrete_laplace
+from fedbandit_jax.privacy.samplers.integer import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size
 
 A, S = fb.algos, fb.schedules
@@ -225,7 +225,7 @@ def test_rounding_errors_do_not_pile_up(key, monkeypatch):
     given = draws(3, M)
     bound = algo(S.LogDet(4.0, "he22")).bind(SPEC, T)
     _, one = play(bound, key, *given)
-    monkeypatch.setattr(tracked, "REFRESH", 3)
+    monkeypatch.setattr(own_rows, "REFRESH", 3)
     jax.clear_caches()
     (last, two) = play(bound, key, *given)
     for a, b in zip(one, two):
@@ -328,7 +328,7 @@ def test_noise_of_another_number_of_agents_proves_nothing():
         (lambda: algo(3, policy=3), TypeError, "policy must be an fb.Policy, got 3"),
         (lambda: algo(0), ValueError, "schedule must be >= 1, got 0"),
         (lambda: A.async_fed_lin_ucb(1.0), ValueError, "growth must be > 1, got 1.0"),
-        (lambda: A.async_fed_lin_ucb(exploration=None), TypeError, "exploration must be an fb.algos.UCB, got None"),
+        (lambda: A.async_fed_lin_ucb(policy=None), TypeError, "policy must be an fb.Policy, got None"),
         (lambda: algo(3).bind(fb.envs.sphere(3, 4, 5).spec, 10), ValueError, "is for agents who come one at a time"),
         (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, "visits must say how many rounds of one user"),
         (lambda: algo(S.LogDet(), policy=A.Thompson()).bind(SPEC, 10), ValueError, "policy must keep a matrix, as"),

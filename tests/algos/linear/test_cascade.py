@@ -9,7 +9,7 @@ import pytest
 from helpers import scripted, silent
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.budget import MATRIX_SENSITIVITY_SQ
 from fedbandit_jax.privacy.statistic import LinearStatistic, unpack
 from fedbandit_jax.privacy.trust import SiloLocalMatrix
@@ -24,7 +24,7 @@ def batch_sum(algo, contexts, answers, key):
     env = scripted(contexts[:, None], answers[:, None], answers[:, None])
     plain = algo.replace(privacy=None).bind(env.spec, B)
     bound = dataclasses.replace(silent(algo.bind(env.spec, B)), policy=plain.policy)
-    process = RoundProcess(env=env, algo=bound, horizon=B)
+    process = RoundClock(env=env, algo=bound, horizon=B)
     state = FIRST(process, key)
     return np.asarray(state.mechanism.sums.high, float)
 
@@ -88,13 +88,13 @@ def sums_of_all_rounds(process, ks, key):
 def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
     """Learning in it changes no arm: what a user did is dropped before the next one comes. In two rounds it does."""
     greedy = fb.algos.UCB(exploration_scale=0.0)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=batch, exploration=greedy)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=batch, policy=greedy)
     plain, runs = algo.replace(privacy=None).bind(script.spec, 20).policy, {}
     for learns in (False, True):
         bound = algo.replace(learns_in_batch=learns).bind(script.spec, 20)
         assert bound.guarantee().claim == ("as_printed" if learns and batch == 2 else "certified")
         bound = dataclasses.replace(silent(bound), policy=plain)  # without noise, which would hide what was learned
-        process = RoundProcess(env=script, algo=bound, horizon=20)
+        process = RoundClock(env=script, algo=bound, horizon=20)
         runs[learns] = jax.jit(sums_of_all_rounds)(process, np.arange(process.n_steps), key)
     moved = max(float(np.abs(a - b).max()) for a, b in zip(runs[False], runs[True]))
     assert (moved < 1e-4) == (batch == 1)
@@ -109,12 +109,12 @@ ROUND = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=1, le
         (ROUND, "certified"),
         (fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1), schedule=1), "certified"),
         (ROUND.replace(schedule=2), "as_printed"),
-        (ROUND.replace(calibration="released"), "none"),  # too little noise
+        (ROUND.replace(calibration="authors"), "none"),  # too little noise
         (ROUND.replace(schedule=fb.schedules.Geometric(2.0, first=1)), "as_printed"),  # epochs grow
         (ROUND.replace(schedule=fb.schedules.LogDet()), "none"),
         (fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), privacy=fb.privacy.Budget(1.0, 0.1)), "none"),
     ],
-    ids=["every(1)", "FedUCB", "every(2)", "released", "geometric", "logdet", "gossip"],
+    ids=["every(1)", "FedUCB", "every(2)", "authors", "geometric", "logdet", "gossip"],
 )
 def test_which_batches_of_one_round_are_certified(script, algo, claim):
     assert algo.certificate(script.spec, 20).claim == claim

@@ -10,7 +10,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.interfaces import Law, certify
+from fedbandit_jax.interfaces import NoiseLaw, certify
 
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
 UNBOUNDED = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=False)
@@ -39,8 +39,8 @@ def certificate(spec=UNIT, horizon=1000, **options):
             "as_printed",
             "actions of all other users being fixed",
         ),
-        ({"calibration": "released"}, UNIT, "none", "gives epsilon = 1.5"),
-        ({"calibration": "released", "learns_in_batch": True}, UNIT, "none", "gives epsilon = 1.5"),
+        ({"calibration": "authors"}, UNIT, "none", "gives epsilon = 1.5"),
+        ({"calibration": "authors", "learns_in_batch": True}, UNIT, "none", "gives epsilon = 1.5"),
     ],
 )
 def test_claims(options, spec, claim, words):
@@ -166,7 +166,7 @@ def test_warnings_of_other_families():
     fclub = fb.algos.FCLUB(budget=BUDGET, alpha_1=math.inf, trigger="count")
     assert "1 / 100 visits" in fclub.certificate(fb.envs.clustered(n_users=12, n_clusters=2).spec, 100).warning
     assert certificate(learns_in_batch=True).warning
-    assert certificate(calibration="released").warning == certificate(clip_rewards=False, spec=UNBOUNDED).warning == ""
+    assert certificate(calibration="authors").warning == certificate(clip_rewards=False, spec=UNBOUNDED).warning == ""
     assert fb.algos.LinUCB().certificate(UNIT, 100).warning == ""
 
 
@@ -239,7 +239,7 @@ class Talks:
 
     def __call__(self, k, eigenvalues):
         jax.debug.print("{x}", x=eigenvalues)
-        return jnp.float32(1.0), fb.algos.UCB().bind(Law(3, 4, np.zeros(1))).width
+        return jnp.float32(1.0), fb.algos.UCB().bind(NoiseLaw(3, 4, np.zeros(1))).width
 
 
 def test_rules_of_one_s_own_in_a_sealed_policy_lose_the_claim():

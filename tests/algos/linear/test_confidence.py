@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear import confidence as widths
+from fedbandit_jax.algos.policies import confidence as widths
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 
 D, S, STD = 6, 20, 30.0
 
@@ -34,11 +34,11 @@ def test_noise_bounds_hold_and_are_not_vacuous():
 @pytest.mark.parametrize("n", [50, 2_000, 20_000])
 @pytest.mark.parametrize("rank", [1, D])
 def test_coverage(regularizer, confidence, n, rank):
-    """||theta_hat - theta*||_V <= beta in at least 1 - 2.5 alpha of 2,000 runs, few rows or many, thin or full rank."""
+    """||theta_hat - theta*||_V <= beta in at least 1 - 2.5 failure of 2,000 runs, of few rows or many, of any rank."""
     rng = np.random.default_rng(1)
-    alpha, runs, agents = 0.05, 2000, 10
+    failure, runs, agents = 0.05, 2000, 10
     lam, width, *rule = getattr(widths, confidence)(
-        n_agents=agents, dim=D, server_stds=np.full(1, STD), alpha=alpha, subgaussian=0.5, theta_norm=1.0,
+        n_agents=agents, dim=D, server_stds=np.full(1, STD), failure=failure, subgaussian=0.5, theta_norm=1.0,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
     theta = np.zeros(D)
@@ -60,15 +60,15 @@ def test_coverage(regularizer, confidence, n, rank):
     definite = np.linalg.eigvalsh(v)[:, 0] > 0
     error = np.linalg.solve(v, bias[..., None])[..., 0] - theta
     distance = np.sqrt(np.einsum("ni,nij,nj->n", error, v, error).clip(0))
-    assert (~definite | (distance > beta)).mean() <= 2.5 * alpha
+    assert (~definite | (distance > beta)).mean() <= 2.5 * failure
     if rule and n == 20_000 and rank == D:  # at least half as wide as need be, and 0.4 of the theory's width
         assert np.quantile(distance / beta, 0.99) > 0.5
-        assert np.mean(beta) < 0.4 * _theory_width(regularizer, agents, alpha)(np.float32(n / agents))
+        assert np.mean(beta) < 0.4 * _theory_width(regularizer, agents, failure)(np.float32(n / agents))
 
 
-def _theory_width(regularizer, agents, alpha):
+def _theory_width(regularizer, agents, failure):
     return widths.theory(
-        n_agents=agents, dim=D, server_stds=np.full(1, STD), alpha=alpha, subgaussian=0.5, theta_norm=1.0,
+        n_agents=agents, dim=D, server_stds=np.full(1, STD), failure=failure, subgaussian=0.5, theta_norm=1.0,
         exploration_scale=1.0, regularizer=regularizer,
     )[1]  # fmt: skip
 
@@ -87,9 +87,9 @@ def test_known_noise_covers_whole_private_runs(key):
     env = fb.envs.sphere(20, 20, 4, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(fb.privacy.Budget(2.0, 0.1), release="blt"),
-        exploration=fb.algos.UCB(confidence="known_noise", regularizer="project", alpha=0.05),
+        policy=fb.algos.UCB(confidence="known_noise", regularizer="project", failure=0.05),
     )
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
+    process = RoundClock(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
 
     def run(key):
         def body(carry, k):
@@ -109,24 +109,24 @@ def test_known_noise_covers_whole_private_runs(key):
 @pytest.mark.parametrize("std", [0.1, 5.0])
 def test_constants_by_hand(regularizer, std):
     """linear.md's formulas (shift) and the module's derivation (project), written out again at M=7, d=4, S=9."""
-    m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
+    m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     lam, width = widths.theory(
-        n_agents=m, dim=d, server_stds=np.full(s, std), alpha=alpha, subgaussian=r, theta_norm=norm,
+        n_agents=m, dim=d, server_stds=np.full(s, std), failure=failure, subgaussian=r, theta_norm=norm,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
-    tail = np.sqrt(2 * np.log(2 * s / alpha))
+    tail = np.sqrt(2 * np.log(2 * s / failure))
     cov, bias = std * (np.sqrt(2 * d) + tail), std * (np.sqrt(d) + tail)
     t = 123.0
     if regularizer == "shift":
         expected = max(1, 2 * cov)
         low, high = expected - cov, expected + cov
-        noise = r * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * low)))
+        noise = r * np.sqrt(2 * np.log(1 / failure) + d * np.log(1 + m * t / (d * low)))
         beta = noise + norm * np.sqrt(high) + bias / np.sqrt(low)
     else:
         expected = max(1, cov)
         share = min(1, expected / (2 * cov))
         ridge = expected / share - cov
-        noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * ridge)))
+        noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / failure) + d * np.log(1 + m * t / (d * ridge)))
         beta = noise + norm * np.sqrt(expected + 2 * cov) + bias / np.sqrt(expected)
     assert lam == pytest.approx(expected)
     assert float(width(np.float32(t))) == pytest.approx(beta, rel=1e-5)
@@ -134,19 +134,19 @@ def test_constants_by_hand(regularizer, std):
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
 def test_known_noise_by_hand(regularizer):
-    """Every bound holds at all S = 9 releases together: of ||n - N theta||, a quantile at alpha / 2 S for each; of
-    ||N||, the tail of 2 S / alpha. Then lambda and width after the fourth, from the released spectrum."""
-    m, d, s, alpha, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
+    """Every bound holds at all S = 9 releases together: of ||n - N theta||, a quantile at failure / 2 S for each; of
+    ||N||, the tail of 2 S / failure. Then lambda and width after the fourth, from the released spectrum."""
+    m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     stds = np.linspace(1.0, 3.0, s)
     first_lam, _, rule = widths.known_noise(
-        n_agents=m, dim=d, server_stds=stds, alpha=alpha, subgaussian=r, theta_norm=norm, exploration_scale=0.4,
+        n_agents=m, dim=d, server_stds=stds, failure=failure, subgaussian=r, theta_norm=norm, exploration_scale=0.4,
         regularizer=regularizer,
     )  # fmt: skip
     weights = np.array([1 + norm**2, *[1 + norm**2 / 2] * (d - 1)])
     x = np.linspace(1e-6, 1 / (2 * weights.max()) * (1 - 1e-6), 400_000)[:, None]
-    exponents = (np.log(2 * s / alpha) - 0.5 * np.log(1 - 2 * x * weights).sum(1)) / x[:, 0]
+    exponents = (np.log(2 * s / failure) - 0.5 * np.log(1 - 2 * x * weights).sum(1)) / x[:, 0]
     vector = np.sqrt(exponents.min()) * stds
-    matrix = (np.sqrt(2 * d) + np.sqrt(2 * np.log(2 * s / alpha))) * stds
+    matrix = (np.sqrt(2 * d) + np.sqrt(2 * np.log(2 * s / failure))) * stds
     np.testing.assert_allclose(rule.vector * stds, vector, rtol=1e-5)
     np.testing.assert_allclose(rule.matrix * stds, matrix, rtol=1e-5)
     assert first_lam == pytest.approx((2 if regularizer == "shift" else 1) * matrix[-1])
@@ -157,7 +157,7 @@ def test_known_noise_by_hand(regularizer):
     v, ridge = expected + kept, matrix[-1]
     share = min(1, v[0] / (kept[0] + matrix[k] + ridge))
     offset = norm * ((expected + kept - e) / np.sqrt(v)).max() + vector[k] / np.sqrt(v[0])
-    noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / alpha) + d * np.log(1 + m * t / (d * ridge)))
+    noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / failure) + d * np.log(1 + m * t / (d * ridge)))
     assert float(lam) == pytest.approx(expected, rel=1e-5)
     assert float(width(np.float32(t))) == pytest.approx(0.4 * (offset + noise), rel=1e-5)
 
@@ -166,9 +166,9 @@ def test_known_noise_by_hand(regularizer):
 def test_coverage_where_reward_noise_dominates(regularizer):
     """Little privacy noise, adaptive (optimistic) rows: the width covers, and half of it does not."""
     rng = np.random.default_rng(2)
-    alpha, runs, rounds, std, r = 0.05, 400, 200, 0.05, 0.5
+    failure, runs, rounds, std, r = 0.05, 400, 200, 0.05, 0.5
     lam, width = widths.theory(
-        n_agents=1, dim=2, server_stds=np.full(1, std), alpha=alpha, subgaussian=r, theta_norm=0.05,
+        n_agents=1, dim=2, server_stds=np.full(1, std), failure=failure, subgaussian=r, theta_norm=0.05,
         exploration_scale=1.0, regularizer=regularizer,
     )  # fmt: skip
     theta = np.array([0.05, 0.0])
@@ -188,7 +188,7 @@ def test_coverage_where_reward_noise_dominates(regularizer):
         x = arms[(estimate @ arms.T + float(width(np.float32(t))) * bonus).argmax(1)]
         y = x @ theta + r * rng.choice([-1.0, 1.0], runs)
         v, u = v + x[:, :, None] * x[:, None], u + x * y[:, None]
-    assert (worst > 1).mean() <= 2.5 * alpha
+    assert (worst > 1).mean() <= 2.5 * failure
     assert (worst > 0.5).mean() > 0.05  # the width is not twice what it need be
 
 
@@ -197,7 +197,7 @@ def test_width_grows_and_scales():
         n_agents=3,
         dim=4,
         server_stds=np.full(5, 2.0),
-        alpha=0.1,
+        failure=0.1,
         subgaussian=0.5,
         theta_norm=1.0,
         regularizer="shift",
@@ -213,7 +213,7 @@ def test_width_grows_and_scales():
 def test_lambda_without_noise_is_one():
     for regularizer in ("shift", "project"):
         lam, _ = widths.theory(
-            n_agents=3, dim=4, server_stds=np.full(5, 0.0), alpha=0.1, subgaussian=0.5, theta_norm=1.0,
+            n_agents=3, dim=4, server_stds=np.full(5, 0.0), failure=0.1, subgaussian=0.5, theta_norm=1.0,
             exploration_scale=1.0, regularizer=regularizer,
         )  # fmt: skip
         assert lam == 1.0

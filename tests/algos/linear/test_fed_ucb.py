@@ -14,9 +14,9 @@ from scipy import stats
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.interfaces.policy import Law
-from fedbandit_jax.privacy.noise import discrete_laplace
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.interfaces.policy import NoiseLaw
+from fedbandit_jax.privacy.samplers.integer import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules
@@ -27,7 +27,7 @@ LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data mat
 def run(env, algo, horizon, key, **changes):
     """The bound algorithm, regret of every round, rounds that ended with a synchronisation, and the final state."""
     bound = dataclasses.replace(algo.bind(env.spec, horizon), **changes)
-    state, regret, synced = play(RoundProcess(env=env, algo=bound, horizon=horizon), np.arange(horizon), key)
+    state, regret, synced = play(RoundClock(env=env, algo=bound, horizon=horizon), np.arange(horizon), key)
     synced = np.asarray(synced)
     return bound, np.asarray(regret).ravel()[:horizon], [k for k in range(len(synced)) if synced[k]], state
 
@@ -159,8 +159,8 @@ def test_algorithm_1(script, key, name):
 def test_refreshing_changes_nothing(script, key, monkeypatch, name, cpu):
     """Every 7 rounds, in the middle of epochs, with and without c > 0."""
     _, regret, rounds, state = run(script, ALGOS[name], 60, key)
-    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.REFRESH", 7)
-    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.on_cpu", lambda: cpu)
+    monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.REFRESH", 7)
+    monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.on_cpu", lambda: cpu)
     play.clear_cache()
     _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
     monkeypatch.undo()
@@ -226,7 +226,7 @@ def test_a_threshold_out_of_reach_is_independent_agents(key):
     never = federated(schedule=S.LogDet(1e9), learns_in_batch=True)
     alone = fb.algos.LinUCB().bind(env.spec, 80)
     _, regret, rounds, _ = run(env, never, 80, key, policy=alone.policy)
-    process = RoundProcess(env=env, algo=alone, horizon=80)
+    process = RoundClock(env=env, algo=alone, horizon=80)
     world, state = jax.jit(process.init)(key)
     assert rounds == []
     assert alone.batch == 80
@@ -255,7 +255,7 @@ def test_numbers_of_a_schedule_do_not_recompile():
     env = fb.envs.gap(3, 5, 4)
     for threshold in (5.0, "M log T", "M^1.5"):
         algo = fed_ucb(schedule=S.LogDet(threshold)).bind(env.spec, 50)
-        signatures.append(driver.signature(RoundProcess(env=env, algo=algo, horizon=50)))
+        signatures.append(driver.signature(RoundClock(env=env, algo=algo, horizon=50)))
     assert len(set(signatures)) == 1
 
 
@@ -278,15 +278,15 @@ def test_number_of_synchronisations_without_privacy():
 @pytest.mark.parametrize("spectral", ["theory", "quantile"])
 def test_width_by_hand(spectral):
     """Proposition 2 with the noise of PRIVATIZER at M = 3, d = 4, T = 50, one silo's tree of 6 levels."""
-    m, d, horizon, alpha, budget = 3, 4, 50, 0.02, fb.privacy.Budget(2.0, 0.05)
+    m, d, horizon, failure, budget = 3, 4, 50, 0.02, fb.privacy.Budget(2.0, 0.05)
     mechanism = fb.privacy.Mechanism(budget, release="prefix_tree", trust="silo_local_matrix", calibration="theorem")
-    algo = fed_ucb(mechanism, spectral=spectral, alpha=alpha, theta_norm=0.8, subgaussian=0.3, schedule=S.LogDet())
+    algo = fed_ucb(mechanism, spectral=spectral, failure=failure, theta_norm=0.8, subgaussian=0.3, schedule=S.LogDet())
     policy = algo.bind(fb.envs.gap(m, 5, d).spec, horizon).policy
     levels = 1 + math.ceil(math.log2(horizon))
     assert levels == 7
     sigma = 8 * math.sqrt(levels) * math.log(2 / 0.05) / 2.0  # the printed sigma_N
     nodes = levels if spectral == "theory" else 5  # of 31 = 11111 and 47 = 101111 <= 50, the worst prefixes
-    tail = alpha / (2 * horizon * m)
+    tail = failure / (2 * horizon * m)
     kappa = math.sqrt(nodes) * sigma * stats.chi(d).isf(tail / 2)  # on ||h||; over sqrt(Lambda), on its norm
     low = policy.rho[0]
     if spectral == "theory":
@@ -296,7 +296,7 @@ def test_width_by_hand(spectral):
     assert float(policy.first_regularization) == pytest.approx(m * low)
     assert float(policy.regularization) == pytest.approx(2 * m * low)
     log_det = d * math.log(m * low) + 1.7
-    expected = 0.3 * math.sqrt(2 * math.log(2 / alpha) + 1.7)
+    expected = 0.3 * math.sqrt(2 * math.log(2 / failure) + 1.7)
     expected += 0.8 * math.sqrt(m * 3 * low) + math.sqrt(m) * kappa / math.sqrt(low)
     assert float(policy.width._replace(log_det=np.float32(log_det))(0)) == pytest.approx(expected, rel=1e-5)
 
@@ -309,17 +309,16 @@ def test_width_by_hand(spectral):
         (lambda: fed_ucb(schedule=S.PrivateLogDet()), ValueError, "schedule must spend no budget without privacy, got"),
         (lambda: fed_ucb(spectral="exact"), ValueError, "spectral must be one of 'theory', 'quantile', got 'exact'"),
         (
-            lambda: fed_ucb(LITTLE, calibration="released"),
+            lambda: fed_ucb(LITTLE, calibration="authors"),
             ValueError,
-            "calibration must be 'tight' or 'theorem' with .*, got 'released'",
+            "calibration must be 'tight' or 'theorem' with .*, got 'authors'",
         ),
         (lambda: fed_ucb(regularization=0), ValueError, "regularization must be finite and > 0, got 0"),
         (lambda: fed_ucb(learns_in_batch=1), TypeError, "learns_in_batch must be True or False, got 1"),
-        (lambda: fed_ucb(exploration=3), TypeError, "no parameter exploration; it has policy, "),
         (
-            lambda: fb.algos.fed_ucb(exploration=3),
+            lambda: fb.algos.fed_ucb(policy=3),
             TypeError,
-            "exploration must be .*LogDetUCB or None, got 3",
+            "policy must be an fb.Policy or None, got 3",
         ),
     ],
 )
@@ -398,7 +397,7 @@ def test_certificates(algo, claim):
 
 def test_log_det_grows_inside_a_batch():
     """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
-    policy = fb.algos.LogDetUCB(regularization=0.5).bind(Law(2, 3, np.zeros(4)))
+    policy = fb.algos.LogDetUCB(regularization=0.5).bind(NoiseLaw(2, 3, np.zeros(4)))
     offered = fb.Round(jnp.ones((2, 4, 3)))
     prepared = jax.jit(lambda: policy.prepare_raw(policy.start(3), offered, False))()
     x = jnp.array([[0.5, 0.0], [0.5, 0.8], [0.0, 0.6]])

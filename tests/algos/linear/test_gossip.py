@@ -15,7 +15,7 @@ from oracles.gossip import gossip_fed_ucb
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
@@ -36,7 +36,7 @@ def script():
 def run(env, algo, key, horizon=T):
     """The bound algorithm, regret of every round, counters, and how many synchronisations (steps, gamma, C) there
     were."""
-    process = RoundProcess(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+    process = RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
     carry, (regret, report, synced) = play(process, np.arange(process.n_steps), key)
     counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
     return process.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
@@ -132,7 +132,7 @@ def test_complete_graph_is_the_controller_one_round_late(script, key):
     _, regret, _, synced, _ = run(script, network, key)
     assert synced[:, 0, 0].tolist() == [(t + 1) // 2 for t in range(T)]
     controller = fb.algos.fed_ucb(schedule=2).replace(regularization=0.5).bind(script.spec, T)
-    process = RoundProcess(env=script, algo=controller, horizon=T)
+    process = RoundClock(env=script, algo=controller, horizon=T)
 
     def body(carry, k):
         world, state, metrics = process.step(key, *carry, k)
@@ -151,7 +151,7 @@ def test_isolated_agents_are_independent(key):
     assert synced[-1].min() > 2
     assert counts["hops"] == 0  # there is no edge to send over
     alone = fb.algos.LinUCB().replace(exploration_scale=0.0).bind(env.spec, 80)
-    process = RoundProcess(env=env, algo=alone, horizon=80)
+    process = RoundClock(env=env, algo=alone, horizon=80)
     np.testing.assert_allclose(regret, jax.jit(process.step)(key, *process.init(key), 0)[2].gap, atol=1e-4)
 
 
@@ -162,7 +162,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
     """Nor does what is written otherwise where programs are not compiled for a CPU."""
     algo = gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(12.0, trigger))
     _, regret, _, synced, _ = run(script, algo, key)
-    monkeypatch.setattr("fedbandit_jax.algos.linear.tracked.REFRESH", 3)
+    monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.REFRESH", 3)
     for module in ("algos.linear.tracked", "core.rows", "core.control"):
         monkeypatch.setattr(f"fedbandit_jax.{module}.on_cpu", lambda: cpu)
     play.clear_cache()
@@ -213,7 +213,7 @@ def test_denser_graphs_have_less_regret():
         ([(0, 1)], 1, {}, TypeError, "graph must be an undirected networkx.Graph, got a list"),
         (nx.path_graph(4), 1, dict(schedule=S.Every(3)), TypeError, "schedule must be fb.schedules.LogDet"),
         (nx.path_graph(4), 1, dict(schedule=S.LogDet(max_syncs=3)), ValueError, "schedule must have max_syncs=None"),
-        (nx.path_graph(4), 1, dict(exploration=fb.algos.UCB()), TypeError, "exploration must be an fb.algos.LogDetUCB"),
+        (nx.path_graph(4), 1, dict(policy=fb.algos.UCB()), TypeError, "policy must be an fb.algos.LogDetUCB"),
         (nx.path_graph(4), 1, dict(privacy=1.0), TypeError, "privacy must be an fb.privacy.Mechanism, .* got 1.0"),
         (
             nx.path_graph(4),
@@ -227,8 +227,8 @@ def test_denser_graphs_have_less_regret():
 def test_bad_parameters(graph, gamma, options, error, words):
     with pytest.raises(error, match=words):
         fb.algos.GossipFedUCB(graph=graph, gamma=gamma, **options)
-    with pytest.raises(ValueError, match="alpha must be in \\(0, 1\\), got 0"):
-        gossip(nx.path_graph(4), alpha=0)
+    with pytest.raises(ValueError, match="failure must be in \\(0, 1\\), got 0"):
+        gossip(nx.path_graph(4), failure=0)
 
 
 def test_bad_environments():

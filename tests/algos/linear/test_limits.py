@@ -12,7 +12,7 @@ from oracles import linear as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 
 S = fb.schedules
@@ -21,7 +21,7 @@ BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    process = RoundClock(env=env, algo=bound, horizon=horizon)
     return np.asarray(_gaps(process, np.arange(process.n_steps), key)).ravel()[:horizon]
 
 
@@ -132,7 +132,7 @@ def test_many_features_equal_few(key):
     table /= np.linalg.norm(table, axis=1, keepdims=True)
     theta = np.array([0.5, 0.2, 0.1, 0.1, 0.3, -0.2], np.float32)
     padded = np.pad(table, ((0, 0), (0, 14)))
-    algo = fb.algos.fed_lin_ucb(schedule=10, exploration=fb.algos.UCB(theta_norm=0.0))
+    algo = fb.algos.fed_lin_ucb(schedule=10, policy=fb.algos.UCB(theta_norm=0.0))
     results = []
     for features, parameter in ((table, theta), (padded, np.pad(theta, (0, 14)))):
         env = fb.envs.replay(features, np.full(12, 5), parameter, n_agents=3)
@@ -182,17 +182,17 @@ def test_orderings_of_the_paper(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["ours", "released"])
+@pytest.mark.parametrize("version", ["ours", "authors"])
 def test_orderings_of_figure_3(key, version):
     """The paper's instance and 25 seeds: every 95 % interval of the paired differences excludes 0 (linear.md)."""
-    released = dict(calibration="released", confidence="released", learns_in_batch=True, clip_rewards=False)
-    options = released if version == "released" else {}
+    released = dict(calibration="authors", confidence="authors", learns_in_batch=True, clip_rewards=False)
+    options = released if version == "authors" else {}
     env = fb.envs.sphere(100, 100, 10, rewards="gaussian" if options else "bernoulli")
     budgets = [(5.0, 0.1), (1.0, 0.1), (0.2, 0.1), (5.0, 0.1), (5.0, 0.01), (5.0, 0.001)]
     algos: dict = {
         str(b): fb.algos.private_fed_lin_ucb(fb.privacy.Budget(*b), name=str(b)).replace(**options) for b in budgets
     }
-    plain = fb.algos.fed_lin_ucb(exploration=fb.algos.UCB(confidence="released" if options else "theory"))
+    plain = fb.algos.fed_lin_ucb(policy=fb.algos.UCB(confidence="authors" if options else "theory"))
     result = fb.sweep(env, {"plain": plain, **algos}, horizon=2500, key=key, seeds=25, stride=2500)
     for order in (["plain", *map(str, budgets[:3])], ["plain", *map(str, budgets[3:])]):
         for better, worse in itertools.pairwise(order):
@@ -205,7 +205,7 @@ def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
     env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")
     bound = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, trust=trust), schedule=2).bind(env.spec, 15)
-    process = RoundProcess(env=env, algo=bound, horizon=15)
+    process = RoundClock(env=env, algo=bound, horizon=15)
     (world, state), step = jax.jit(process.init)(key), jax.jit(process.step)
     views = []
     for k in range(process.n_steps):

@@ -15,7 +15,7 @@ from oracles.gossip import released_gossip
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
@@ -50,7 +50,7 @@ def play(process, ks, key):
 
 def run(env, bound, key):
     """The last state, regret of every round, hops, and the last releases of all silos after every round."""
-    (_, state), (regret, report, view) = play(RoundProcess(env=env, algo=bound, horizon=T), np.arange(T), key)
+    (_, state), (regret, report, view) = play(RoundClock(env=env, algo=bound, horizon=T), np.arange(T), key)
     return state, np.asarray(regret).ravel(), int(report.counts["hops"].sum()), np.asarray(view[0])
 
 
@@ -139,7 +139,7 @@ def test_every_silo_has_the_noise_of_its_own_budget(script, key):
 
 
 def run_last(env, bound, key):
-    return play(RoundProcess(env=env, algo=bound, horizon=T), jnp.arange(T), key)[0][1].sent
+    return play(RoundClock(env=env, algo=bound, horizon=T), jnp.arange(T), key)[0][1].sent
 
 
 def test_it_is_certified():
@@ -227,7 +227,7 @@ def test_goal(key):
     width = fb.algos.LogDetUCB(regularization=0.01)
     algos = {
         "ours": fb.algos.Gossip(graph=ring, gamma=5, privacy=mechanism, **options),
-        "paper": fb.algos.GossipFedUCB(graph=ring, gamma=1, schedule=S.LogDet(3.0), exploration=width),
+        "paper": fb.algos.GossipFedUCB(graph=ring, gamma=1, schedule=S.LogDet(3.0), policy=width),
     }
     result = fb.sweep(env, algos, horizon=2000, key=key, seeds=3, stride=2000)
     ours, paper = (result[name].regret[:, -1] for name in algos)

@@ -12,10 +12,10 @@ from helpers import deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear.federated import BatchRecord
+from fedbandit_jax.algos.loops.batch import BatchRecord
 from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 BUDGET = fb.privacy.Budget(20.0, 0.1)  # little enough noise that V stays definite with a small lambda
@@ -26,7 +26,7 @@ def run(env, algo, horizon, key, *, policy=None, **changes):
     """Regret of every round, the bound algorithm, its final state, and the noise of release k."""
     bound = algo.bind(env.spec, horizon)
     bound = dataclasses.replace(bound, policy=dataclasses.replace(bound.policy, **(policy or {})), **changes)
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    process = RoundClock(env=env, algo=bound, horizon=horizon)
     world, state = jax.jit(process.init)(key)
     regret = []
     step = jax.jit(process.step)
@@ -200,7 +200,7 @@ def test_epsilon_greedy(script, key, explore):
 
 def test_adac_oful(script, key):
     """The sums of all batches with the noise of each: the oracle adds up batches that were released once."""
-    algo = fb.algos.adac_oful(BUDGET, schedule=5, exploration=fb.algos.UCB(confidence="theory", regularizer="project"))
+    algo = fb.algos.adac_oful(BUDGET, schedule=5, policy=fb.algos.UCB(confidence="theory", regularizer="project"))
     regret, bound, state, noise = run(script, algo, 55, key, policy=SHIFT_ONE)
     expected, synced = oracles.fed_lin_ucb(
         script, 55, 5, 1.0, lambda t: float(bound.policy.width(t)), learns=False, psd=True,
@@ -217,7 +217,7 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
-    process = RoundProcess(env=env, algo=bound, horizon=20_000)
+    process = RoundClock(env=env, algo=bound, horizon=20_000)
     world, state = jax.jit(process.init)(key)
     sums = state.mechanism.sums
     state = state._replace(mechanism=state.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17)))
@@ -250,18 +250,18 @@ def test_a_belief_is_a_gaussian(key):
 
 
 def test_released_constants():
-    """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, alpha=0.01, R=0.5."""
+    """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, failure=0.01, R=0.5."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0)
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), calibration="released")
-    ucb = fb.algos.UCB(confidence="released")
-    bound = fb.algos.private_fed_lin_ucb(mechanism, exploration=ucb, learns_in_batch=True).bind(spec, 10_000)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), calibration="authors")
+    ucb = fb.algos.UCB(confidence="authors")
+    bound = fb.algos.private_fed_lin_ucb(mechanism, policy=ucb, learns_in_batch=True).bind(spec, 10_000)
     sigma = np.sqrt(9 * (np.log(10) + 1))
     lam = np.sqrt(900) * sigma * (np.sqrt(9 + np.log(100)) + np.sqrt(10))
     np.testing.assert_allclose(bound.mechanism.trust.sum_std(), 10 * sigma, rtol=1e-5)
     np.testing.assert_allclose(bound.policy.regularization, lam, rtol=1e-5)
     beta = np.sqrt(lam * 10) + 0.5 * np.sqrt(10 * np.log(1 + 100 * 1234 / (10 * lam)) + np.log(100))
     np.testing.assert_allclose(bound.policy.width(1234), beta, rtol=1e-5)
-    plain = fb.algos.fed_lin_ucb(exploration=ucb).bind(spec, 10_000)
+    plain = fb.algos.fed_lin_ucb(policy=ucb).bind(spec, 10_000)
     np.testing.assert_allclose(plain.policy.regularization, 10.0, rtol=1e-6)
 
 
@@ -269,11 +269,9 @@ def test_released_constants():
 def test_released_constants_of_the_vector_sum(epsilon, lam):
     """The authors' code, whose lambda knows nothing of the noise in the bits: 4,259 in Fig. 2(b)."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0, rewards_in_unit=True)
-    mechanism = fb.privacy.Mechanism(
-        fb.privacy.Budget(epsilon, 0.1), trust="shuffle_vector_sum", calibration="released"
-    )
-    ucb = fb.algos.UCB(confidence="released")
-    bound = fb.algos.private_fed_lin_ucb(mechanism, exploration=ucb).bind(spec, 10_000)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), trust="shuffle_vector_sum", calibration="authors")
+    ucb = fb.algos.UCB(confidence="authors")
+    bound = fb.algos.private_fed_lin_ucb(mechanism, policy=ucb).bind(spec, 10_000)
     assert bound.policy.regularization == pytest.approx(lam, rel=1e-3)
 
 
@@ -288,8 +286,8 @@ def test_released_constants_of_the_vector_sum(epsilon, lam):
 )
 def test_nothing_was_released_for_other_mechanisms(options, words):
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options)
-    algo = fb.algos.private_fed_lin_ucb(mechanism, exploration=fb.algos.UCB(confidence="released"))
-    with pytest.raises(ValueError, match=f"confidence must not be 'released' where .* {words}"):
+    algo = fb.algos.private_fed_lin_ucb(mechanism, policy=fb.algos.UCB(confidence="authors"))
+    with pytest.raises(ValueError, match=f"confidence must not be 'authors' where .* {words}"):
         algo.bind(fb.Spec(n_agents=4, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True), 100)
 
 
@@ -310,7 +308,7 @@ def test_a_policy_reads_what_it_believed(key):
     env = fb.envs.script(np.full((11, 2, 1, 1), 0.5), np.ones((11, 2, 1)))
     for schedule, last in ((3, 3), (fb.schedules.Geometric(2.0, first=2), 4)):
         bound = fb.algos.Federated(policy=Batches(), schedule=schedule).bind(env.spec, 11)
-        process = RoundProcess(env=env, algo=bound, horizon=11)
+        process = RoundClock(env=env, algo=bound, horizon=11)
         carry = jax.jit(process.init)(key)
         for k in range(process.n_steps):
             carry = jax.jit(process.step)(key, *carry, k)[:2]

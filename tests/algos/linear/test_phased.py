@@ -12,10 +12,10 @@ from oracles import linear as oracles
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.linear.phased import g_optimal
+from fedbandit_jax.algos.policies.phased_elimination import g_optimal
 from fedbandit_jax.core import random
-from fedbandit_jax.engine.process import RoundProcess
-from fedbandit_jax.interfaces import Law, Released
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.interfaces import NoiseLaw, Released
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 BUDGET = fb.privacy.Budget(5.0, 0.1)
@@ -64,7 +64,7 @@ def test_dp_dpe(key, centred, release):
     mechanism = fb.privacy.Mechanism(BUDGET, release, centred=centred, gram_scale=0.5)
     algo = fb.algos.dp_dpe(arms, mechanism, schedule=20, exploration_scale=0.2)
     bound = algo.bind(env.spec, horizon)
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    process = RoundClock(env=env, algo=bound, horizon=horizon)
     world, state = jax.jit(process.init)(key)
     regret, step = [], jax.jit(process.step)
     for k in range(process.n_steps):
@@ -86,7 +86,7 @@ def test_dp_dpe(key, centred, release):
 
     expected, left = oracles.phased(
         script, horizon, 20, arms.astype(float), draw,
-        alpha=0.05, reward=0.5 if centred else 1.0, scale=0.2, stds=bound.policy.stds,
+        failure=0.05, reward=0.5 if centred else 1.0, scale=0.2, stds=bound.policy.stds,
         noise=lambda k: alone[k] @ np.array(fresh)[:, :, 3],
     )  # fmt: skip
     np.testing.assert_allclose(regret, expected, atol=2e-5)
@@ -104,7 +104,7 @@ def bound_to(arms, std):
     spec = fb.Spec(n_agents=2, n_arms=len(arms), dim=arms.shape[1], max_norm=1.0, rewards_in_unit=True, constant=True)
     mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True)
     law = fb.algos.Federated(privacy=mechanism, schedule=5).bind(spec, 5).mechanism
-    policy = fb.algos.PhasedElimination(arms=arms).bind(Law(2, spec.dim, np.ones(1), law))
+    policy = fb.algos.PhasedElimination(arms=arms).bind(NoiseLaw(2, spec.dim, np.ones(1), law))
     return dataclasses.replace(policy, stds=np.full(1, std, np.float32))
 
 
@@ -139,7 +139,7 @@ def test_widths_have_the_scale_of_the_error(key):
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", deep([BUDGET, None], keep={0}))
 def test_the_best_arm_stays(budget, key):
-    """At full width it is left in at least 17 of 20 runs: alpha = 0.05 allows 4 failures (99 %). Others are dropped."""
+    """At full width it is left in 17 of 20 runs or more: failure = 0.05 allows 4 (99 %). Others are dropped."""
     arms = some_arms(6, 3)
     theta = np.append([0.6, 0.0], [1.0]) / math.sqrt(2)
     env = everybody(arms, theta, 20, rewards="bernoulli")
@@ -173,7 +173,7 @@ def test_privacy_becomes_free(key):
     [
         (dict(arms=[1.0]), ValueError, "arms must"),
         (dict(arms=np.zeros((2, 3))), ValueError, "arms must have a feature vector that is not 0, got"),
-        (dict(alpha=1.0), ValueError, "alpha must"),
+        (dict(failure=1.0), ValueError, "failure must"),
         (dict(exploration_scale=0.0), ValueError, "exploration_scale must"),
     ],
 )

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.algos.linear import tracked
+from fedbandit_jax.algos.loops import own_rows
 
 
 @pytest.mark.parametrize("cpu", [True, False])
 @pytest.mark.parametrize("n_agents", [3, 10])
 def test_every_agent_has_one_turn(n_agents, cpu, monkeypatch):
     """Once in 7 rounds, whether there are more agents than rounds or fewer; `place` finds who has it in `who`."""
-    monkeypatch.setattr(tracked, "REFRESH", 7)
-    monkeypatch.setattr(tracked, "on_cpu", lambda: cpu)
+    monkeypatch.setattr(own_rows, "REFRESH", 7)
+    monkeypatch.setattr(own_rows, "on_cpu", lambda: cpu)
     numbers = jnp.arange(n_agents)
 
     def refresh(turns, turn):
@@ -22,7 +22,7 @@ def test_every_agent_has_one_turn(n_agents, cpu, monkeypatch):
         return turns + jnp.where(turn.due, jnp.where(found == numbers, 1, 100), 0)
 
     def body(turns, k):
-        turns = tracked.in_turn(k, n_agents, refresh, turns)
+        turns = own_rows.in_turn(k, n_agents, refresh, turns)
         return turns, turns
 
     _, turns = jax.lax.scan(body, 0 * numbers, jnp.arange(21))

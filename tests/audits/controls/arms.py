@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from _damage import changed, damaged_sum, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.loop import BoundElimination
+from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers.noise import LocalNoise, PolyaNoise, SkellamNoise
-from fedbandit_jax.privacy.integers.ring import RingSum
-from fedbandit_jax.privacy.noise import polya
+from fedbandit_jax.privacy.integers.protocol import RingSum
+from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, SkellamNoise
+from fedbandit_jax.privacy.samplers.integer import polya
 
 
 @fb.pytree

@@ -9,7 +9,7 @@ from _damage import changed, damaged_clusters, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import clusters
-from fedbandit_jax.privacy.replanted import Replanted
+from fedbandit_jax.privacy.phase_trees import Replanted
 
 
 @fb.pytree
@@ -97,10 +97,10 @@ def broken_cluster_gram():
 
 
 @fb.pytree
-class RawRecommendations(fb.ClusteringAlgorithm):
+class RawRecommendations(fb.ArrivalAlgorithm):
     """Recommends to the users of all servers by what any user answered."""
 
-    algo: fb.ClusteringAlgorithm
+    algo: fb.ArrivalAlgorithm
 
     def init(self, key, spec):
         return self.algo.init(key, spec), jnp.zeros(spec.dim)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.streams import BoundGrouped
+from fedbandit_jax.algos.loops.streams import BoundGrouped
 from fedbandit_jax.audits import streams
 from fedbandit_jax.core import struct
 

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.amplification import (
     LemmaError,
-    released_sigma,
+    authors_sigma,
     shuffled_epsilon,
     shuffled_sigma,
     theorem_sigma,
@@ -28,7 +28,7 @@ def test_figure_2a_of_the_paper():
     lemma = shuffled_sigma(**FIGURE, sensitivity=math.sqrt(4.5), points=TREE)
     assert plain == pytest.approx(1.757e4, rel=1e-3)
     assert lemma == pytest.approx(3.49e5, rel=1e-2)
-    released = released_sigma(**FIGURE, horizon=10**4, n_levels=9)
+    released = authors_sigma(**FIGURE, horizon=10**4, n_levels=9)
     assert released == pytest.approx(5.53e4, rel=1e-3)
     assert released < theorem_sigma(**FIGURE, horizon=10**4, n_levels=9) < lemma
 
@@ -120,11 +120,11 @@ def test_released_and_printed_noise():
     log = math.log
     released = kappa * log(1 / delta) * log(1 + kappa / (t * delta)) * log(m * kappa / delta) / (epsilon**2 * m)
     printed = 2 * kappa * log(1 / delta) * log(kappa / (t * delta)) * log(m * kappa / delta) / (epsilon**2 * m)
-    assert released_sigma(**arguments) == pytest.approx(math.sqrt(released), rel=1e-12)
+    assert authors_sigma(**arguments) == pytest.approx(math.sqrt(released), rel=1e-12)
     assert theorem_sigma(**arguments) == pytest.approx(math.sqrt(printed), rel=1e-12)
     with pytest.raises(ValueError, match=r"needs delta < kappa / T = 0.0009: .* is -4.711, got delta = 0.1"):
         theorem_sigma(**{**arguments, "delta": 0.1})
-    assert released_sigma(**{**arguments, "delta": 1e-300, "horizon": 1}) < math.inf
+    assert authors_sigma(**{**arguments, "delta": 1e-300, "horizon": 1}) < math.inf
 
 
 SHUFFLED = {"sigma": 1e5, "sensitivity": 1.0, "n_agents": 100, "points": [1, 2], "delta": 1e-4}
@@ -160,7 +160,7 @@ def test_the_violated_condition_is_named(function, arguments, words):
     [
         (shuffled_epsilon, SHUFFLED),
         (shuffled_sigma, NEEDED),
-        (released_sigma, PRINTED),
+        (authors_sigma, PRINTED),
         (theorem_sigma, PRINTED),
     ],
 )

@@ -8,8 +8,8 @@ from scipy import integrate, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, truncation
-from fedbandit_jax.privacy.noise import GAUSSIAN_CUT, LAPLACE_CUT
-from fedbandit_jax.privacy.tails import CUT
+from fedbandit_jax.privacy.samplers.integer import GAUSSIAN_CUT, LAPLACE_CUT
+from fedbandit_jax.privacy.samplers.normal import CUT
 
 ENV = fb.envs.sphere(4, 5, 3, rewards="bernoulli")
 ARMS = fb.envs.arms(n_arms=4, instance="easy")

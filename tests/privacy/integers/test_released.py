@@ -11,8 +11,8 @@ from four_arms import ARMS, INIT, STEP, algorithm, lemma_2
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine.process import UserProcess
-from fedbandit_jax.privacy.integers.released import ReleasedPolya, ReleasedSkellam, SharedNoiseSum
+from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.privacy.integers.authors_code import ReleasedPolya, ReleasedSkellam, SharedNoiseSum
 
 HORIZON = 9001
 
@@ -58,7 +58,7 @@ def test_released_skellam_by_hand():
 @pytest.mark.parametrize("name", ["Dist-DP-SE", "Dist-RDP-SE"])
 def test_what_runs_is_what_the_code_has(name):
     """Batches of 4^b, a ring for p and not for a part of it, the radii of the code."""
-    bound = algorithm(name, 0.5, growth=4, calibration="released").bind(ARMS.spec, HORIZON)
+    bound = algorithm(name, 0.5, growth=4, calibration="authors").bind(ARMS.spec, HORIZON)
     mechanism = {"Dist-DP-SE": ReleasedPolya, "Dist-RDP-SE": ReleasedSkellam}[name](0.5, 10.0, 0.1, HORIZON)
     h = {"Dist-DP-SE": 2.0, "Dist-RDP-SE": 0.2}[name]
     s = {"Dist-DP-SE": math.sqrt(2) / 0.5, "Dist-RDP-SE": (2 + math.sqrt(2) / 10) / 0.5}[name]
@@ -71,7 +71,7 @@ def test_what_runs_is_what_the_code_has(name):
 
 def test_the_certificate_says_what_the_noise_gives():
     certificates = {
-        name: algorithm(name, 0.1, growth=None if name == "DP-SE" else 4, calibration="released").certificate(
+        name: algorithm(name, 0.1, growth=None if name == "DP-SE" else 4, calibration="authors").certificate(
             ARMS.spec, HORIZON
         )
         for name in ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")
@@ -86,13 +86,13 @@ def test_the_certificate_says_what_the_noise_gives():
 
 def test_all_arms_have_the_same_noise():
     """Sums of arms differ as they do without noise, in DP-SE; and so do the arms that are left."""
-    process = UserProcess(
-        env=ARMS, algo=algorithm("DP-SE", 2.0, calibration="released").bind(ARMS.spec, HORIZON), horizon=HORIZON
+    process = ArmBatchClock(
+        env=ARMS, algo=algorithm("DP-SE", 2.0, calibration="authors").bind(ARMS.spec, HORIZON), horizon=HORIZON
     )
     protocol = process.algo.protocol
     assert type(protocol) is SharedNoiseSum
     quiet = replace(process.algo, protocol=replace(protocol, scale=0.0))
-    plain = UserProcess(env=ARMS, algo=quiet, horizon=HORIZON)
+    plain = ArmBatchClock(env=ARMS, algo=quiet, horizon=HORIZON)
     shown = []
     for one in (process, plain):
         world, state = INIT(one, jax.random.key(3))
@@ -107,8 +107,8 @@ def test_refusals():
         with pytest.raises(
             ValueError, match=r"calibration must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP"
         ):
-            algorithm(name, calibration="released")
-    with pytest.raises(ValueError, match="radius must be 'theory' with calibration='released', got 'exact'"):
-        algorithm("Dist-DP-SE", calibration="released", radius="exact")
+            algorithm(name, calibration="authors")
+    with pytest.raises(ValueError, match="radius must be 'theory' with calibration='authors', got 'exact'"):
+        algorithm("Dist-DP-SE", calibration="authors", radius="exact")
     assert "calibration" not in fb.algos.SuccessiveElimination().parameters()
-    assert "radius" not in algorithm("Dist-DP-SE", calibration="released").parameters()
+    assert "radius" not in algorithm("Dist-DP-SE", calibration="authors").parameters()

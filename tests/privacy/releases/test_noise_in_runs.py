@@ -12,7 +12,7 @@ from test_matrices import decoder
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.process import RoundProcess
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.releases import RELEASES, make
 from fedbandit_jax.privacy.statistic import packed_size, unpack
@@ -91,7 +91,7 @@ def statistics_of(process, ks, keys):
 
 def released_noise(bound, env, horizon, key):
     """Noise found in the statistics that decide: theta and V of real runs on users with x = 0, at each sync."""
-    process = RoundProcess(env=env, algo=bound, horizon=horizon)
+    process = RoundClock(env=env, algo=bound, horizon=horizon)
     return np.asarray(
         statistics_of(process, np.arange(bound.n_syncs), jax.random.split(key, RUNS)), float
     )  # (n, S, 6): n00, .., n11, n0, n1

@@ -1,0 +1,131 @@
+"""Batched successive elimination, bound to an environment and a horizon: its tables, and the steps that read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
+from fedbandit_jax.privacy.integers.protocol import SumProtocol
+
+
+class EliminationState(NamedTuple):
+    """The state of the server between two batches."""
+
+    active: Array  # (K,) bool, arms that may still be the best
+    shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
+
+
+@struct.sealed
+@struct.pytree
+class BoundElimination(ArmAlgorithm):
+    """Algorithm 1 with its batch sizes and radii as tables, for an environment and a horizon.
+
+    A table has a row for each of S batches, and a column for every number 0 ... K of active arms.
+    """
+
+    users: Any  # (S, K + 1) int32, users who pull each active arm
+    radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
+    protocol: SumProtocol  # draws the noise and proves what it gives
+    epsilon: struct.Number  # the epsilon asked for, infinite without privacy
+    delta: struct.Number  # the delta at which the certificate is stated
+    spec: Spec = struct.static()  # of the environment that it is bound to
+    round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
+
+    @property
+    def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number S of batches in the tables."""
+        return len(self.users)
+
+    @override
+    def init(self, key: Array, spec: Spec) -> EliminationState:
+        del key
+        return EliminationState(jnp.ones(spec.n_arms, bool), jnp.zeros(spec.n_arms))
+
+    def pulls(self, state: EliminationState, k: Array) -> Pulls:
+        """Returns which arms are pulled in batch k, by how many users each (Algorithm 1, lines 4-6).
+
+        DEVIATION chowdhury2023 Alg. 1: when one arm is left, users still pull it but are not asked for their rewards.
+        """
+        n_active = state.active.sum()
+        users = jnp.asarray(self.users)[k, n_active]
+        return Pulls(state.active, users, (n_active > 1) & self.protocol.admits(k, users))
+
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
+        """Returns what a block of users of one arm adds to the sum of their messages (Algorithm 1, line 8)."""
+        return self.protocol.collect(rounding, own, k, rewards, inside)
+
+    def conclude(self, key: Array, k: Array, state: EliminationState, sums: Wide) -> tuple[EliminationState, Report]:
+        """Decodes the sums (K,) of batch k, and drops arms that are worse than another (Algorithm 1, lines 11-16).
+
+        DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
+        """
+        n_active = state.active.sum()
+        users, radius = (jnp.asarray(table)[k, n_active] for table in (self.users, self.radius))
+        decoded = self.protocol.decode(key, k, sums)
+        means = decoded.sums / users
+        best = jnp.where(state.active, means - radius, -jnp.inf).max()
+        active = state.active & (means + radius >= best)
+        counts = {
+            "eliminations": n_active - active.sum(),
+            "decodings": n_active,
+            "decoding failures": (decoded.failed & state.active).sum(),
+        }
+        sent = n_active.astype(jnp.float32) * users
+        report = Report(rounds=1, floats=sent, float_bits=jnp.asarray(self.protocol.bits)[k], counts=counts)
+        return EliminationState(active, jnp.where(state.active, decoded.sums, 0)), report
+
+    @override
+    def view(self, state: EliminationState) -> tuple[Array, Array]:
+        return state.shown, state.active
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns no door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
+        return ()
+
+    @override
+    def guarantee(self) -> Certificate:
+        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
+
+
+def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:
+    """Returns what a protocol proves for the users of `spec`, each of whom is in one sum.
+
+    Args:
+        protocol: the protocol that runs.
+        epsilon: what was asked for.
+        delta: at which (epsilon, delta) is stated.
+        spec: the environment that runs.
+    """
+    if not struct.is_sealed(protocol):
+        return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
+    leaves, structure = jax.tree.flatten(protocol)
+    numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
+    found = _guarantee(structure, numbers, float(epsilon), float(delta))
+    if spec.n_users and found.epsilon is not None:
+        unit = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+        found = dataclasses.replace(found, unit=unit)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _guarantee(structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float) -> Certificate:
+    """Returns the certificate of the protocol that has this structure and these numbers, and nothing else.
+
+    Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
+    """
+    leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
+    return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta)

@@ -1,0 +1,258 @@
+"""What happens when a phase of FCLUB begins: Algorithm 2 of Liu et al. (2022), and the statistics that it starts from.
+
+Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. S^l, u^l, T^l are those that a local cluster
+recommends by (`local`), dS, du, dT those of its users since its last upload (`buffer`), and S^g, u^g, T^g those of a
+global cluster (`shared`). A local cluster has the seat of its smallest user, and a global one the seat of its smallest
+local cluster; N = L P is the number of seats, with P places on each of L servers (see `users`). Sums hold data and
+noise. The multiples of rho I that keep them positive definite are counted in `shift`, and lambda I (`regularization`)
+is added where a matrix is used.
+
+The paper's download buffer dS^- holds what others have uploaded since a local cluster's last download. S^g = S^l + dS^-
+holds at all times, as renewal, upload and download each preserve it. To receive the buffer is therefore to take S^g,
+and the buffer need not be stored.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from typing_extensions import override
+
+from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters.seats import Seats
+from fedbandit_jax.core import control, graph, struct, tables
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec, Status
+from fedbandit_jax.privacy.phase_trees import Replanted
+from fedbandit_jax.privacy.statistic import packed_size
+
+
+class Held(NamedTuple):
+    """The statistics of local or of global clusters, and the estimates from them."""
+
+    sums: Array  # (N, d, d + 1), sums [x x' | x y] of data and noise
+    count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    shift: Array  # (N,) float32, how many times rho I has been added
+    inverse: Array  # (N, d, d), inverse of the regularised matrix lambda I + shift rho I + sum x x' + noise
+    theta: Array  # (N, d), estimate
+    log_det: Array  # (N,), log determinant of the regularised matrix
+
+
+class Buffer(NamedTuple):
+    """What a local cluster has not uploaded yet."""
+
+    sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
+    count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    trace: Array  # (N,), tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l
+
+
+class Assignment(NamedTuple):
+    """Who is in which cluster; clusters are numbered by seats."""
+
+    local: Array  # (N,) int32, the local cluster of every user
+    group: Array  # (N,) int32, the global cluster of every local cluster
+    sharing: Array  # (N,) float32, the number L' of local clusters in every global cluster
+
+
+class FCLUBState(NamedTuple):
+    """The state of all servers between two rounds."""
+
+    sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
+    count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
+    moved: Array  # (N,) bool, who has come since the phase began
+    linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
+    clusters: Assignment  # local and global clusters
+    local: Held  # what every local cluster recommends by
+    shared: Held  # what every global cluster has
+    buffer: Buffer  # what every local cluster has not uploaded yet
+    uploads: Array  # (N,) int32, uploads that every local cluster's tree has made
+    tree: Array  # () int32, the phase in which the trees in use were planted
+    released: Array  # (N, d, d + 1), private sums that local clusters released when the phase began
+    status: Array  # () int32, `Status` bits
+
+
+@struct.pytree
+class Phases(ArrivalAlgorithm):
+    """The part of bound FCLUB that begins phases; its subclass in `loop` has the rounds in between."""
+
+    regularization: struct.Number  # lambda
+    alpha_1: struct.Number  # factor of the distance above which links are cut
+    alpha_2: struct.Number  # factor of the distance below which local clusters merge
+    rho: struct.Number  # bound on the norm of the noise of a prefix sum
+    noise: Replanted | None  # the trees that draw the noise, None without privacy
+    seats: Seats = struct.static()
+    shifts: bool = struct.static()  # whether every upload adds 3 rho I
+
+    def init(self, key: Array, spec: Spec) -> FCLUBState:
+        """Returns the state in which nothing has been seen; phase 1 begins just before round 0."""
+        del key
+        n, d = self.seats.n_seats, spec.dim
+        nowhere, zeros = jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
+        sums = jnp.zeros((n, d, d + 1))
+        held = Held(sums, zeros, zeros, jnp.zeros((n, d, d)), jnp.zeros((n, d)), zeros)
+        return FCLUBState(
+            sums=sums,
+            count=zeros,
+            moved=jnp.zeros(n, bool),
+            linked=users.complete(self.seats),
+            clusters=Assignment(nowhere, nowhere, zeros),
+            local=held,
+            shared=held,
+            buffer=Buffer(sums, zeros, zeros),
+            uploads=jnp.zeros(n, jnp.int32),
+            tree=jnp.int32(0),
+            released=sums,
+            status=jnp.int32(0),
+        )
+
+    def begin(self, key: Array, t: Array, state: FCLUBState) -> tuple[FCLUBState, Report]:
+        """Adjusts clusters if a phase begins just before round t (Algorithm 2) for which noise was calibrated."""
+        s, due = users.phase(t), users.begins_phase(t)
+        if self.noise is not None:
+            due &= s <= self.noise.n_phases
+        sums, count = state.sums, state.count
+
+        def detect(found: tuple[FCLUBState, Array, Array]) -> tuple[FCLUBState, Array, Array]:
+            return self._detect(key, s, found[0]._replace(sums=sums, count=count))
+
+        found, up, down = control.when_any(due, detect, (_found(state), jnp.int32(0), jnp.int32(0)))
+        state = found._replace(sums=sums, count=count)
+        return state, self._report(up, down, state)
+
+    @override
+    def partition(self, state: FCLUBState) -> Partition:
+        local = state.clusters.local
+        return Partition(self.seats.of_users(local), self.seats.of_users(state.clusters.group[local]))
+
+    def _report(self, up: Array, down: Array, state: FCLUBState) -> Report:
+        floats = packed_size(state.sums.shape[1]) + 1
+        return Report(
+            rounds=up + down,
+            floats=jnp.stack([up, down]) * floats,
+            status=state.status,
+            counts={"uploads": up, "downloads": down},
+        )
+
+    def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
+        """Solves for the estimate of one cluster; returns its statistics, and whether the estimate exists."""
+        ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
+        found = users.estimate(sums, ridge)
+        return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
+
+    def _trace(self, inverse: Array, sums: Array) -> Array:
+        """Returns tr(A^-1 dS) of a buffer dS, with the shift that its upload will add."""
+        trace = (inverse * sums[..., :-1]).sum((-1, -2))
+        if self.shifts:
+            trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
+        return trace
+
+    def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
+        """Runs Algorithm 2 for phase s.
+
+        Returns the state without what users have by themselves, which stays as it is, and how many local clusters
+        upload and how many download.
+        """
+        n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
+        taken = jnp.asarray(self.seats.taken).reshape(-1)
+        linked, local = self._split(s, state)
+        live = (local == own) & taken
+        sums, count = tables.add_up(state.count > 0, local, (state.sums, state.count))
+        if noise is not None:
+            sums = sums + tables.each(live, lambda slot: noise.first(key, s, slot, sums.shape[1]), own)
+        held, ok = tables.each(live, self._held, sums, count, jnp.full(n, 2.0))
+        group = self._join(held, live)
+        clusters = Assignment(local, group, tables.add_up(live, group, jnp.ones(n)))
+        before = state.clusters
+        renewed = (s == 1) | (local != before.local).any() | (live & (group != before.group)).any()
+        state = _found(state)._replace(
+            moved=jnp.zeros(n, bool),
+            linked=linked,
+            released=jnp.where(live[:, None, None], sums, 0),
+            status=state.status | jnp.where((ok | ~live).all(), 0, Status.NO_ESTIMATE),
+        )
+
+        def renew(state: FCLUBState) -> FCLUBState:
+            return self._renew(key, s, state, clusters, held, live)
+
+        state = control.cond_any(renewed, renew, state, costly=True)
+        up = live.sum().astype(jnp.int32)
+        return state, up, jnp.where(renewed, up, 0)
+
+    def _split(self, s: Array, state: FCLUBState) -> tuple[Array, Array]:
+        """Cuts links from raw sums (Algorithm 2, lines 2-3) when phase s begins.
+
+        Only users who have come since the last phase are compared with others: between two others nothing has changed.
+        Estimates of users who have never come are 0.
+
+        Returns the links that are left, (L, P, W), and the local cluster of every user, (N,).
+        """
+        (n_servers, p), taken = self.seats.taken.shape, jnp.asarray(self.seats.taken)
+        cuts = self.alpha_1 < jnp.inf
+        theta = tables.each(
+            (state.count > 0) & cuts, lambda sums: users.estimate(sums, self.regularization).theta, state.sums
+        )
+        theta, f = theta.reshape(n_servers, p, -1), users.spread(state.count).reshape(n_servers, p)
+        order, count = tables.numbers(state.moved & cuts)
+
+        def compare(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            linked, cut = carry
+            server, place = jnp.divmod(order[i], p)
+            far = users.distance(theta[server, place], theta[server]) > self.alpha_1 * (f[server, place] + f[server])
+            far = graph.pack(far)
+            some = (linked[server, place] & far != 0).any()
+            linked = graph.cut(linked, server, place, far, some)
+            return linked, cut.at[server].max(some, mode="drop")
+
+        linked, cut = lax.fori_loop(0, control.largest(count), compare, (state.linked, jnp.zeros(n_servers, bool)))
+
+        def of_server(args: tuple[Array, Array, Array]) -> Array:
+            server, known, among = args
+            return jnp.where(among, graph.components(lambda place: linked[server, place], among), known)
+
+        servers = jnp.arange(n_servers, dtype=jnp.int32)
+        known = state.clusters.local.reshape(n_servers, p) - servers[:, None] * p
+        again = taken & (cut | (s == 1))[:, None]
+        return linked, self.seats.everywhere(lax.map(of_server, (servers, known, again)))
+
+    def _join(self, held: Held, live: Array) -> Array:
+        """Returns the global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
+
+        DEVIATION liu2022 Alg. 2 l. 7: two local clusters of one server are never compared, but they are joined if one
+        of another server is near both, as global clusters are connected components.
+        """
+        server = jnp.arange(self.seats.n_seats, dtype=jnp.int32) // self.seats.per_server
+        f = users.spread(held.count)
+
+        def near(i: Array) -> Array:
+            close = users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
+            close |= jnp.isinf(self.alpha_2)  # then all are close, even those whose estimates do not exist
+            return graph.pack(live[i] & live & (server != server[i]) & close)
+
+        return graph.components(near, live)
+
+    def _renew(
+        self, key: Array, s: Array, state: FCLUBState, clusters: Assignment, held: Held, live: Array
+    ) -> FCLUBState:
+        """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
+        group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
+
+        shared, ok = tables.each(heads, self._held, *tables.add_up(live, group, (held.sums, held.count, held.shift)))
+        local, sums = tables.each(live, lambda group: tables.take(shared, group), group), jnp.zeros_like(held.sums)
+        if noise is not None:
+            slots, d = jnp.arange(len(live)), sums.shape[1]
+            sums = tables.each(live, lambda slot: noise.change(key, s, slot, jnp.int32(0), d), slots)
+        return state._replace(
+            clusters=clusters,
+            local=local,
+            shared=shared,
+            buffer=Buffer(sums, jnp.zeros_like(held.count), self._trace(local.inverse, sums)),
+            uploads=jnp.zeros_like(state.uploads),
+            tree=s,
+            status=state.status | jnp.where((ok | ~heads).all(), 0, Status.NO_ESTIMATE),
+        )
+
+
+def _found(state: FCLUBState) -> FCLUBState:
+    """Returns the state without the users' own sums and counts, which no phase changes: a branch would copy them."""
+    return state._replace(sums=None, count=None)

@@ -1,0 +1,140 @@
+"""FedUCB without a controller, where agents on a network pass messages on: Algorithm 3 of Dubey & Pentland (2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import networkx as nx
+import numpy as np
+
+from fedbandit_jax import networks
+from fedbandit_jax.algos.loops.cliques import BoundGossip
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import NoiseLaw, Recipe, Spec
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism, check_norms
+from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.trust import check_schedule
+from fedbandit_jax.schedules import LogDet, Setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GossipFedUCB(Recipe):
+    """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
+
+    A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
+    in turn, so that a request raised at one use has reached everybody within gamma hops before the next use, and the
+    private sums sent in answer have arrived before the one after that. A clique cover of the power graph (edges between
+    agents at most gamma hops apart) says who answers whom; requests and sums of other cliques are passed on and
+    ignored.
+
+    `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions from neighbour to
+    neighbour). Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one
+    tree per estimator, and one user enters one estimator. Not private, whatever its noise: raw statistics decide when
+    it synchronises. `Gossip` is certified.
+
+    Args:
+        graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
+            any edge.
+        gamma: hops after which a message is dropped, 1 to the graph's diameter; also the number of estimators.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
+            None: no noise.
+        policy: width and spectral bounds, as in `fed_ucb`.
+        schedule: `fb.schedules.LogDet(threshold, trigger)`, whose D is divided by 1 + L^2 = 2 (line 6), where L = 1
+            bounds the norm of x; T is the number of uses of an estimator, ceil(T / gamma).
+        name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if the graph has another number of nodes than there are agents.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=6, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.GossipFedUCB(
+        ...     graph=fb.networks.make("ring", 6), gamma=2, schedule=fb.schedules.LogDet(5.0)
+        ... )
+        >>> algo.certificate(env.spec, horizon=100).claim
+        'none'
+
+    Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
+    """
+
+    graph: nx.Graph
+    gamma: int = 1
+    privacy: Mechanism | Budget | None = None
+    policy: LogDetUCB = LogDetUCB()
+    schedule: LogDet = LogDet()
+    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self):
+        if not isinstance(self.schedule, LogDet):
+            raise TypeError(
+                f"schedule must be fb.schedules.LogDet(...), as agents without a controller know no other, got "
+                f"{validate.shown(self.schedule)}"
+            )
+        if self.schedule.max_syncs is not None:
+            raise ValueError(
+                f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
+            )
+        validate.instance("policy", self.policy, LogDetUCB, "an fb.algos.LogDetUCB")
+        networks.network(self.graph, self.gamma)
+        privacy = privatizer(self.privacy)
+        object.__setattr__(self, "privacy", privacy)
+        if privacy is not None:
+            check_schedule(privacy.trust)
+        if self.name is None:
+            object.__setattr__(self, "name", "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB")
+        validate.text("name", self.name)
+
+    def bind(self, spec: Spec, horizon: int) -> BoundGossip:
+        """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
+
+        A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
+        """
+        m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
+        privacy = privatizer(self.privacy)
+        if m < 2:
+            raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
+        if len(self.graph) != m:
+            raise ValueError(f"graph must have one node for each of {m} agents, got {len(self.graph)} nodes")
+        network = networks.network(self.graph, self.gamma)
+        sizes = np.asarray(network.sizes, float)
+        mechanism = Exact(n_agents=1)
+        if privacy is not None:
+            check_norms(str(self.name), spec.max_norm)
+            mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=1, n_syncs=uses)
+        of_silo = self.policy.bounds(NoiseLaw(m, d, np.zeros(0), mechanism), horizon)
+        low, high, _ = of_silo
+        if isinstance(mechanism, BoundMechanism):
+            std = np.sqrt(sizes[:, None]) * np.float32(mechanism.trust.std[0])  # pyright: ignore
+            mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
+            mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=_up(std)))
+        setting = Setting(m, d, uses, low, high)
+        schedule = self.schedule.bind(setting)
+        shift = self.schedule.shift(setting) / m
+        return BoundGossip(
+            first_regularization=(sizes * low).astype(np.float32),
+            regularization=(sizes * (low + high) / 2).astype(np.float32),
+            width=self.policy.width(of_silo, sizes[network.clique], d),
+            mechanism=mechanism,
+            sizes=sizes,
+            # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).
+            schedule=dataclasses.replace(schedule, threshold=schedule.threshold / np.float32(2)),
+            shift=(sizes * shift).astype(np.float32),
+            clique=np.asarray(network.clique, np.int32),
+            hops=np.asarray(network.hops, np.int32),
+            spec=spec,
+            horizon=horizon,
+            batch=self.gamma,
+            n_cliques=len(sizes),
+            shifts=shift > 0,
+        )
+
+
+def _up(std: np.ndarray) -> np.ndarray:
+    """Returns float32 numbers, none of which is smaller than the given one."""
+    return np.nextafter(std.astype(np.float32), np.float32(np.inf))

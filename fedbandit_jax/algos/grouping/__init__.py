@@ -1,0 +1,1 @@
+"""Groupings: which users are alike, from released statistics."""

@@ -1,0 +1,94 @@
+"""Partial pooling: how much the users of a group differ, and so what the others' sums are worth to each of them.
+
+Users who are taken to be alike need not be the same. Say that theta_u = theta_c + delta_u for the users u of group c,
+where delta_u has mean 0 and covariance T, the same in all groups. Let U_u and W_u be the sums that were released of
+user u, theta the ridge estimate of her group, and v(p) the variance of the noise on p' (U_u - W_u theta), which
+`models` has.
+
+How large is T? Let q_i and g_i be the eigenvectors and eigenvalues of the sum of W_u over all users. If N_u of N rounds
+were user u's, and her features like those of others, then r_u = q_i' (U_u - W_u theta) has about the mean e b_c and
+the variance s^2 + e^2 tau_i^2, with e = g_i N_u / N, s^2 = R^2 e + v(q_i), tau_i^2 = q_i' T q_i, and b_c what the ridge
+took from theta. If T = 0, then Cochran's Q, i.e. the sum over users of (r_u - e b_c)^2 / s^2 with the best b_c for each
+of C groups, exceeds n - C by x_i, of mean 0 and variance about 2 n. If x_1 + ... + x_d <= sqrt(2 n d), then T is taken
+to be 0. Otherwise T = sum_i tau_i^2 q_i q_i' with
+
+    tau_i^2 = max(0, x_i + 3 sqrt(2 n)) / sum_c (sum w_u - sum w_u^2 / sum w_u),    w_u = (e / s)^2
+
+where the inner sums are over the users of group c. Without 3 sqrt(2 n) that is the estimate of DerSimonian & Laird
+(1986). Three standard deviations are added since it costs more to take different users for the same than the opposite.
+So users who are the same, but by chance do not seem so (one release in six), share little in that one. If R is more
+than it need be, then users must differ more to be seen to differ.
+
+What are the others worth? Let p_i and g_i now be the eigenvectors and eigenvalues of the sum of W over the m - 1 others
+of a user's group. Along p_i the variance of their estimate is 1 / A = (R^2 g_i + (m - 1) v(p_i)) / g_i^2, and that of
+their mean p_i' T p_i / (m - 1), if all have as many rounds; and she differs from it by a variance of p_i' T p_i. So
+they know as much of her theta as the share w_i = 1 / (1 + A m / (m - 1) p_i' T p_i) of their data would if T were 0.
+These shares of their sums are added to hers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedbandit_jax.algos.grouping.models import LEAST, fit, variance
+from fedbandit_jax.algos.loops.streams import UserReleases
+from fedbandit_jax.core import lapack
+from fedbandit_jax.interfaces import Released
+
+CLEAR = 1.0  # standard deviations by which users must seem to differ
+CAUTION = 3.0  # by how many they are then taken to differ more than it seems
+
+
+def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released:
+    """Returns by what sums every user is served, with leading axis n.
+
+    `std` is the root mean square over the directions p_i, of which one may have more noise, up to that of the group.
+    """
+    n = len(label)
+    others, gram, bias, count = (
+        jax.ops.segment_sum(x, label, n)[label] - x for x in (jnp.ones(n), released.gram, released.bias, released.count)
+    )
+    theta = fit(released, label, n)[label]
+    differ = _differences(released, label, theta, subgaussian)
+    values, vectors = jax.vmap(lapack.eigh)(gram)
+    differ = jnp.einsum("nji,jk,nki->ni", vectors, differ, vectors, precision="highest")
+    noise = others[:, None] * _noise(released, theta, vectors)
+    worth = jnp.maximum(values, 0) ** 2 / variance(subgaussian, values, noise)
+    share = 1 / (1 + worth * (1 + 1 / jnp.maximum(others, 1))[:, None] * differ)  # (n, d)
+    gram = jnp.einsum("nij,nj,nkj->nik", vectors, share * values, vectors, precision="highest")
+    bias = jnp.einsum("nij,nj,nkj,nk->ni", vectors, share, vectors, bias, precision="highest")
+    return Released(
+        gram=released.gram + gram,
+        bias=released.bias + bias,
+        count=released.count + share.mean(-1) * count,
+        std=released.std * jnp.sqrt(1 + (share**2).mean(-1) * others),
+    )
+
+
+def _differences(released: UserReleases, label: Array, theta: Array, subgaussian: float) -> Array:
+    n = len(label)
+    values, vectors = lapack.eigh(released.gram.sum(0))
+    rest = released.bias - jnp.einsum("nij,nj->ni", released.gram, theta, precision="highest")
+    rest = jnp.matmul(rest, vectors, precision="highest")
+    seen = jnp.maximum(values, 0) * (released.count / jnp.maximum(released.count.sum(), 1))[:, None]  # (n, d) e
+    expected = variance(subgaussian, seen, _noise(released, theta, vectors))
+    size, weight, squares, slope = (
+        jax.ops.segment_sum(x, label, n)
+        for x in (jnp.ones(n), seen**2 / expected, (seen**2 / expected) ** 2, seen * rest / expected)
+    )  # of every group
+    best = slope / jnp.maximum(weight, LEAST)
+    excess = ((rest - seen * best[label]) ** 2 / expected).sum(0) - (n - (size > 0).sum())
+    information = weight.sum(0) - (squares / jnp.maximum(weight, LEAST)).sum(0)
+    tau_squared = (excess + CAUTION * math.sqrt(2 * n)) / jnp.maximum(information, LEAST)
+    clear = excess.sum() > CLEAR * math.sqrt(2 * n * len(excess))
+    spread = jnp.matmul(vectors * jnp.maximum(tau_squared, 0), vectors.T, precision="highest")
+    return jnp.where(clear, spread, 0)
+
+
+def _noise(released: UserReleases, theta: Array, vectors: Array) -> Array:
+    along = jnp.matmul(theta[:, None], vectors, precision="highest")[:, 0]
+    return released.bias_std**2 + released.std**2 * ((theta**2).sum(-1, keepdims=True) + along**2) / 2

@@ -1,0 +1,140 @@
+"""LinUCB (Abbasi-Yadkori, Pal & Szepesvari 2011) for agents that neither communicate nor protect privacy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops.loop import adopt, best_arms
+from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
+from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Recipe, Report, Round, Spec, Status
+
+REFRESH_ALONE = 100  # most rounds between Cholesky refreshes of V^-1; float32 bears 1,000 (125 if lambda < 0.01)
+
+
+class LinUCBState(NamedTuple):
+    """Everything that the agents have seen."""
+
+    sums: Array  # (M, d, d + 1) Gram matrix and bias of each agent
+    posterior: Posterior  # theta and V^-1 of each agent, A = M
+
+
+class LinUCBRecord(NamedTuple):
+    """What the agents remember of a round until the next refresh."""
+
+    x: Array  # (d, M) features played
+    y: Array  # (M,) rewards
+
+
+@struct.sealed
+@struct.pytree
+class BoundLinUCB(Algorithm):
+    """LinUCB for a known environment and horizon; a batch is the time between two refreshes."""
+
+    policy: BoundUCB
+    spec: Spec = struct.static()
+    batch: int = struct.static()  # B, rounds between two refreshes
+
+    def init(self, key: Array, spec: Spec) -> LinUCBState:
+        """Returns V = lambda I and b = 0 for every agent."""
+        del key
+        zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
+        return LinUCBState(zeros, self._solve(zeros))
+
+    @override
+    def download(self, state: LinUCBState, offered: Round) -> Prepared:
+        belief = Estimate(state.posterior, jnp.zeros(()), jnp.zeros(()), self.policy.width)
+        return self.policy.prepare(belief, offered, self.spec.fixed_contexts)
+
+    @override
+    def act(self, key: Array, t: Array, local: Prepared, offered: Round) -> Array:
+        return best_arms(self.policy.indices(key, t, local, offered), offered)
+
+    @property
+    @override
+    def scores_alone(self) -> bool:
+        return True
+
+    @override
+    def scorer(self, t: Array, local: Prepared) -> Scorer:
+        return self.policy.scorer(t, local)
+
+    @override
+    def learn(
+        self, t: Array, local: Prepared, offered: Round, arms: Array, rewards: Array
+    ) -> tuple[Prepared, LinUCBRecord]:
+        del t
+        record = LinUCBRecord(ridge.take(offered.contexts, arms), rewards)
+        return self.policy.learn(local, offered, record.x, record.y), record
+
+    def sync(
+        self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: LinUCBRecord
+    ) -> tuple[LinUCBState, Report]:
+        """Refreshes V^-1 from the Gram matrix, so that float32 errors do not pile up; agents exchange nothing."""
+        del key, k, local
+        rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
+        sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
+        posterior, ok = adopt(self._solve(sums), state.posterior)
+        return LinUCBState(sums, posterior), Report(status=jnp.where(ok, 0, Status.NO_ESTIMATE))
+
+    def _solve(self, sums: Array) -> Posterior:
+        eye = jnp.eye(sums.shape[1])
+        return ridge.solve(self.policy.regularization * eye + sums[..., :-1], sums[..., -1])[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinUCB(Recipe):
+    """M independent LinUCB agents, or one per user if users return: the limit of no cooperation. Not private.
+
+    Plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from the raw
+    x and y of one agent.
+
+    Args:
+        policy: regulariser and confidence width.
+        name: label in results.
+
+    Raises:
+        TypeError: if `policy` is not a `UCB`, or `name` not a string.
+        ValueError: when bound to an environment whose users return, if its `confidence` is not "theory".
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=2, n_arms=5, dim=3)
+        >>> fb.simulate(env, fb.algos.LinUCB(), horizon=50, key=jax.random.key(0), seeds=2).regret.shape
+        (2, 50)
+
+    Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Figure 1 and Theorem 2.
+    """
+
+    policy: UCB = UCB()
+    name: str = "LinUCB"
+
+    def __post_init__(self):
+        validate.instance("policy", self.policy, UCB, "an fb.algos.UCB")
+        validate.text("name", self.name)
+
+    @override
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        if spec.n_users:
+            return self._of_users(spec)
+        batch = -(-horizon // -(-horizon // REFRESH_ALONE))  # B <= 100, as few rounds past T as possible
+        policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
+        return BoundLinUCB(policy=policy, spec=spec, batch=batch)
+
+    def _of_users(self, spec: Spec) -> Algorithm:
+        from fedbandit_jax.algos.clusters import seats, user_lin_ucb  # LinUCB alone belongs to both families
+
+        ucb = self.policy
+        if ucb.confidence != "theory":
+            raise ValueError(f"confidence must be 'theory' where users are told apart, got {ucb.confidence!r}")
+        regularization = 1.0 if ucb.regularization is None else ucb.regularization
+        parts = seats.common(spec, regularization, ucb.failure, ucb.subgaussian, ucb.theta_norm, ucb.exploration_scale)
+        return user_lin_ucb.BoundUserLinUCB(**parts)

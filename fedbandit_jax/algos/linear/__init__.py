@@ -1,1 +1,0 @@
-"""Federated linear bandits: the policies, the loops that run them, and the algorithms of the papers."""

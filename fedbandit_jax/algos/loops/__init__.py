@@ -1,0 +1,1 @@
+"""Loops: what runs round by round, for a policy, a mechanism and a schedule."""

@@ -1,0 +1,209 @@
+"""The loop of asynchronous federated learning: Algorithm 1 of He, Wang, Min & Gu (2022), with noise and any schedule.
+
+One agent comes in a round, acts, and may then upload its sums and download everybody's; nobody waits for anybody.
+Letters: M agents, d features; V is the matrix that an agent downloaded last, U the Gram matrix of what it has seen
+since. An epoch of an agent is the time between two of its uploads, in which it acts on that download alone.
+
+Every agent has a release of its own, of the sums over all its rounds so far. The server adds up what every agent
+released last, so that the noise of all agents who have ever uploaded is in the sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops import own_rows
+from fedbandit_jax.algos.loops.loop import WHO_COMES, adopt, believe, first, policy_doors, posterior_of, proven
+from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
+from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.core import control, random, ridge, struct, tables
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.bound import Exact, MechanismState
+from fedbandit_jax.privacy.float_sums import Sums
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
+
+
+class Agent(NamedTuple):
+    """What an agent holds; in a state, of all M agents, along a new leading axis."""
+
+    mechanism: MechanismState  # exact sums of its rounds, and what it released last
+    belief: Any  # the policy's belief, from what it downloaded last
+    pending: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
+    own: Tracked | None  # V + U, likewise
+    counted: Array  # () int32: sum of what its rounds of this epoch add, if the schedule reads that
+    memory: Any  # what the schedule remembers of this epoch
+    rounds: Array  # () int32: its rounds so far
+    sent: Array  # () int32: how many of them are in what it released last
+    synced: Array  # () int32: its uploads so far
+
+
+class AsyncState(NamedTuple):
+    """Everything that agents and server hold between two rounds."""
+
+    agents: Agent  # leaves (M, ...)
+    server: Sums  # sum of what every agent released last
+    rounds: Array  # () float32: rounds in this sum
+    variance: Array  # () float32: variance of the noise on the diagonal of its matrix
+    synced: Array  # () int32: uploads of all agents
+    status: Array  # () int32 `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class AsyncLoop(ArrivalAlgorithm):
+    """Asynchronous federated learning in a known environment; private if mechanism and schedule are.
+
+    All agents have the same mechanism and the same schedule, bound for one agent, and a state of these each. A schedule
+    counts the agent's own rounds, and is handed no more than it says it reads.
+    """
+
+    policy: Policy
+    mechanism: Exact  # of one agent
+    stds: Any  # (S,) standard deviation of the noise of every release of one agent; (1,) without noise
+    schedule: BoundSchedule  # of one agent
+    n_syncs: struct.Number  # S, the most uploads of one agent
+    spec: Spec = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns the doors to raw data: those of the schedule and of the policy."""
+        return (*doors(self.schedule), *policy_doors(self.policy, False, None))
+
+    def guarantee(self) -> Certificate:
+        """Returns what the mechanism of one agent proves for each of its rounds, weakened by the doors in `raw`.
+
+        A round of an agent enters the tests of one of its epochs, and its own releases; all that others do depends on
+        it through these.
+        """
+        when = timing(self.schedule)
+        found = proven(self.mechanism, when, None, self.spec)
+        if found.server_noise_std is not None:
+            largest = found.server_noise_std * math.sqrt(self.spec.n_users)
+            found = dataclasses.replace(found, server_noise_std=largest, not_covered=(WHO_COMES, *found.not_covered))
+        return found.through(self.raw)
+
+    @property
+    def reads(self) -> str:
+        """Returns which statistic the schedule is handed, see `BoundSchedule.reads`."""
+        return type(self.schedule).reads
+
+    @override
+    def init(self, key: Array, spec: Spec) -> AsyncState:
+        d, n = spec.dim, spec.n_users
+        belief, status = first(self.policy, d)
+        zero = jnp.int32(0)
+        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero)
+        agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
+        nothing = jnp.zeros((d, d + 1))
+        return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
+
+    def index(self, key: Array, t: Array, state: AsyncState, user: Array, contexts: Array) -> Array:
+        """Returns the worth of the arms (K,) by what the agent downloaded last (line 5)."""
+        belief = tables.take(state.agents.belief, user)
+        offered = Round(contexts[None], user=user[None])
+        prepared = self.policy.prepare(belief, offered, False)
+        return self.policy.indices(random.fold_in(key, t), t, prepared, offered)[:, 0]
+
+    def serve(
+        self, key: Array, t: Array, state: AsyncState, user: Array, x: Array, y: Array
+    ) -> tuple[AsyncState, Report]:
+        """Adds the round to the agent's sums, and has it upload and download if its schedule asks (lines 7-14)."""
+        d, key = len(x), random.fold_in(key, t)
+        agent, exists = tables.take(state.agents, user), user < self.spec.n_users
+        x, y, outside = self.mechanism.admit(x[:, None], y[None])  # as of one silo
+        row = x * jnp.concatenate([x[:, 0], y])
+        counted = agent.counted
+        if self.reads == "users":
+            leverage = ridge.gain(posterior_of(self.policy, agent.belief), x, y).leverage
+            counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
+        agent = agent._replace(
+            mechanism=self.mechanism.absorb(agent.mechanism, row),
+            pending=None if agent.pending is None else agent.pending + row,
+            own=follow(agent.own, x, y),
+            counted=counted,
+            rounds=agent.rounds + 1,
+        )
+        gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
+        since = agent.rounds - agent.sent
+        given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
+        asked = jnp.any(call(self.schedule, "requests", *given))
+        due = asked & (agent.synced < self.n_syncs) & exists
+        before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
+        after = control.cond_any(due, lambda state: self._exchange(key, state), before)
+        agent = self._refresh(after.agents)
+        up, bits = self.mechanism.uplink(before.agents.synced + 1, d)
+        floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
+        broken = jnp.where(outside[0] & exists, Status.OUTSIDE_SPEC, 0)
+        report = Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, floats, 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=after.status | broken,
+        )
+        return after._replace(agents=tables.put(state.agents, user, agent)), report
+
+    @override
+    def partition(self, state: AsyncState) -> Partition:
+        del state
+        together = jnp.zeros(self.spec.n_users, jnp.int32)
+        return Partition(together, together)
+
+    def view(self, state: AsyncState) -> Any:
+        """Returns what the server has seen: every agent's last release, (M, d, d + 1), and its number, (M,)."""
+        return state.agents.mechanism.view, state.agents.synced
+
+    def _exchange(self, key: Array, state: AsyncState) -> AsyncState:
+        """Uploads the sums of one agent, `state.agents`, and downloads the server's; the agent begins an epoch."""
+        agent, d = state.agents, self.spec.dim
+        nothing, nobody = jnp.zeros((d, d + 1)), (jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
+        k = agent.synced
+        release = random.stream(key, "release")
+        statistics, sent = self.mechanism.step(release, k + 1, agent.mechanism, nothing, *nobody)
+        variances = jnp.asarray(self.stds) ** 2
+        server = state.server.add(statistics - agent.mechanism.view)
+        rounds = state.rounds + (agent.rounds - agent.sent)
+        variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
+        released = Released(server.high[:, :-1], server.high[:, -1], rounds, jnp.sqrt(variance))
+        belief, ok = adopt(believe(self.policy, state.synced, agent.belief, released), agent.belief)
+        agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, synced=k + 1)
+        return AsyncState(
+            agents=self._epoch(random.stream(key, "epoch"), agent),
+            server=server,
+            rounds=rounds,
+            variance=variance,
+            synced=state.synced + 1,
+            status=state.status | jnp.where(ok, 0, Status.NO_ESTIMATE),
+        )
+
+    def _epoch(self, key: Array, agent: Agent) -> Agent:
+        d, reads = self.spec.dim, self.reads
+        floor = jnp.float32(0) if reads == "nothing" else own_rows.floor(posterior_of(self.policy, agent.belief))
+        return agent._replace(
+            pending=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
+            own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,
+            counted=jnp.int32(0),
+            memory=call(self.schedule, "start", key, floor),
+        )
+
+    def _refresh(self, agent: Agent) -> Agent:
+        """Computes the inverse of V + U anew once in so many rounds, against rounding drift."""
+        if agent.own is None or agent.pending is None:
+            return agent
+        belief, pending, everyone = agent.belief, agent.pending, Turn(slice(None), slice(None), True)
+        since = agent.rounds - agent.sent
+
+        def again(own: Tracked) -> Tracked:
+            bias = jnp.matmul(belief.gram, belief.posterior.theta[:, 0], precision="highest") + pending[:, -1]
+            v = belief.gram + pending[:, :-1]
+            return own_rows.again(v[None], bias[None], jnp.zeros(1), own, None, everyone)[0]
+
+        return agent._replace(own=control.cond_any((since + 1) % own_rows.REFRESH == 0, again, agent.own))

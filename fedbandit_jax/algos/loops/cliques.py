@@ -1,0 +1,291 @@
+"""The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
+
+Letters: M agents, d features, gamma hops after which a message is dropped, C cliques of the power graph, n_C agents in
+one of them, V the matrix that a clique shares since its last synchronisation, V_i that of agent i with its own rows
+since.
+
+One step is gamma rounds, in which each of the gamma estimators is used once: the j-th use of estimator g is round t = j
+gamma + g. A request raised after use j reaches the whole clique before use j + 1, after which every member sends its
+private sums, and these arrive before use j + 2. In between the estimator is not used, so the effect of all its messages
+can be computed at the end of a step.
+
+DEVIATION dubey2020 Alg. 3: as printed, the algorithm is not quite what its proof reads. Line 1 starts S at 0 and log
+det S at minus infinity; here S starts at n_C rho_min I. Line 6 has M where a clique has n_C agents. Line 15 releases
+when a request arrives, which would give members different S until all have released; here all release after their next
+use. Lines 18-22, where sums arrive, stand inside the branch for requests, in which no message is a sum; here they stand
+outside it. While an answer is awaited, nobody of the clique asks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops import own_rows
+from fedbandit_jax.algos.loops.loop import LEARNS_IN_BATCH, best_arms
+from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
+from fedbandit_jax.algos.policies.confidence import LogDetWidth
+from fedbandit_jax.algos.policies.ucb import Own, bounds, one, optimism, score
+from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.core import control, random, ridge, struct, tables
+from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
+
+
+class Shared(NamedTuple):
+    """What the members of every clique have in common since their last synchronisation."""
+
+    gram: Array  # (C, d, d) V
+    bias: Array  # (C, d) noisy sum of x y
+    log_det: Array  # (C,) log det V
+
+
+class Estimator(NamedTuple):
+    """One of the gamma estimators, of all agents and cliques."""
+
+    mechanism: Any  # `MechanismState` of every clique, leaves (C, ...)
+    shared: Shared
+    pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last synchronisation
+    settled: Array  # older rows of the same sums, kept apart for float32's sake
+    own: Tracked  # V_i
+    shifted: Tracked | None  # V_i + c I, if the schedule reads that
+    asked: Array  # (C,) bool: whether a member asked for a synchronisation after the last use
+    synced: Array  # (C,) int32: number of synchronisations so far
+    uses: Array  # (C,) int32: uses since the last one
+    status: Array  # int32 `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class BoundGossip(Algorithm):
+    """Decentralised FedUCB on a known network: its sums have the mechanism's noise, its requests reveal raw data."""
+
+    first_regularization: Any  # (C,) n_C rho_min, the regulariser before the first synchronisation
+    regularization: Any  # (C,) n_C (rho_min + rho_max) / 2, which noisy sums are shifted by after it
+    width: LogDetWidth  # leaves (M,)
+    mechanism: Exact  # leaves (C, ...)
+    sizes: Any  # (C,) n_C, silos of every clique, whose noises add up
+    schedule: BoundSchedule
+    shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
+    clique: Any  # (M,) int32: each agent's clique
+    hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
+    horizon: struct.Number  # T
+    spec: Spec = struct.static()
+    batch: int = struct.static()  # gamma
+    n_cliques: int = struct.static()  # C
+    shifts: bool = struct.static()  # whether any c > 0
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns the doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
+        return LEAKS, LEARNS_IN_BATCH
+
+    def guarantee(self) -> Certificate:
+        """Returns what the noise of one silo proves, weakened by both doors, so that the claim is `none`.
+
+        That noise is the silo's part of its clique's; the least over all cliques counts. Nobody is a server: the
+        largest sums are those of the clique with the most noise.
+        """
+        if not struct.is_sealed(self.mechanism):
+            return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+        mechanism, when = self._silo(), timing(self.schedule)
+        if not isinstance(mechanism, BoundMechanism):
+            return mechanism.guarantee(when, None).through(self.raw)
+        std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
+
+        def drawn(std: float) -> BoundMechanism:
+            trust = dataclasses.replace(mechanism.trust, std=np.array([std]))  # pyright: ignore
+            return dataclasses.replace(mechanism, trust=trust)
+
+        found = drawn((std / np.sqrt(np.asarray(self.sizes, float))).min()).guarantee(when, None)
+        if found.epsilon is not None:
+            clique = drawn(std.max()).trust.sum_std() * math.sqrt(mechanism.release.largest_variance())
+            whose = f"{found.noise_whose}, at most {clique:.6g} in the sums that the silos of a clique add up"
+            trust = f"{found.trust} (there is no server: silos send messages to each other)"
+            found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
+        return found.through(self.raw)
+
+    def init(self, key: Array, spec: Spec) -> Estimator:
+        """Returns all estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
+        del key
+        c, d = self.n_cliques, spec.dim
+        sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
+        gram = jnp.asarray(self.first_regularization)[:, None, None] * jnp.eye(d)
+        zeros = jnp.zeros(c, jnp.int32)
+        shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
+        nothing = jnp.zeros((d, d + 1, spec.n_agents))
+        one = Estimator(
+            mechanism=sent,
+            shared=shared,
+            pending=nothing,
+            settled=nothing,
+            own=own,
+            shifted=shifted,
+            asked=zeros > 0,
+            synced=zeros,
+            uses=zeros,
+            status=jnp.int32(0),
+        )
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
+
+    def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
+        """Returns the arms (M,) that maximise the upper confidence bounds of estimator t mod gamma (lines 4-5)."""
+        del key
+        own = self._own(t, local)
+        return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
+
+    @property
+    @override
+    def stops_by_itself(self) -> bool:
+        return True
+
+    @property
+    @override
+    def scores_alone(self) -> bool:
+        return True
+
+    @override
+    def scorer(self, t: Array, local: Estimator) -> Scorer:
+        return Scorer(optimism, self._own(t, local), one)
+
+    def _own(self, t: Array, local: Estimator) -> Own:
+        one = _of(local, t % self.batch)
+        width = self.width._replace(log_det=one.shared.log_det[self.clique] + one.own.gained)
+        return Own(one.own.posterior, width(t))
+
+    def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
+        """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
+        g = t % self.batch
+        one = _of(local, g)
+        x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
+        used = dict(
+            pending=one.pending + x[:, None] * jnp.concatenate([x, y[None]]),
+            own=follow(one.own, x, y),
+            shifted=follow(one.shifted, x, y),
+            uses=one.uses + 1,
+            status=one.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        )
+        return local._replace(**tables.put({name: getattr(local, name) for name in used}, g, used)), ()
+
+    def sync(self, key: Array, k: Array, state: Estimator, local: Estimator, records: Any):
+        """Carries out requests and synchronisations after use k of every estimator (lines 6-22).
+
+        Estimators whose use k would be past the horizon are left as they are.
+        """
+        del state, records
+        g = jnp.arange(self.batch)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, g)
+        used = k * self.batch + g < self.horizon
+        due = local.asked & used[:, None]  # (gamma, C)
+
+        def send(state: Estimator) -> Estimator:
+            return jax.vmap(self._synchronise)(keys, due, state)
+
+        def ask(key: Array, one: Estimator, used: Array) -> Array:
+            read = one.own if one.shifted is None else one.shifted
+            return used & self.schedule.requests(key, k, (), read.gained, one.uses[self.clique])
+
+        asking = jax.vmap(ask)(keys, local, used) & ~local.asked[:, self.clique]  # (gamma, M)
+        new = control.cond_any(due.any(), send, local)
+        asked = (asking[..., None] & (self.clique[:, None] == jnp.arange(self.n_cliques))).any(1)
+        new = new._replace(asked=jnp.where(used[:, None], asked, local.asked))
+        new = own_rows.in_turn(k, self.spec.n_agents, jax.vmap(self._refresh, (0, None)), new)
+        sending = due[:, self.clique]
+        hops = jnp.asarray(self.hops)
+        numbers = (sending * hops).sum() * jnp.float32(packed_size(self.spec.dim))
+        counts = {
+            "messages": sending.sum() + asking.sum(),
+            "hops": ((sending.astype(jnp.int32) + asking) * hops).sum(),
+        }
+        status = jnp.bitwise_or.reduce(new.status)
+        return new, Report(rounds=due.any(1).sum(), floats=numbers, float_bits=32, status=status, counts=counts)
+
+    @override
+    def view(self, state: Estimator) -> Any:
+        return state.mechanism.view, state.synced
+
+    def _synchronise(self, key: Array, due: Array, one: Estimator) -> Estimator:
+        c, d, m = self.n_cliques, self.spec.dim, self.spec.n_agents
+        member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
+        totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
+
+        def release(mechanism: Exact, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
+            return mechanism.step(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
+
+        keys = jax.random.split(random.stream(key, "release"), c)
+        states = self.mechanism, keys, one.synced + 1, one.mechanism, totals
+        statistics, sent = jax.vmap(release, axis_size=c)(*states)
+        gram = jnp.asarray(self.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
+        _, ok = ridge.solve(gram, statistics[..., -1])
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # where V has no inverse, keep what was shared
+        bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
+        started = self._start(gram, bias)
+
+        def chosen(new: Any, old: Any, which: Array) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+
+        in_clique = due[self.clique]
+
+        def restarted(new: Tracked | None, old: Tracked | None) -> Tracked | None:
+            if new is None or old is None:
+                return None
+            gained = jnp.where(in_clique, new.gained, old.gained)
+            return Tracked(ridge.where(in_clique, new.posterior, old.posterior), gained)
+
+        shared, own, shifted = started
+        return one._replace(
+            mechanism=chosen(sent, one.mechanism, due),
+            shared=chosen(shared, one.shared, due),
+            pending=jnp.where(in_clique, 0, one.pending),
+            settled=jnp.where(in_clique, 0, one.settled),
+            own=restarted(own, one.own),
+            shifted=restarted(shifted, one.shifted),
+            synced=one.synced + due,
+            uses=jnp.where(due, 0, one.uses),
+            status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
+        )
+
+    def _silo(self) -> Exact:
+        """Returns the mechanism of one clique, the first; all admit the same features and rewards."""
+        return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
+
+    def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
+        m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
+        grams, biases = gram, bias
+        if self.shifts:  # one solve for both, see `again`
+            grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
+            biases = jnp.concatenate([bias, bias])
+        solved, log_dets, _ = ridge.solve_det(grams, biases)
+        own = Tracked(ridge.agents(solved, self.clique), jnp.zeros(m))
+        shifted = None
+        if self.shifts:
+            more = (log_dets[c:] - log_dets[:c])[self.clique]
+            shifted = Tracked(ridge.agents(solved, c + jnp.asarray(self.clique)), more)
+        return Shared(gram, bias, log_dets[:c]), own, shifted
+
+    def _refresh(self, one: Estimator, turn: Turn) -> Estimator:
+        sums, pending, settled = own_rows.settle(one.pending, one.settled, turn)
+        shared, clique = one.shared, jnp.asarray(self.clique)[turn.who]
+        own, shifted = own_rows.again(
+            shared.gram[clique] + sums[..., :-1],
+            shared.bias[clique] + sums[..., -1],
+            jnp.asarray(self.shift)[clique],
+            one.own,
+            one.shifted,
+            turn,
+        )
+        return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)
+
+
+def _of(state: Estimator, g: Array) -> Estimator:
+    return jax.tree.map(lambda leaf: leaf[g], state)

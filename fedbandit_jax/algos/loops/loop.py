@@ -1,0 +1,169 @@
+"""How a policy acts on what a mechanism releases: its first belief, the next one, and the doors to raw data it opens.
+
+Every loop that runs an `fb.Policy` is made of these functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.core import ridge, struct
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces import Policy, Released, Round, Spec, Status
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, Timing
+
+WHO_COMES = "who comes when, and how often"  # is public where each user, or agent, has a stream of releases
+
+LEARNS_IN_BATCH = Raw(
+    claim="as_printed",
+    why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
+    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
+    "set learns_in_batch=False for that",
+    seen="actions inside a batch, which use raw statistics",
+)
+
+SCORES_TOGETHER = Raw(
+    claim="none",
+    why="the policy scores the users of all agents at once (it has `indices` or `prepare` of its own), so that what "
+    "one user is recommended may depend on what others are offered",
+    seen="recommendations to other users of the same round",
+)
+
+IMPURE = Raw(
+    claim="none",
+    why="the policy is not pure: its class says that it may call the host, or it changes how its attributes are read, "
+    "so that what it does may depend on anything",
+    seen="whatever the policy sends to the host, or has from there",
+)
+
+LEARNS_TOGETHER = Raw(
+    claim="none",
+    why="a policy of the caller's own learns inside the batch, from the raw rewards of the users of all silos",
+    seen="actions inside a batch, which use raw statistics of all silos",
+)
+
+
+def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
+    """Returns the doors to raw data that a policy goes through.
+
+    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone; these are run
+    as the pure functions that they are by themselves, see `fedbandit_jax.core.programs`.
+
+    Args:
+        policy: the policy that runs.
+        learns_in_batch: whether it is given raw rewards within a batch.
+        batch: B, if a loop of fixed batches forgets at the end of each of them what was learned in it; otherwise None.
+            With B = 1 no user comes between that reward and that end, so that a sealed policy's arms depend on released
+            statistics only.
+    """
+    if struct.is_sealed(policy):
+        rule = getattr(policy, "known_noise", None)
+        foreign = rule is not None and not struct.is_sealed(rule)
+        return (*[IMPURE] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
+    written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
+    scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
+    reads = (
+        type(type(policy)) is not type
+        or written["__getattribute__"] is not object.__getattribute__
+        or "__getattr__" in written
+    )
+    doors = [SCORES_TOGETHER] * scores + [IMPURE] * (reads or written["pure"] is not True or "pure" in vars(policy))
+    return (*doors, *[LEARNS_TOGETHER] * learns_in_batch)
+
+
+def check_policy(policy: Policy, spec: Spec) -> None:
+    """Traces a policy of one's own, compiling nothing, and raises a TypeError if a method is not pure (see `call`)."""
+    for leaf in jax.tree.leaves(policy):
+        if isinstance(leaf, Policy):
+            raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
+        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
+            raise TypeError(
+                f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
+                f"{type(policy).__name__}"
+            )
+    if struct.is_sealed(policy) or type(policy).indices is not Policy.indices:
+        return
+    belief, _ = jax.eval_shape(lambda: first(policy, spec.dim))
+    zeros, nothing = jnp.zeros((spec.dim, spec.dim + 1)), jnp.float32(0)
+    jax.eval_shape(believe, policy, jnp.int32(0), belief, Released(zeros[:, 1:], zeros[:, 0], nothing, nothing))
+    contexts = jnp.zeros((spec.n_arms, spec.dim))
+    given = jax.random.key(0), jnp.int32(0), belief, contexts
+    jax.eval_shape(lambda *given: call(policy, "index", *given), *given)
+
+
+def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
+    """Returns what a mechanism proves for the users of `spec`; one that is not the package's own proves nothing.
+
+    Args:
+        mechanism: the bound mechanism that runs.
+        timing: what decides when silos synchronise, and the epsilon that it spends.
+        batch: B, if every batch has the same number of rounds; None otherwise.
+        spec: the environment that runs, which the mechanism must be bound to.
+    """
+    if not struct.is_sealed(mechanism):
+        return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+    if mechanism.n_agents != spec.n_agents:
+        return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
+    if isinstance(mechanism, BoundMechanism):
+        one = mechanism.statistic
+        mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
+        if not struct.is_sealed(one) or mine != its:
+            return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
+    return mechanism.guarantee(timing, batch)
+
+
+def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
+    """Returns a fresh belief if all its numbers are finite and the old one otherwise, and whether they are, () bool.
+
+    Raises:
+        TypeError: if the two beliefs have different structures or shapes.
+    """
+    fresh = jax.tree.map(jnp.asarray, fresh)
+    (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
+    if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
+        raise TypeError(f"a policy's update must return a belief shaped like that of its start, {old}, got {fresh}")
+    finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
+    return jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old), ok
+
+
+def first(policy: Policy, dim: int) -> tuple[Any, Array]:
+    """Returns what a policy believes before the first release, zeros if that is not finite, and status bits."""
+    belief = jax.tree.map(jnp.asarray, call(policy, "start", static=(dim,)))
+    belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
+    return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
+
+
+def believe(policy: Policy, k: Array, belief: Any, released: Released) -> Any:
+    """Returns what a policy makes of a release and of what it believed before, and of nothing else."""
+    return call(policy, "update", k, belief, released)
+
+
+def posterior_of(policy: Policy, belief: Any) -> ridge.Posterior:
+    """Returns the posterior in a policy's belief, which raw data of users may meet: arrays, and no class of one's own.
+
+    Raises:
+        TypeError: it is anything else: its methods would be handed the data.
+    """
+    posterior = belief.posterior
+    if struct.is_sealed(policy):
+        return posterior
+    if jax.tree.structure(posterior) != jax.tree.structure(ridge.Posterior(jnp.zeros(1), jnp.zeros(1))):
+        raise TypeError(
+            "policy must keep a matrix as fb.algos.UCB does, in belief.posterior, for a schedule that reads what users "
+            f"add to it, got {type(posterior).__name__}"
+        )
+    return lax.optimization_barrier(posterior)  # refuses what is no array
+
+
+def best_arms(indices: Array, offered: Round) -> Array:
+    """Returns the first largest of the indices (K, M) among the arms that exist, (M,) int32."""
+    if offered.mask is not None:
+        indices = jnp.where(offered.mask.T, indices, -jnp.inf)
+    return ridge.first_argmax(indices)

@@ -1,0 +1,172 @@
+"""The loop of agents who synchronise with their neighbours in a graph, by rumours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops.loop import IMPURE, adopt, believe, best_arms, first, policy_doors, proven
+from fedbandit_jax.algos.loops.own_rows import REFRESH, Turn, in_turn
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Own, bounds, one, optimism, score
+from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces import Algorithm, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
+
+
+class GossipState(NamedTuple):
+    """Everything that silos and agents hold between two rounds."""
+
+    mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
+    pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last release
+    sent: Array  # (M, d, d + 1) what every silo released last
+    belief: Estimate  # of every agent, from the releases that it has heard of, leaves (M, ...)
+    released: Array  # int32: number of releases so far
+    heard: Array  # int32: number of releases that have arrived everywhere
+    status: Array  # int32 `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class GossipLoop(Algorithm):
+    """A bound `Gossip`. A step is one round; all silos release after the same rounds."""
+
+    policy: BoundUCB  # leaves (M, ...)
+    mechanism: Exact  # of one silo; all have noise of the same law
+    stds: Any  # (S,) standard deviation of the noise of one silo's releases
+    schedule: BoundSchedule
+    hears: Any  # (M, M) float32, 1 where agent i hears of silo j
+    hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
+    delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
+    n_syncs: struct.Number  # S
+    spec: Spec = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns the doors to raw data: there are none unless another policy or schedule was put in after binding."""
+        own = not struct.is_sealed(self.policy)
+        return (*doors(self.schedule), *policy_doors(self.policy, False, None), *[IMPURE] * own)
+
+    @override
+    def guarantee(self) -> Certificate:
+        one_silo = dataclasses.replace(self.spec, n_agents=1)
+        found = proven(self.mechanism, timing(self.schedule), None, one_silo)
+        if found.epsilon is not None and found.server_noise_std is not None:
+            most = math.sqrt(np.asarray(self.hears, float).sum(1).max()) * found.server_noise_std
+            whose = f"{found.noise_whose}, at most {most:.6g} in the sums that an agent adds up"
+            trust = f"{found.trust} (there is no server: silos send messages to each other)"
+            found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
+        return found.through(self.raw)
+
+    @override
+    def init(self, key: Array, spec: Spec) -> GossipState:
+        del key
+        m, d = spec.n_agents, spec.dim
+        belief, status = jax.vmap(lambda policy: first(policy, d))(self.policy)
+        return GossipState(
+            mechanism=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(m)),
+            pending=jnp.zeros((d, d + 1, m)),
+            sent=jnp.zeros((m, d, d + 1)),
+            belief=belief,
+            released=jnp.int32(0),
+            heard=jnp.int32(0),
+            status=jnp.bitwise_or.reduce(status),
+        )
+
+    @override
+    def act(self, key: Array, t: Array, local: GossipState, offered: Round) -> Array:
+        del key
+        own = self._own(t, local)
+        return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
+
+    @property
+    @override
+    def scores_alone(self) -> bool:
+        return True
+
+    @override
+    def scorer(self, t: Array, local: GossipState) -> Scorer:
+        return Scorer(optimism, self._own(t, local), one)
+
+    def _own(self, t: Array, local: GossipState) -> Own:
+        return Own(ridge.join(local.belief.posterior), local.belief.width(t))
+
+    @override
+    def learn(
+        self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
+    ) -> tuple[GossipState, tuple[()]]:
+        del t
+        x, y, outside = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards)
+        return local._replace(
+            pending=local.pending + x[:, None] * jnp.concatenate([x, y[None]])[None],
+            status=local.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        ), ()
+
+    def sync(
+        self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
+    ) -> tuple[GossipState, Report]:
+        """Has silos release after round k = 0, 1, ..., and agents use what was released gamma - 1 rounds ago."""
+        del state, records
+        m, d = self.spec.n_agents, self.spec.dim
+        due = self._asked(k) & (local.released < self.n_syncs)
+        new = control.cond_any(due, lambda state: self._release(key, state), local)
+        arrived = self._asked(k - self.delay) & (new.heard < new.released)
+        new = control.cond_any(arrived, lambda state: self._hear(k, state), new)
+        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else REFRESH
+        new = in_turn(k, 1, self._refresh, new, longest)
+        hops = jnp.asarray(self.hops).sum()
+        return new, Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, hops * jnp.float32(packed_size(d)), 0),
+            float_bits=32,
+            status=new.status,
+            counts={"messages": jnp.where(due, m, 0), "hops": jnp.where(due, hops, 0)},
+        )
+
+    @override
+    def view(self, state: GossipState) -> Any:
+        return state.sent, state.released
+
+    def _asked(self, t: Array) -> Array:
+        return jnp.all(call(self.schedule, "requests", jax.random.key(0), t, (), None, jnp.int32(1)))
+
+    def _release(self, key: Array, state: GossipState) -> GossipState:
+        d, m, k = self.spec.dim, self.spec.n_agents, state.released + 1
+
+        def release(key: Array, silo: Any, total: Array) -> tuple[Array, Any]:
+            return self.mechanism.step(key, k, silo, total, jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
+
+        keys = jax.random.split(random.stream(key, "release"), m)
+        sent, mechanism = jax.vmap(release)(keys, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
+        return state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k)
+
+    def _hear(self, t: Array, state: GossipState) -> GossipState:
+        hears, k = jnp.asarray(self.hears), state.heard
+        total = jnp.einsum("ij,jab->iab", hears, state.sent, precision="highest")
+        n = hears.sum(1)
+        std = jnp.sqrt(n) * jnp.asarray(self.stds)[k]
+        count = n * (t + 1 - self.delay)
+
+        def update(policy: Any, total: Array, count: Array, std: Array, old: Any) -> tuple[Any, Array]:
+            return adopt(believe(policy, k, old, Released(total[:, :-1], total[:, -1], count, std)), old)
+
+        belief, ok = jax.vmap(update)(self.policy, total, count, std, state.belief)
+        status = state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE)
+        return state._replace(belief=belief, heard=k + 1, status=status)
+
+    def _refresh(self, state: GossipState, turn: Turn) -> GossipState:
+        """Hands pending rows to the silos' mechanisms, whose sums are more than float32."""
+        due = jnp.moveaxis(jnp.where(turn.due, state.pending, 0), 2, 0)
+        mechanism = jax.vmap(self.mechanism.absorb)(state.mechanism, due)
+        return state._replace(mechanism=mechanism, pending=jnp.where(turn.due, 0, state.pending))

@@ -1,0 +1,211 @@
+"""Users whose sums are released one by one: what each did up to now, at times fixed in advance, by her own release.
+
+No user's data are in another's stream, so that one budget pays for all of them, and no phase begins anew. Whatever is
+done with the releases is post-processing: which users are taken to be alike, the sums over those who are, and how they
+are served. Letters: n users, d features, S releases; W = sum x x' and U = sum x y of one user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int, Key
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops.loop import WHO_COMES, adopt, believe, first, policy_doors, proven
+from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.core import control, random, struct, tables
+from fedbandit_jax.core.programs import call
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
+
+FOREIGN_GROUPS = Raw(
+    claim="none",
+    why="who is in one group, and what serves them, is found by a class of the caller's own, which may do anything",
+    seen="who is in one group",
+)
+REFRESH = 1000  # most rounds of a user whose rows float32 adds up before her stream does
+
+
+class UserReleases(NamedTuple):
+    """What a grouping is given at a release: the noisy sums of every user, and the law of their noise."""
+
+    gram: Float[Array, "n d d"]  # W of each user, plus noise
+    bias: Float[Array, "n d"]  # U of each user, plus noise
+    count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
+    bias_std: Float[Array, ""]  # that of the noise on `bias`, at most `std`
+
+
+class Grouping:
+    """Who is taken to be alike, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
+
+    A class of one's own works, but nothing is claimed about the privacy of a run with it.
+    """
+
+    def bind(self, spec: Spec) -> Grouping:
+        """Returns the grouping that runs; this is where to check parameters, on the host."""
+        del spec
+        return self
+
+    def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Returns the group of every user, in 0 ... n - 1.
+
+        Args:
+            key: for what the grouping draws.
+            released: the noisy sums of all users.
+            last: the groups found after the release before; all 0 before the first one.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.group")
+
+    def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:
+        """Returns by what sums each user is served, with leading axis n: those of her group, unless overridden."""
+        n = len(label)
+        gram, bias, count, size = (
+            jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))
+        )
+        return Released(gram, bias, count, released.std * jnp.sqrt(size))  # m users have sqrt m times the noise of one
+
+
+class StreamState(NamedTuple):
+    """What is held between two rounds."""
+
+    streams: MechanismState  # exact sums and the noise that was drawn, with leading axis n
+    pending: Array  # (n, d, d + 1) sums of [x x' | x y] since the last release
+    count: Array  # (n,) int32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
+    label: Array  # (n,) int32, the group of every user
+    belief: Any  # the policy's belief of every user, with leading axis n
+    synced: Array  # () int32, releases so far
+    status: Array  # () int32 `Status` bits
+
+
+@struct.sealed
+@struct.pytree
+class BoundGrouped(ArrivalAlgorithm):
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by what is pooled for her."""
+
+    policy: Policy
+    grouping: Grouping
+    mechanism: Exact  # of one user
+    stds: Any  # (S,) `Released.std` of one user's stream
+    schedule: BoundSchedule
+    n_syncs: Any  # S, a number
+    bias_scale: Any  # the noise on U is this times that on the diagonal of W
+    spec: Spec = struct.static()
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """Returns the doors to raw data: those of the schedule and the policy, and a grouping of the caller's own."""
+        foreign = not struct.is_sealed(self.grouping)
+        return (*doors(self.schedule), *policy_doors(self.policy, False, None), *[FOREIGN_GROUPS] * foreign)
+
+    @override
+    def guarantee(self) -> Certificate:
+        found = proven(self.mechanism, timing(self.schedule), None, self.spec)
+        if found.epsilon is not None:
+            found = dataclasses.replace(
+                found,
+                noise_whose=f"{found.noise_whose}, at most {found.server_noise_std:.6g} in a user's released sums",
+                server_noise_std=None,
+                trust=f"{found.trust} (a silo is whoever keeps a user's data, here a server; every user has a stream)",
+                not_covered=(WHO_COMES, *found.not_covered),
+            )
+        return found.through(self.raw)
+
+    @override
+    def init(self, key: Array, spec: Spec) -> StreamState:
+        del key
+        n, d = spec.n_users, spec.dim
+        belief, status = first(self.policy, d)
+        return StreamState(
+            streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
+            pending=jnp.zeros((n, d, d + 1)),
+            count=jnp.zeros(n, jnp.int32),
+            label=jnp.zeros(n, jnp.int32),
+            belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), belief),
+            synced=jnp.int32(0),
+            status=status,
+        )
+
+    @override
+    def index(self, key: Array, t: Array, state: StreamState, user: Array, contexts: Array) -> Array:
+        belief = tables.take(state.belief, user)
+        offered = Round(contexts[None])
+        prepared = self.policy.prepare(belief, offered, False)
+        return self.policy.indices(jax.random.fold_in(key, t), t, prepared, offered)[:, 0]
+
+    @override
+    def serve(
+        self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
+    ) -> tuple[StreamState, Report]:
+        x, y, outside = self.mechanism.admit(x[:, None], y[None])
+        sums, count = tables.take((state.streams.sums, state.count), user)
+        pending = state.pending[user] + x * jnp.append(x[:, 0], y)[None]
+        sums, pending = self._hand_over(sums, pending, count + 1)
+        state = state._replace(
+            streams=state.streams._replace(sums=tables.put(state.streams.sums, user, sums)),
+            pending=tables.put(state.pending, user, pending),
+            count=tables.put(state.count, user, count + 1),
+            status=state.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+        )
+        key = jax.random.fold_in(key, t)
+        due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
+        due &= state.synced < self.n_syncs
+        n, d = self.spec.n_users, self.spec.dim
+        up, bits = self.mechanism.uplink(state.synced + 1, d)
+        floats = n * jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
+        state = control.seldom(due, lambda state: self._release(key, state), state)
+        return state, Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, floats, 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=state.status,
+        )
+
+    @override
+    def partition(self, state: StreamState) -> Partition:
+        return Partition(state.label, state.label)
+
+    @override
+    def view(self, state: StreamState) -> Any:
+        return state.streams.view, state.label, state.synced
+
+    def _hand_over(self, sums: Any, pending: Array, count: Array) -> tuple[Any, Array]:
+        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else REFRESH
+
+        def absorb(both: tuple[Any, Array]) -> tuple[Any, Array]:
+            state = MechanismState(both[0], (), (), ())
+            return self.mechanism.absorb(state, both[1]).sums, jnp.zeros_like(both[1])
+
+        return control.cond_any(count % max(1, longest) == 0, absorb, (sums, pending))
+
+    def _release(self, key: Array, state: StreamState) -> StreamState:
+        n, d, k = self.spec.n_users, self.spec.dim, state.synced
+        keys = jax.random.split(random.stream(key, "release"), n)
+
+        def stream(key: Array, state: MechanismState, total: Array) -> tuple[Array, MechanismState]:
+            return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
+
+        statistics, streams = jax.vmap(stream)(keys, state.streams, state.pending)
+        std = jnp.asarray(self.stds)[k]
+        releases = UserReleases(
+            statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std
+        )
+        label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
+        think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))
+        fresh = think(state.belief, self.grouping.pool(releases, label))
+        belief, ok = jax.vmap(adopt)(fresh, state.belief)
+        return state._replace(
+            streams=streams,
+            pending=jnp.zeros_like(state.pending),
+            label=label,
+            belief=belief,
+            synced=k + 1,
+            status=state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE),
+        )

@@ -1,0 +1,302 @@
+"""AdaC-OFUL of Azize & Basu (2024): optimism on sums of batches that double, each of which is released once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedbandit_jax.algos.async_federated import AsyncFederated
+from fedbandit_jax.algos.federated import Federated
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
+from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
+from fedbandit_jax.algos.policies.ucb import UCB
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import Policy
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
+from fedbandit_jax.schedules import Geometric, LogDet, Schedule
+
+KNOWN, DOUBLING = UCB(confidence="known_noise", regularizer="project"), Geometric(2.0, first=8)
+
+
+def adac_oful(
+    privacy: Mechanism | Budget | None = None,
+    *,
+    policy: Policy = KNOWN,
+    schedule: Schedule | int = DOUBLING,
+    name: str = "AdaC-OFUL",
+) -> Federated:
+    """Makes AdaC-OFUL: optimism in few batches, each with noise of its own, of which the estimate adds up all.
+
+    With a budget alone, every silo adds Gaussian noise to its sums of each batch. A user trusts her silo, but neither
+    the server nor other silos; she is in one batch. Under adjacency "replace" she moves that batch's sums by at most
+    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). No prefix sum is released again, so that
+    noise of the size that one batch needs is enough; the estimate after batch k has that of k batches, and there are
+    O(log T).
+
+    Args:
+        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        schedule: as in `Federated`.
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.adac_oful(fb.privacy.Budget(1.0, 0.1))
+        >>> certificate = algo.certificate(env.spec, horizon=100)
+        >>> certificate.claim, certificate.releases, certificate.releases_per_user
+        ('certified', 4, 1.0)
+
+    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL.
+    """
+    # DEVIATION azize2024: batches end when the number of rounds has doubled, where the paper looks at det V; its
+    # contexts are public and V exact, where x x' is released with noise here; and the width is that of the known noise.
+    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
+
+
+def fed_ucb(
+    privacy: Mechanism | Budget | None = None,
+    *,
+    policy: Policy | None = None,
+    schedule: Schedule | int | None = None,
+    learns_in_batch: bool = True,
+    name: str | None = None,
+) -> Federated:
+    """Makes FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
+
+    Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on what all had released at the last synchronisation plus
+    its own statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its
+    batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, where Lambda bounds the noise's
+    norm. `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
+
+    Trust is silo-local: each silo adds the noise, a user trusts her silo, but neither the controller nor other silos.
+    The privacy unit is one user of one round. The l2 sensitivity of the joint matrix, where x x' counts by 1 / sqrt 2
+    because its noise has sqrt 2 times the standard deviation of that on x y, is 2 under adjacency "replace" and
+    sqrt(1.5) under "add_remove"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
+    default) the algorithm is not private, whatever its noise, because raw statistics decide when it synchronises. With
+    `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
+    by default and several times smaller than printed; for the printed ones choose `calibration="theorem"`,
+    `spectral="theory"` and `LogDet(trigger="dp20")`.
+
+    What is certified and has the least regret that we know of where all agents are alike is not adaptive, but the last
+    example: greedy play on batches that grow. See the documentation's page "Beyond the papers".
+
+    Args:
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
+            or "silo_local"; None: no noise.
+        policy: width and spectral bounds, or another policy; default `LogDetUCB()`.
+        schedule: one of `fb.schedules`; default `LogDet()`, which is Theorem 1's D and the restated trigger. The three
+            budgets of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs
+            round by round.
+        learns_in_batch: True: agents also act on their own raw statistics (as printed). False: on released statistics
+            only.
+        name: label in results; default "FedUCB", or "Private-FedUCB" with noise.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if it has one agent or, with noise, feature vectors may be longer than 1.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> private = fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1))
+        >>> private.certificate(env.spec, 100).claim
+        'none'
+        >>> safe = private.replace(schedule=fb.schedules.PrivateLogDet(), learns_in_batch=False)
+        >>> safe.certificate(env.spec, 100).claim
+        'certified'
+        >>> mechanism = fb.privacy.Mechanism(
+        ...     fb.privacy.Budget(1.0, 0.1), fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5
+        ... )  # add trust="secagg" where there is a secure aggregator
+        >>> growing = dict(schedule=fb.schedules.Geometric(1.5, first=12), learns_in_batch=False)
+        >>> best = fb.algos.fed_ucb(mechanism, policy=fb.algos.Greedy(), **growing)
+        >>> best.certificate(env.spec, 100).claim
+        'certified'
+
+    Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
+    Algorithm 3, which restates it.
+    """
+    policy = LogDetUCB() if policy is None else policy
+    return Federated(
+        policy=validate.instance("policy", policy, Policy, "an fb.Policy or None"),
+        schedule=LogDet() if schedule is None else schedule,
+        privacy=privatizer(privacy),
+        learns_in_batch=learns_in_batch,
+        name=name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB",
+    )
+
+
+DOUBLING = Geometric(2.0, first=8)
+
+
+def dp_dpe(
+    arms: Any,
+    privacy: Mechanism | Budget | None = None,
+    *,
+    failure: float = 0.05,
+    exploration_scale: float = 1.0,
+    schedule: Schedule | int = DOUBLING,
+    name: str = "DP-DPE",
+) -> Federated:
+    """Makes DP-DPE: elimination in phases that double, each of which is released once and by itself.
+
+    With a budget alone, every silo adds Gaussian noise to its sums of each phase. A user trusts her silo, but neither
+    the server nor other silos; she is in one phase. Under adjacency "replace" she moves that phase's sums by at most
+    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). Where features have a constant entry,
+    `Mechanism(budget, "input_perturbation", centred=True, gram_scale=0.35)` has the least noise: sums of x x' are
+    released, but not used.
+
+    Args:
+        arms, failure, exploration_scale: as in `PhasedElimination`.
+        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
+        schedule: as in `Federated`; a phase is the time between two synchronisations.
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `PhasedElimination` and `Federated`.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> algo = fb.algos.dp_dpe([[1.0, 0.0], [0.0, 1.0]], fb.privacy.Budget(1.0, 0.1))
+        >>> algo.name, algo.privacy.release
+        ('DP-DPE', 'input_perturbation')
+
+    Reference: Li, Zhou & Ji (2022), Algorithm 1.
+    """
+    policy = PhasedElimination(arms=arms, failure=failure, exploration_scale=exploration_scale)
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
+
+
+def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
+    """Makes asynchronous FedLinUCB without privacy: Algorithm 1 of He, Wang, Min & Gu (2022).
+
+    An agent uploads when det(V + U) reaches `growth` times det V, where V is the matrix that it downloaded last, and U
+    the sum of x x' over its rounds since.
+
+    Args:
+        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent who comes in all rounds, up to
+            logarithms, with O(d M^2 ln T) uploads.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        name: label in results.
+
+    Returns:
+        The recipe, an `AsyncFederated`.
+
+    Raises:
+        ValueError, TypeError: as `AsyncFederated`, or if `growth` is not > 1.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> algo = fb.algos.async_fed_lin_ucb(growth=2.0)
+        >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
+        (0.693, 'he22')
+
+    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds; and an agent
+    uploads if the determinant has grown by `growth` or more, not by more than that.
+    """
+    if not validate.positive("growth", growth) > 1:
+        raise ValueError(f"growth must be > 1, got {growth!r}")
+    validate.single("growth", growth)
+    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
+    validate.text("name", name)
+    return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)
+
+
+def fed_lin_ucb(
+    *,
+    policy: Policy = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = True,
+    name: str = "FedLinUCB",
+) -> Federated:
+    """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
+
+    Args:
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        schedule: as in `Federated`; 1 is the super single agent that sees all M users of a round.
+        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: only at synchronisations (Algorithm
+            8).
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
+        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=200, key=jax.random.key(0), seeds=4)
+        >>> result.communication["rounds"][:, -1]
+        array([8, 8, 8, 8])
+    """
+    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
+
+
+def private_fed_lin_ucb(
+    privacy: Mechanism | Budget,
+    *,
+    policy: Policy = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = False,
+    name: str = "Private-FedLinUCB",
+) -> Federated:
+    """Makes Private-FedLinUCB, where every B rounds the server learns noisy sums of x y and x x' over all silos.
+
+    With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
+    2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
+    adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
+    y, x x'), under "add_remove" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
+    another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
+    with `UCB(confidence="known_noise", regularizer="project")`.
+
+    Args:
+        privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        schedule: as in `Federated`.
+        learns_in_batch: as in `Federated`.
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+        >>> algo.certificate(env.spec, horizon=50).claim
+        'certified'
+        >>> algo.replace(learns_in_batch=True).certificate(env.spec, 50).claim
+        'as_printed'
+        >>> algo.replace(release="blt", trust="secagg", epsilon=2.0).privacy.budget.epsilon
+        2.0
+
+    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
+    """
+    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
+    validate.text("name", name)
+    if privacy is None:
+        raise TypeError("privacy must be an fb.privacy.Mechanism or an fb.privacy.Budget, got None; see fed_lin_ucb")
+    return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)

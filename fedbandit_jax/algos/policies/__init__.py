@@ -1,0 +1,1 @@
+"""Policies, which act on released statistics."""

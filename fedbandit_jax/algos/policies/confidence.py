@@ -1,0 +1,346 @@
+"""Regulariser and confidence width of LinUCB, private and federated: numbers that are found on the host.
+
+Letters: R is the sub-Gaussian constant of the reward noise, S a bound on ||theta*|| (as an axis, (S,), the number of
+synchronisations), `failure` that of a bound to fail, and tau the number of users that have been served. Norms of
+matrices are spectral.
+
+The synchronised statistics are W = G + N and u = G theta* + eta + n, where G is the Gram matrix of the rows played, eta
+the sum of x times reward noise, and N, n are privacy noise. The ridge estimate is theta = V^-1 u with V = H + G and H =
+lambda I + N. At all synchronisations ||N|| <= Sigma_N with probability 1 - failure, ||n|| <= Sigma_n with probability 1
+- failure/2, and the self-normalised bound on eta holds with probability 1 - failure for each agent. Hence an agent's
+widths are valid with probability 1 - 2.5 failure. Without learning inside the batch (`learns_in_batch=False`) all
+agents share V and eta, so that this holds for all agents at once. With it each agent's rows are a process of their own,
+and this proof goes agent by agent, although the paper claims 1 - 2 failure for all agents of Algorithm 1 at once. All
+of it needs ||x|| <= 1 and E[y] = <x, theta*>.
+
+"shift" (Zhou & Chowdhury 2024, Lemma C.4): with lambda = max(1, 2 Sigma_N), lambda_min = lambda - Sigma_N <= H <=
+lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/failure) + d ln(1 + tau / (d lambda_min))) + S
+sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
+
+"project" (ours): W is first projected on the positive semidefinite cone. G is in this cone, so the projection moves W
+by a matrix P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <=
+lambda + 2 Sigma_N, and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by
+Sigma_n / sqrt(lambda).
+For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a - Sigma_N) I): with a = min(1,
+lambda / (2 Sigma_N)) the self-normalised term is R / sqrt(a) times that of a ridge of lambda/a - Sigma_N.
+
+In both, the 1 in lambda is the argument `least` of the functions below.
+
+`KnownNoise` (ours) uses what the server knows anyway: the law of N and n at synchronisation k, and the spectrum of what
+was released, so that all of it is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.optimize import minimize_scalar
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.releases import Tree
+from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
+
+CONFIDENCE = ("theory", "known_noise", "authors")
+REGULARIZERS = ("shift", "project")
+
+
+class Width(NamedTuple):
+    """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
+
+    All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
+    (d rho) for a self-normalised bound of ridge rho.
+    """
+
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    dim: struct.Number
+    growth: struct.Number
+
+    def __call__(self, t: struct.Number) -> Array:
+        """Returns the width () before round t = 0, 1, ... is played, when every agent has played t rounds."""
+        return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
+
+
+class LogDetWidth(NamedTuple):
+    """The confidence width of every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
+
+    Before the first round log_term >= -log det V_i. The fields are (M,) or ().
+    """
+
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    log_det: struct.Number  # log det V_i
+
+    def __call__(self, t: struct.Number) -> Array:
+        """Returns the width of every agent, shaped like the fields; it does not depend on the round."""
+        del t
+        return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
+
+
+def noise_bounds(server_std: float, dim: int, n_syncs: int, failure: float) -> tuple[float, float]:
+    """Returns (Sigma_N, Sigma_n), bounds on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
+
+    Here G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
+    server_std sqrt(2d) (Sudakov-Fernique), and so has that of its negative; E ||g|| <= server_std sqrt d. All three are
+    server_std-Lipschitz functions of iid N(0, 1), so each exceeds its mean by s server_std with probability at most
+    e^(-s^2/2).
+
+    Args:
+        server_std: standard deviation of the noise on an entry of u and on the diagonal of W.
+        dim: d.
+        n_syncs: S, the number of draws.
+        failure: Sigma_N fails in any draw with probability at most failure, Sigma_n with failure / 2.
+    """
+    tail = math.sqrt(2 * math.log(2 * max(n_syncs, 1) / failure))
+    return server_std * (math.sqrt(2 * dim) + tail), server_std * (math.sqrt(dim) + tail)
+
+
+def theory(
+    *,
+    n_agents: int,
+    dim: int,
+    server_stds: np.ndarray,
+    failure: float,
+    subgaussian: float,
+    theta_norm: float,
+    exploration_scale: float,
+    regularizer: str,
+    least: float = 1.0,
+) -> tuple[float, Width]:
+    """Returns lambda and the width of `confidence="theory"`, as derived in the module's docstring.
+
+    Args:
+        n_agents: M.
+        dim: d.
+        server_stds: standard deviation of the noise of every prefix sum, (S,), as `NoiseLaw.stds`.
+        failure: probability that a bound fails.
+        subgaussian: R.
+        theta_norm: S, bound on ||theta*||.
+        exploration_scale: factor on the width.
+        regularizer: "shift" or "project".
+        least: smallest lambda; noise may ask for more.
+
+    Raises:
+        ValueError: if the width does not fit float32.
+    """
+    bound_cov, bound_bias = noise_bounds(float(server_stds.max(initial=0)), dim, len(server_stds), failure)
+    if regularizer == "shift":
+        lam = max(least, 2 * bound_cov)
+        floor, spread, ceiling, ridge = lam - bound_cov, 1.0, lam + bound_cov, lam - bound_cov
+    else:
+        lam = max(least, bound_cov)
+        share = min(1.0, lam / (2 * bound_cov)) if bound_cov > 0 else 1.0
+        floor, spread, ceiling, ridge = lam, share**-0.5, lam + 2 * bound_cov, lam / share - bound_cov
+    return lam, _width(
+        offset=theta_norm * math.sqrt(ceiling) + bound_bias / math.sqrt(floor),
+        slope=subgaussian * spread,
+        log_term=2 * math.log(1 / failure),
+        dim=dim,
+        growth=n_agents / (dim * ridge),
+        scale=exploration_scale,
+    )
+
+
+@struct.sealed
+@struct.pytree
+class KnownNoise:
+    """The rule for lambda and the width after synchronisation k, from the spectrum of the released W.
+
+    Let e_1 <= ... <= e_d be the eigenvalues of W, p_i = max(-e_i, 0) if W is projected and 0 if it is shifted, c_i =
+    e_i + p_i, P and C the matrices with eigenvalues p_i and c_i and the eigenvectors of W, and V = lambda I + W + P
+    with eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
+
+    - n - N theta* is Gaussian with covariance at most s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), where s_k is
+      the standard deviation of prefix k: its norm is at most q_k, a Chernoff quantile, at all k with probability 1 -
+      failure/2; so its V^-1 norm is at most q_k / sqrt(v_1);
+    - P and W commute: ||(lambda I + P) theta*||_{V^-1} <= S max_i (lambda + p_i) / sqrt(v_i);
+    - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - failure, where Sigma_k is Sigma_N of prefix k; hence V >=
+      a (G + rho I) with a = min(1, v_1 / (c_1 + Sigma_k + rho)), and eta costs R / sqrt(a) times the self-normalised
+      bound of ridge rho.
+
+    Integer noise is treated as the Gaussian that it is close to. All three terms shrink as data come in, whereas
+    "theory" pays for the first round's spectrum for ever. If W is projected, lambda = max(least, q_k / S + p_1 - 2 c_1)
+    minimises (q_k + S (lambda + p_1)) / sqrt(lambda + c_1).
+    """
+
+    vector: struct.Number  # q_k / s_k, where q_k bounds ||n - N theta*||
+    matrix: struct.Number  # Sigma_k / s_k, where Sigma_k bounds ||N||
+    ridge: struct.Number  # rho, the ridge of the self-normalised bound
+    theta_norm: struct.Number  # S
+    subgaussian: struct.Number  # R
+    log_term: struct.Number  # 2 ln(1/failure), as in `Width`
+    dim: struct.Number  # d
+    growth: struct.Number  # M / (d rho), as in `Width`
+    scale: struct.Number  # exploration_scale, a factor on the width
+    regularization: struct.Number  # lambda of the shifted Gram matrix
+    least: struct.Number  # smallest lambda of the projected Gram matrix
+    project: bool = struct.static()  # whether W is projected or shifted
+
+    def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
+        """Returns lambda and the width of a release, from s_k and the ascending eigenvalues of W, (d,)."""
+        vector, matrix = self.vector * std, self.matrix * std
+        kept = jnp.maximum(eigenvalues, 0) if self.project else eigenvalues
+        moved = kept - eigenvalues
+        lam = self.regularization
+        if self.project:
+            lam = jnp.maximum(self.least, vector / self.theta_norm + moved[0] - 2 * kept[0])
+        spectrum = jnp.maximum(lam + kept, jnp.finfo(jnp.float32).tiny)
+        bias = self.theta_norm * jnp.max((lam + moved) / jnp.sqrt(spectrum))
+        share = jnp.minimum(1, spectrum[0] / (kept[0] + matrix + self.ridge))
+        width = Width(
+            offset=self.scale * (bias + vector / jnp.sqrt(spectrum[0])),
+            slope=self.scale * self.subgaussian / jnp.sqrt(jnp.maximum(share, 1e-12)),
+            log_term=self.log_term,
+            dim=self.dim,
+            growth=self.growth,
+        )
+        return lam, width
+
+
+def known_noise(
+    *,
+    n_agents: int,
+    dim: int,
+    server_stds: np.ndarray,
+    failure: float,
+    subgaussian: float,
+    theta_norm: float,
+    exploration_scale: float,
+    regularizer: str,
+    least: float = 1.0,
+) -> tuple[float, Width, KnownNoise]:
+    """Returns lambda and the width before the first synchronisation, and the rule for them after it.
+
+    Arguments and errors are those of `theory`; `server_stds` (S,) are the s_k of `KnownNoise`.
+    """
+    n_syncs = len(server_stds)
+    norm, _ = noise_bounds(1.0, dim, n_syncs, failure)
+    weights = np.full(dim, 1 + theta_norm**2 / 2)
+    weights[0] = 1 + theta_norm**2
+    quantile = math.sqrt(chi_square_quantile(weights, failure / (2 * max(n_syncs, 1))))
+    worst = float(norm * server_stds.max(initial=0))
+    ridge = max(least, worst)
+    lam = (
+        max(least, 2 * worst) if regularizer == "shift" else ridge
+    )  # lambda >= rho, so the bound of ridge rho on eta also holds before the first synchronisation
+    number = np.float32
+    rule = KnownNoise(
+        vector=number(quantile),
+        matrix=number(norm),
+        ridge=number(ridge),
+        theta_norm=number(theta_norm),
+        subgaussian=number(subgaussian),
+        log_term=number(2 * math.log(1 / failure)),
+        dim=number(dim),
+        growth=number(n_agents / (dim * ridge)),
+        scale=number(exploration_scale),
+        regularization=number(lam),
+        least=number(least),
+        project=regularizer == "project",
+    )
+    first = _width(
+        offset=theta_norm * math.sqrt(lam),
+        slope=subgaussian,
+        log_term=2 * math.log(1 / failure),
+        dim=dim,
+        growth=n_agents / (dim * ridge),
+        scale=exploration_scale,
+    )
+    return lam, first, rule
+
+
+def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
+    """Returns q with P(sum_i w_i z_i^2 > q) <= probability for z iid N(0, 1), by Chernoff's bound at its best exponent.
+
+    The weights w are (d,) and positive.
+    """
+    top = 1 / (2 * weights.max())
+
+    def bound(share: float) -> float:
+        x = share * top
+        return (math.log(1 / probability) - 0.5 * np.log1p(-2 * x * weights).sum()) / x
+
+    return float(bound(minimize_scalar(bound, bounds=(1e-6, 1 - 1e-9), method="bounded").x))
+
+
+def authors(
+    *,
+    n_agents: int,
+    dim: int,
+    levels: int,
+    noise: float,
+    failure: float,
+    subgaussian: float,
+    exploration_scale: float,
+) -> tuple[float, Width]:
+    """Returns lambda and the width of `confidence="authors"`: constants of the code of Zhou & Chowdhury (2024).
+
+    That code takes S = sqrt d.
+
+    Args:
+        n_agents: M; lambda is sqrt M without noise.
+        dim: d.
+        levels: number L of levels of the tree; it does not matter without noise.
+        noise: the scale that the code gives the noise on a released sum, 0 without noise, see `authors_noise`.
+        failure: probability that a bound fails.
+        subgaussian: R.
+        exploration_scale: factor on the width.
+    """
+    lam = math.sqrt(n_agents)
+    if noise > 0:
+        lam = noise * (math.sqrt(levels + math.log(1 / failure)) + math.sqrt(dim))
+    return lam, _width(
+        offset=math.sqrt(lam * dim),
+        slope=subgaussian,
+        log_term=math.log(1 / failure),
+        dim=dim,
+        growth=n_agents / (dim * lam),
+        scale=exploration_scale,
+    )
+
+
+def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
+    """Returns (L, noise) for `released`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
+
+    With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
+    L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is. If silos have budgets of
+    their own, epsilon is the least of them.
+
+    Args:
+        mechanism: the bound mechanism.
+        dim: d.
+
+    Raises:
+        ValueError: the code has no constants for this release and trust model.
+    """
+    release, trust = type(mechanism.release).__name__, mechanism.trust
+    if type(mechanism.release) is not Tree or type(trust) not in (SiloLocal, Shuffled, VectorSum):
+        raise ValueError(
+            "confidence must not be 'authors' where the authors' code has no constants, which is for release='tree' "
+            "with trust='silo_local', 'shuffle_amplified' or 'shuffle_vector_sum' only, got "
+            f"{release} and {type(trust).__name__}"
+        )
+    levels = mechanism.release.n_levels
+    if type(trust) is not VectorSum:
+        return levels, math.sqrt(levels) * trust.sum_std()
+    epsilon, delta = float(np.min(mechanism.epsilon)), float(mechanism.delta)
+    return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon
+
+
+def _width(*, offset, slope, log_term, dim, growth, scale) -> Width:
+    number = np.float32
+    if not max(scale * offset, scale * slope, growth) < float(np.finfo(number).max):
+        raise ValueError(f"the confidence width must fit float32, got {scale * offset:g} at round 0")
+    return Width(
+        offset=number(scale * offset),
+        slope=number(scale * slope),
+        log_term=number(log_term),
+        dim=number(dim),
+        growth=number(growth),
+    )

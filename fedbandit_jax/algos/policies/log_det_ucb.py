@@ -1,0 +1,129 @@
+"""FedUCB with a controller: Algorithms 1 and 2 of Dubey & Pentland (2020), as a composition of policy and mechanism."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from fedbandit_jax.algos.policies.confidence import LogDetWidth
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Exploration
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import NoiseLaw
+from fedbandit_jax.privacy import spectral
+from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
+from fedbandit_jax.privacy.spectral import Spectral
+from fedbandit_jax.privacy.trust import SiloLocal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogDetUCB(Exploration):
+    """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i of every agent i.
+
+    Letters: N is the noise on a silo's prefix sum of x x', Lambda a bound on its norm, H = N + 2 Lambda I the silo's
+    regulariser, whose eigenvalues are between rho_min = Lambda and rho_max = 3 Lambda, and kappa a bound on the noise
+    on the silo's sum of x y, in the norm of H^-1. See `fb.privacy.spectral`.
+
+    Args:
+        spectral: how Lambda is found: "theory" as printed, "quantile" from the law of the noise, a fraction of that.
+        regularization: rho_min = rho_max of one agent where there is no noise, > 0; None: 1. V starts at M times this
+            (n_C times with n_C agents in a clique of `GossipFedUCB`): to compare with `fed_lin_ucb`, where V starts at
+            lambda I, take lambda / M.
+
+    The other arguments are those of `UCB`: failure, subgaussian, theta_norm and exploration_scale.
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound, also
+            if there is only one agent, or silos do not add the noise.
+    """
+
+    spectral: str = "quantile"
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
+
+    @override
+    def bind(self, law: NoiseLaw) -> BoundUCB:
+        if law.n_agents < 2:
+            raise ValueError(
+                f"n_agents must be at least two for FedUCB (Definition 1), got an environment with {law.n_agents}: "
+                "private_fed_lin_ucb and LinUCB work with one"
+            )
+        m = law.n_agents
+        of_silo = self.bounds(law, len(law.stds))
+        low, high, _ = of_silo
+        return BoundUCB(
+            first_regularization=np.float32(m * low),
+            regularization=np.float32(m * (low + high) / 2),  # shifts noisy sums by 2 Lambda per silo
+            width=self.width(of_silo, m, law.dim),
+            known_noise=None,
+            rho=(low, high),
+            project=False,
+        )
+
+    def bounds(self, law: NoiseLaw, n_releases: int) -> Spectral:
+        """Returns rho_min, rho_max and kappa of one silo, which hold at all of n releases of all silos together.
+
+        Args:
+            law: the law of the noise; without a mechanism rho_min = rho_max and kappa = 0.
+            n_releases: n, the most releases of one silo.
+
+        Raises:
+            ValueError: if the trust model is not silo-local.
+        """
+        mechanism = law.mechanism
+        if not isinstance(mechanism, BoundMechanism):
+            rho = 1.0 if self.regularization is None else self.regularization
+            return Spectral(rho, rho, 0.0)
+        budget, release, trust = mechanism.budgets[0], mechanism.release, mechanism.trust
+        if not isinstance(trust, SiloLocal):
+            raise ValueError(
+                f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
+            )
+        if mechanism.statistic.gram_scale != 1:
+            scale = mechanism.statistic.gram_scale
+            raise ValueError(f"gram_scale must be 1 with LogDetUCB, whose bounds are for equal noise, got {scale:g}")
+        printed = self.spectral == "theory"
+        return spectral.bounds(
+            self.spectral,
+            sigma=trust.sigma_of_silo(),
+            nodes=1 + math.ceil(math.log2(release.n_syncs)) if printed else release.largest_variance(),
+            dim=law.dim,
+            n_syncs=n_releases,
+            n_agents=law.n_agents,
+            failure=self.failure,
+            delta=budget.delta,
+        )
+
+    def width(self, of_silo: Spectral, sharing: Any, dim: int) -> LogDetWidth:
+        """Returns the widths of Proposition 2 for groups of n silos that share; n = `sharing` is an array of any shape.
+
+            beta_i = R sqrt(2 ln(2/failure) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n
+
+        with R = `subgaussian` and S = `theta_norm`, all times `exploration_scale`.
+
+        DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
+        The width is not proved for all agents at once: each agent's rows are a process of its own that depends on when
+        others synchronise, and the proof spends failure / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
+        """
+        low, high, kappa = of_silo
+        n, scale = np.asarray(sharing, float), self.exploration_scale
+        offset = self.theta_norm * np.sqrt(n * high) + kappa * np.sqrt(n)
+        log_term = 2 * math.log(2 / self.failure) - dim * np.log(n * low)
+        slope = np.full(n.shape, scale * self.subgaussian)
+        fields = (scale * offset, slope, log_term, np.zeros(n.shape))
+        return LogDetWidth(*(np.asarray(field, np.float32) for field in fields))
+
+
+def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
+    """Returns the mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
+
+    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree whose prefix sums the silos send.
+    """
+    return as_mechanism(privacy, release="prefix_tree", trust="silo_local_matrix")

@@ -1,0 +1,200 @@
+"""Elimination in phases on a G-optimal design: DP-DPE of Li, Zhou & Ji (2022), on released statistics.
+
+Letters: K arms x_a in R^d, the same for all users; n users of a phase; A the arms that are left; pi a design, i.e.
+probabilities of the arms in A; V = sum_a pi_a x_a x_a', of rank r. In a phase every user plays an arm drawn from pi.
+The phase's own sum u of x (y - c) over its n users, with noise of standard deviation s, estimates theta by V^-1 u / n,
+where V^-1 is the pseudoinverse. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R, which is 1/2 or 1.
+
+The width. Let g = V^-1 x_a. The error of the estimated mean of arm a is 1/n times a sum of n independent terms g' x (y
+- c), less their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a and differ
+from their means by at most b = 2 R max_i |g' x_i|. That includes what users draw. The noise has variance s^2 g' g. By
+Bernstein's inequality, whose bound on the moment generating function the noise satisfies as well, the error is above
+
+    w_a = sqrt(2 L (n R^2 x_a' V^-1 x_a + s^2 g' g)) / n + b L / (3 n)
+
+with probability at most e^-L, and below -w_a with no larger one. With L = ln(2 K S / failure) no mean leaves its
+interval in any of S phases with probability 1 - failure, if noise is Gaussian and that of a phase independent of
+earlier ones: of the releases, "input_perturbation" has such noise. At a G-optimal design x_a' V^-1 x_a <= r for all
+arms that are left, and no design has less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int, Key, Real
+from typing_extensions import override
+
+from fedbandit_jax.core import lapack, struct, validate
+from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
+
+STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
+
+
+FLAT = 3e-3  # arms are taken to lie in a subspace where no arm reaches more than this share of the largest
+
+
+LEAST = 1e-7  # and where all of them together reach less than float32 tells from nothing, as a share of their squares
+
+
+class Design(NamedTuple):
+    """A design on the arms that are left, and how to estimate with it."""
+
+    weights: Float[Array, " K"]  # pi
+    chart: Float[Array, "d d"]  # P: in the coordinates z = P' x the arms that are left span the first r axes alike
+    inverse: Float[Array, "d d"]  # V^-1 in these coordinates
+
+
+class Phase(NamedTuple):
+    """The belief of `PhasedElimination`: which arms are left, how they are played, and what was released so far."""
+
+    active: Bool[Array, " K"]  # which arms are left
+    design: Design
+    bias: Float[Array, " d"]  # the last release
+    users: Float[Array, ""]  # how many users are in it
+
+
+def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:
+    """Returns a design on the active arms, whose largest x' V^-1 x is hardly larger than the least there is, r.
+
+    The weights are multiplied by x' V^-1 x and divided by their sum, again and again. That raises det V at every step,
+    whose maximum is where the largest x' V^-1 x is least (Kiefer & Wolfowitz 1960). Where the active arms span r < d
+    dimensions only, V is inverted there.
+    """
+    start = active / active.sum()
+    values, vectors = lapack.eigh(_gram(arms, start))
+    reach = jnp.where(active[:, None], jnp.abs(jnp.matmul(arms, vectors, precision="highest")), 0).max(0)
+    there = (reach > FLAT * reach.max()) & (values > LEAST * values[-1])
+    chart = vectors * jnp.where(there, lax.rsqrt(jnp.where(there, values, 1)), 0)
+    z = jnp.matmul(arms, chart, precision="highest")
+
+    def half(weights: Array) -> Array:
+        return lapack.factor(_gram(z, weights) + jnp.diag(jnp.where(there, 0.0, 1.0)))[1]
+
+    def step(_: Any, weights: Array) -> Array:
+        new = weights * (jnp.matmul(z, half(weights).T, precision="highest") ** 2).sum(1)
+        return new / new.sum()
+
+    weights = lax.fori_loop(0, STEPS, step, start)
+    lower = half(weights)
+    return Design(weights, chart, jnp.matmul(lower.T, lower, precision="highest"))
+
+
+def _gram(rows: Array, weights: Array) -> Array:
+    return jnp.matmul(rows.T, weights[:, None] * rows, precision="highest")
+
+
+@struct.sealed
+@struct.pytree
+class BoundPhasedElimination(Policy):
+    """A bound `PhasedElimination`."""
+
+    arms: Any  # (K, d) float32
+    stds: Any  # (S,) s, the standard deviation of the noise on every phase's own sum of x (y - c)
+    reward: struct.Number  # R
+    log_term: struct.Number  # L
+    scale: struct.Number  # factor on the widths
+
+    @override
+    def start(self, dim: int) -> Phase:
+        active = jnp.ones(len(self.arms), bool)
+        return Phase(active, g_optimal(jnp.asarray(self.arms), active), jnp.zeros(dim), jnp.float32(0))
+
+    def intervals(
+        self, k: Int[Array, ""], belief: Phase, released: Released
+    ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+        """Returns the estimated mean of every arm after phase k, less c, and its width w, for arms that are left."""
+        n, std = released.count - belief.users, jnp.asarray(self.stds)[k]
+        chart = belief.design.chart
+        z = jnp.matmul(jnp.asarray(self.arms), chart, precision="highest")
+        g = jnp.matmul(z, belief.design.inverse, precision="highest")
+        u = jnp.matmul(released.bias - belief.bias, chart, precision="highest")
+        mean = jnp.matmul(g, u, precision="highest") / n
+        variance = n * self.reward**2 * (g * z).sum(1) + std**2 * (g * g * (chart * chart).sum(0)).sum(1)
+        reach = jnp.where(belief.active, jnp.abs(jnp.matmul(g, z.T, precision="highest")), 0).max(1)
+        tail = jnp.sqrt(2 * self.log_term * variance) + 2 * self.reward * reach * self.log_term / 3
+        return mean, self.scale * tail / n
+
+    @override
+    def update(self, k: Int[Array, ""], belief: Phase, released: Released) -> Phase:
+        mean, width = self.intervals(k, belief, released)
+        best = jnp.where(belief.active, mean - width, -jnp.inf).max()
+        active = belief.active & (mean + width >= best)
+        return Phase(active, g_optimal(jnp.asarray(self.arms), active), released.bias, released.count)
+
+    @override
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], belief: Phase, contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        del t
+        if len(contexts) != len(self.arms):
+            raise ValueError(f"arms must be the {len(contexts)} that the environment offers, got {len(self.arms)}")
+        weights = belief.design.weights
+        return jnp.log(weights) + jax.random.gumbel(key, weights.shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhasedElimination(Policy):
+    """Plays the arms that are left by a G-optimal design, and drops arms after every phase, by that phase alone.
+
+    A phase is the time between two synchronisations. Every user plays an arm drawn from the design; afterwards the
+    phase's own sum of x y, the difference of two releases, estimates the mean of every arm, and an arm is dropped if
+    its upper confidence bound is below the lower one of another arm. The released sum of x x' is not used: the design
+    is public, and tells its mean. With the release "input_perturbation" the intervals of all arms and phases hold
+    together with probability 1 - `failure`, for rewards in [0, 1] whose means are <x, theta*>; see the module `phased`.
+
+    Args:
+        arms: (K, d) the feature vectors that every round offers to every user, in this order; they are public. Rounds
+            that offer others are played as if they offered these.
+        failure: failure probability in (0, 1).
+        exploration_scale: factor on the widths, > 0; the proof is for 1.
+
+    Raises:
+        ValueError, TypeError: if an argument is out of range or of the wrong type; when bound, also if the environment
+            has another number d of features, and when run, if it offers another number K of arms.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> arms = np.eye(3)
+        >>> env = fb.envs.replay(np.tile(arms, (2, 1)), [3, 3], [0.2, 0.5, 0.8], n_agents=2, rewards="bernoulli")
+        >>> algo = fb.algos.dp_dpe(arms, fb.privacy.Budget(1.0, 0.1))
+        >>> algo.certificate(env.spec, horizon=100).claim
+        'certified'
+
+    Reference: Li, Zhou & Ji (2022), Algorithm 1 (DP-DPE); Hanna, Girgis, Fragouli & Diggavi (2022).
+    """
+
+    # DEVIATION li2022 Alg. 1: users draw arms from the design, where the paper rounds n pi_a up; the width is that of
+    # each arm, from the law of the noise, and not one for all; users' rewards enter one by one, not as means of many.
+    arms: Any
+    failure: float = 0.05
+    exploration_scale: float = 1.0
+
+    def __post_init__(self):
+        arms: Real[np.ndarray, "K d"] = validate.finite_array("arms", self.arms, ndim=2)
+        if arms.size == 0 or not arms.any():
+            raise ValueError(f"arms must have a feature vector that is not 0, got {validate.shown(self.arms)}")
+        object.__setattr__(self, "arms", tuple(map(tuple, arms.tolist())))
+        validate.probability("failure", self.failure)
+        validate.single("exploration_scale", validate.positive("exploration_scale", self.exploration_scale))
+
+    @override
+    def bind(self, law: NoiseLaw) -> BoundPhasedElimination:
+        arms, phases = np.array(self.arms, np.float32), len(law.stds)
+        if arms.shape[1] != law.dim:
+            raise ValueError(f"arms must have the {law.dim} features of the environment, got {arms.shape[1]}")
+        private = phases > 0 and law.stds.any()
+        centred = private and law.mechanism.statistic.centred
+        return BoundPhasedElimination(
+            arms=arms,
+            stds=(law.mechanism.batch_stds() if private else np.zeros(max(phases, 1))).astype(np.float32),
+            reward=np.float32(0.5 if centred else 1.0),
+            log_term=np.float32(math.log(2 * len(arms) * max(phases, 1) / self.failure)),
+            scale=np.float32(self.exploration_scale),
+        )

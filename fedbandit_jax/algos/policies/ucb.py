@@ -1,0 +1,269 @@
+"""The LinUCB policy: upper confidence bounds on released statistics, under every release and trust model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Complex, Float, Int, Key
+from typing_extensions import override
+
+from fedbandit_jax.algos.policies import confidence
+from fedbandit_jax.algos.policies.confidence import LogDetWidth, Width
+from fedbandit_jax.core import lapack, ridge, struct, validate
+from fedbandit_jax.core.backend import UNROLL_DIM
+from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
+
+
+class Scores(NamedTuple):
+    """Estimates for every arm, which are kept up to date from round to round if the contexts are fixed."""
+
+    mean: Float[Array, "K M"]  # <x, theta>
+    width_sq: Float[Array, "K M"]  # x' V^-1 x
+
+
+class Estimate(NamedTuple):
+    """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
+
+    posterior: Posterior  # theta and V^-1: A = 1, shared by all agents, or A = M where each has rows of its own
+    gram: Float[Array, "d d"] | Float[Array, ""]  # V, the shared one; 0 in `LinUCB`, where nobody reads it
+    log_det: Float[Array, " A"] | Float[Array, ""]  # log det V, likewise
+    width: Width | LogDetWidth  # beta
+
+
+class Prepared(NamedTuple):
+    """What the agents score arms with in a batch."""
+
+    posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
+    table: Complex[Array, "K M"] | None  # scores of fixed contexts, see `_table`; None if contexts change
+    width: Width | LogDetWidth  # beta
+
+
+class Own(NamedTuple):
+    """What agents know in a round, as `optimism` reads it."""
+
+    posterior: Posterior  # A = 1 or A = M
+    width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
+
+
+def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
+    """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
+
+    `own` is an `Own`, whose arrays may have more axes after that of the agents.
+    """
+    width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
+    theta = own.posterior.theta
+    mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
+    return mean + own.width * jnp.sqrt(width_sq)
+
+
+def one(own: Own, agent: Int[Array, ""]) -> Own:
+    """Returns what one agent knows."""
+    return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
+
+
+def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " A"]) -> Float[Array, "K M"]:
+    """Returns the upper confidence bounds for a width beta_t."""
+    return scores.mean + width * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
+
+
+def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
+    """Returns the estimates for contexts under a posterior of A = 1 or A = M models."""
+    return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
+
+
+@struct.sealed
+@struct.pytree
+class BoundUCB(Policy):
+    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first such arm on ties."""
+
+    keeps_matrix = True
+
+    first_regularization: struct.Number  # lambda before the first release
+    regularization: struct.Number  # lambda after it
+    width: Width | LogDetWidth  # beta
+    known_noise: Any  # None, or a rule such as `KnownNoise`, which sets lambda and width anew at every synchronisation
+    project: bool = struct.static()  # whether the released Gram matrix is projected
+    rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
+
+    def start(self, dim: int) -> Estimate:
+        """Returns the belief V = lambda I, theta = 0."""
+        return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
+
+    @override
+    def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Estimate:
+        del k, belief
+        gram, regularization, width = released.gram, self.regularization, self.width
+        if self.project or self.known_noise is not None:
+            values, vectors = lapack.eigh(gram)
+            if self.project:
+                gram = ridge.with_spectrum(jnp.maximum(values, 0), vectors)
+            if self.known_noise is not None:
+                regularization, width = self.known_noise(released.std, values)
+        return self._solved(gram, released.bias, regularization, width)
+
+    @override
+    def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
+        return _prepared(belief.posterior, belief.log_det, belief.width, offered, fixed_contexts)
+
+    @override
+    def prepare_raw(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
+        posterior = ridge.tile(belief.posterior, len(offered.contexts))
+        return _prepared(posterior, belief.log_det, belief.width, offered, fixed_contexts)
+
+    @override
+    def indices(
+        self, key: Key[Array, ""], t: Int[Array, ""], prepared: Prepared, offered: Round
+    ) -> Float[Array, "K M"]:
+        del key
+        if prepared.table is None:
+            scores = score(prepared.posterior, offered.contexts)
+        else:
+            scores = Scores(prepared.table.real, prepared.table.imag)
+        return bounds(scores, prepared.width(t))
+
+    @override
+    def scorer(self, t: Int[Array, ""], prepared: Prepared) -> Scorer:
+        return Scorer(optimism, Own(prepared.posterior, prepared.width(t)), one)
+
+    @override
+    def learn(self, prepared: Prepared, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Prepared:
+        gain = ridge.gain(prepared.posterior, x, y)
+        table = prepared.table
+        if table is not None:
+            change = ridge.inner(offered.contexts, gain.image)  # x_a' V^-1 x for every arm a
+            table = table + lax.complex(change * gain.residual, -change * change * gain.scale)
+        width = prepared.width
+        if isinstance(width, LogDetWidth):
+            width = width._replace(log_det=width.log_det + jnp.log1p(gain.leverage))
+        return Prepared(ridge.update(prepared.posterior, gain), table, width)
+
+    def _solved(self, gram: Array, bias: Array, regularization: struct.Number, width: Width | LogDetWidth) -> Estimate:
+        v = regularization * jnp.eye(len(gram)) + gram
+        posterior, log_det, _ = ridge.solve_det(v[None], bias[None])
+        return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
+
+
+def _table(scores: Scores) -> Complex[Array, "K M"]:
+    return lax.complex(scores.mean, scores.width_sq)
+
+
+def _prepared(
+    posterior: Posterior, log_det: Array, width: Width | LogDetWidth, offered: Round, fixed_contexts: bool
+) -> Prepared:
+    if isinstance(width, LogDetWidth):
+        width = width._replace(log_det=jnp.broadcast_to(log_det, posterior.theta.shape[1:]))
+    return Prepared(posterior, _table(score(posterior, offered.contexts)) if fixed_contexts else None, width)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exploration(Policy):
+    """The parameters that every optimistic policy has.
+
+    Args:
+        regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
+        failure: failure probability of each bound that a width is made of, in (0, 1). The widths of `UCB` (except
+            "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
+            they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
+            those of `LinUCB` with 1 - failure for each agent, or for all users at once if users return.
+        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
+            must be at least the environment's `noise_std`.
+        theta_norm: S, bound on ||theta*||.
+        exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
+
+    Raises:
+        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
+    """
+
+    regularization: float | None = None
+    failure: float = 0.01
+    subgaussian: float = 0.5
+    theta_norm: float = 1.0
+    exploration_scale: float = 1.0
+
+    def __post_init__(self):
+        if self.regularization is not None:
+            validate.single("regularization", validate.positive("regularization", self.regularization))
+        validate.probability("failure", self.failure)
+        for name in ("subgaussian", "theta_norm", "exploration_scale"):
+            validate.single(name, validate.non_negative(name, getattr(self, name)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UCB(Exploration):
+    """Linear upper confidence bounds: plays argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
+
+    W = sum x x' and U = sum x y are the released sums, where x' is the transpose of x; beta_t is the width of the
+    module `confidence`. Without noise the width of "theory" is
+
+        beta_t = R sqrt(2 ln(1/failure) + d ln(1 + M t / (d lambda))) + S sqrt(lambda)
+
+    in round t = 0, 1, ..., times `exploration_scale`. It is proved for ||x|| <= 1, which is not checked without
+    privacy, ||theta*|| <= S = `theta_norm`, and reward noise that is R-sub-Gaussian, R = `subgaussian`.
+
+    Args:
+        confidence: "theory" (the paper's width, from bounds that hold before the first round), "known_noise" (from the
+            law of the noise and the spectrum of what was released: valid with the same probability, and many times
+            narrower) or "authors" (constants of the code of Zhou & Chowdhury (2024), which takes S = sqrt d:
+            `theta_norm` is then ignored; lambda = sqrt M without noise).
+        regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
+            the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
+            lambda is enough.
+        regularization: lambda where no noise asks for more, > 0; None: 1. Must be None with confidence="authors".
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
+
+    Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
+    """
+
+    confidence: str = "theory"
+    regularizer: str = "shift"
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate.one_of("confidence", self.confidence, confidence.CONFIDENCE)
+        validate.one_of("regularizer", self.regularizer, confidence.REGULARIZERS)
+        if self.confidence == "authors" and self.regularization is not None:
+            raise ValueError(f"regularization must be None with confidence='authors', got {self.regularization!r}")
+        if self.confidence == "known_noise" and self.theta_norm == 0:
+            raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
+
+    @override
+    def bind(self, law: NoiseLaw) -> BoundUCB:
+        common: dict[str, Any] = dict(
+            n_agents=law.n_agents,
+            dim=law.dim,
+            failure=self.failure,
+            subgaussian=self.subgaussian,
+            exploration_scale=self.exploration_scale,
+        )
+        rule = None
+        if self.confidence == "authors":
+            levels, noise = confidence.authors_noise(law.mechanism, law.dim) if law.stds.any() else (0, 0.0)
+            lam, width = confidence.authors(**common, levels=levels, noise=noise)
+        else:
+            common |= dict(
+                server_stds=law.stds,
+                theta_norm=self.theta_norm,
+                regularizer=self.regularizer,
+                least=1.0 if self.regularization is None else self.regularization,
+            )
+            if self.confidence == "theory":
+                lam, width = confidence.theory(**common)
+            else:
+                lam, width, rule = confidence.known_noise(**common)
+        return BoundUCB(
+            first_regularization=np.float32(lam),
+            regularization=np.float32(lam),
+            width=width,
+            known_noise=rule if len(law.stds) else None,
+            project=self.regularizer == "project",
+            rho=(lam / law.n_agents, lam / law.n_agents),
+        )

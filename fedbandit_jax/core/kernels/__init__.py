@@ -1,0 +1,1 @@
+"""Fast paths: contexts drawn while they are scored, and solves on a GPU."""

@@ -1,0 +1,245 @@
+"""How runs of one structure share a machine: in pieces, each of which is one program for some seeds.
+
+A run is one configuration (of C) under one seed (of S). A piece takes some seeds, under all configurations, through
+some steps. On a CPU pieces are small, so that what they work on stays in the cache, and a pool of threads runs as many
+of them at a time as there are cores; branches on data go one by one, so that a branch not taken costs nothing. Several
+devices, whatever they are, share the pieces. On an accelerator there is one piece for each device.
+
+Programs that factorise several matrices at once do not run beside each other, see `core.lapack`. Those of this package
+do not, on a CPU, but what users write may.
+
+Leaves that all configurations of a piece share (those of the environment) are also shared on the device: users are
+drawn once per seed, not once per configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax.core import lapack, programs
+from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.devices import everywhere
+
+_several = weakref.WeakKeyDictionary()  # program -> whether it factorises several matrices at once
+PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
+WAITING = 1.15  # most time over that of pieces that keep all workers busy
+
+
+class Piece(NamedTuple):
+    """Some seeds under some configurations, on one device."""
+
+    configs: slice  # which configurations
+    seeds: slice  # which seeds
+    leaves: list[Any]  # of the processes, stacked over configurations where these differ
+    keys: Array  # (G,) of the seeds; the last may stand for several, lest there be another program for fewer
+    layout: Layout
+
+
+class Layout(NamedTuple):
+    """How the runs of a piece are laid out in its program; hashable. An axis of length 1 is left out of states."""
+
+    treedef: Any  # tree structure of a process
+    axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
+    n_configs: int
+    n_seeds: int  # G
+
+    def over_runs(self, method: str) -> Any:
+        """Vectorises a method of the process over configurations, which share the world, and over seeds.
+
+        It is `init`, (leaves, key) -> (world, state), or `step`, (leaves, key, world, state, k) -> (world, state,
+        metrics). Worlds have a leading axis G, states and metrics G and C.
+        """
+
+        def run(leaves, *arguments):
+            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*arguments)
+
+        first = method == "init"
+        if self.n_configs > 1:
+            arguments, results = ((None,), (None, 0)) if first else ((None, None, 0, None), (None, 0, 0))
+            run = jax.vmap(run, (list(self.axes), *arguments), results, axis_size=self.n_configs)
+        if self.n_seeds > 1:
+            run = jax.vmap(run, (None, 0) if first else (None, 0, 0, 0, None))
+        return run
+
+
+class Pieces:
+    """All runs of processes that share one program; states are lists with one entry for each piece."""
+
+    def __init__(self, processes: Sequence[Clock], keys: Array):
+        self.n_configs, self.n_seeds = len(processes), len(keys)
+        clock, devices = processes[0], jax.local_devices()
+        self.recorder = clock.recorder
+        if clock.mesh is not None:  # one piece after the other, on all devices together
+            devices = [everywhere(clock.mesh)]
+        alone = clock.alone and on_cpu()
+        self.workers = len(devices)
+        size = -(-len(keys) // len(devices))
+        if on_cpu():
+            self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
+            size = _together(len(keys), clock.seeds_together, self.workers)
+        groups = [[process] for process in processes] if alone else [processes]
+        words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
+        self.pieces = []
+        for c, group in enumerate(groups):
+            leaves, treedef, axes = _stack(group)
+            layout = Layout(treedef, axes, len(group), size)
+            there = [jax.device_put(leaves, device) for device in devices]
+            for first in range(0, len(keys), size):
+                which = len(self.pieces) % len(devices)
+                some = words[np.minimum(np.arange(first, first + size), len(keys) - 1)]  # the host compiles nothing
+                some = jax.device_put(some if size > 1 else some[0], devices[which])
+                some = jax.random.wrap_key_data(some, impl=impl)
+                seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
+                self.pieces.append(Piece(configs, seeds, there[which], some, layout))
+
+    def init(self) -> list[Any]:
+        """Returns (worlds, states) of every piece before the first step."""
+        return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
+
+    def compile(self, states: list[Any], capacity: int) -> None:
+        """Compiles, on a CPU, what `advance` needs, by taking no step; elsewhere programs take all their steps."""
+        if not on_cpu():
+            return
+        piece = self.pieces[0]
+        arguments = piece.leaves, piece.keys, *states[0], *_steps(range(0), capacity)
+        program = _advance(piece.layout)
+        if program not in _several:
+            operations = programs.equations(program.trace(*arguments).jaxpr)
+            _several[program] = any(map(lapack.factorises_several, operations))
+        if _several[program]:
+            self.workers = 1  # see the first lines of this file
+        program(*arguments)
+
+    def records(self, states: list[Any]) -> dict[str, np.ndarray]:
+        """Returns what all runs have recorded beside their curves: name -> array (C, S, N, ...)."""
+        if self.recorder is None:
+            return {}
+        found: dict[str, np.ndarray] = {}
+        for piece, (_, state) in zip(self.pieces, states):
+            for name, _, array in self.recorder.named(state):
+                part = np.swapaxes(_axes(np.asarray(array)[None], piece)[0], 0, 1)
+                whole = found.setdefault(name, np.empty((self.n_configs, self.n_seeds, *part.shape[2:]), part.dtype))
+                whole[piece.configs, piece.seeds] = part
+        return found
+
+    def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
+        """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
+
+        The pool has `workers` threads. The program is for at most `capacity` steps; another capacity needs another one.
+        """
+
+        def run(which: int) -> Any:
+            piece, (world, state) = self.pieces[which], states[which]
+            *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
+            return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
+
+        done = list(pool.map(run, range(len(self.pieces))))
+
+        def whole(*parts: np.ndarray) -> np.ndarray:
+            metric = np.empty((len(ks), self.n_seeds, self.n_configs, *parts[0].shape[3:]), parts[0].dtype)
+            for piece, part in zip(self.pieces, parts):
+                metric[:, piece.seeds, piece.configs] = part
+            return metric
+
+        return [after for after, _ in done], jax.tree.map(whole, *(metrics for _, metrics in done))
+
+
+def _together(n_seeds: int, most: int, workers: int) -> int:
+    """Returns how many seeds a piece has: a power of two, so that few programs serve all numbers of seeds.
+
+    It is the largest one up to `most` by which workers, who take a piece at a time, wait little for each other.
+    """
+
+    def turns(size: int) -> int:
+        return size * math.ceil(math.ceil(n_seeds / size) / workers)
+
+    sizes = [2**i for i in reversed(range(most.bit_length()))]
+    return next(size for size in sizes if turns(size) <= WAITING * min(map(turns, sizes)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
+    """Returns a metric of a piece with the axes (steps, seeds, configurations, ...), without seeds that come twice."""
+    after = (piece.layout.n_seeds, piece.layout.n_configs)
+    shape = metric.shape[1 + sum(n > 1 for n in after) :]
+    return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
+
+
+def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
+    """Returns the arguments `count` and `ks` of a program for at most so many steps."""
+    return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
+
+
+def _stack(processes: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
+    """Returns the leaves, the tree structure, and the axis of configurations of each leaf (None: no such axis).
+
+    Leaves have a leading axis C, except where all configurations hold the same object.
+    """
+    flat = [jax.tree.leaves(process) for process in processes]
+    leaves, axes = [], []
+    for column in zip(*flat):
+        shared = all(leaf is column[0] for leaf in column)
+        leaves.append(column[0] if shared else np.stack([np.asarray(leaf) for leaf in column]))
+        axes.append(None if shared else 0)
+    return leaves, jax.tree.structure(processes[0]), tuple(axes)
+
+
+def options() -> dict[str, Any] | None:
+    """Returns options for XLA's compiler: on a CPU, vectors of 512 bits.
+
+    By default XLA:CPU splits 512-bit registers in half; whole ones make fused float loops twice as fast.
+    """
+    return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
+
+
+@functools.lru_cache(PROGRAMS)
+def _init(layout: Layout):
+    return jax.jit(layout.over_runs("init"), compiler_options=options())
+
+
+@functools.lru_cache(PROGRAMS)
+def _advance(layout: Layout):
+    """Returns the compiled function that takes a piece through the first `count` of the steps `ks`.
+
+    On a CPU steps that are not asked for are not taken, so that runs of any length share a program. A GPU does not wait
+    for the host before every step if their number is known: there all steps are taken, and what was not asked for is
+    left out of what is recorded.
+    """
+
+    def advance(leaves, keys, world, state, count, ks):
+        step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
+
+        def body(carry, k):
+            world, state, metrics = step(leaves, keys, *carry, k)
+            return (world, state), metrics
+
+        if not on_cpu():
+            (world, state), metrics = lax.scan(body, (world, state), ks)
+            return world, state, metrics
+
+        def turn(i, carry):
+            run, metrics = carry
+            run, new = body(run, ks[i])
+            return run, jax.tree.map(lambda old, x: old.at[i].set(x), metrics, new)
+
+        shapes = jax.eval_shape(body, (world, state), ks[0])[1]
+        empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)
+        (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
+        return world, state, metrics
+
+    return jax.jit(advance, compiler_options=options())

@@ -1,0 +1,47 @@
+"""Puts an environment and a bound algorithm together to a process, the only thing that the driver knows how to run.
+
+There is one class of process for each way in which users come: `rounds` for agents who serve a user each, `users` for
+multi-armed algorithms, and `arrivals` for users who return.
+"""
+
+from typing import Any
+
+from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
+from fedbandit_jax.engine.clocks.arm_batches import ArmBatchClock as ArmBatchClock
+from fedbandit_jax.engine.clocks.arrivals import MAX_ARRIVALS
+from fedbandit_jax.engine.clocks.arrivals import ArrivalClock as ArrivalClock
+from fedbandit_jax.engine.clocks.clock import Clock as Clock
+from fedbandit_jax.engine.clocks.clock import salted as salted
+from fedbandit_jax.engine.clocks.rounds import RoundClock as RoundClock
+from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, Environment
+
+
+def make_clock(
+    env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
+) -> Clock:
+    """Returns the process that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
+
+    What `recorder` asks for is kept in the process's state.
+
+    Raises:
+        TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
+            users who are not told apart.
+        ValueError: a multi-armed environment has several agents, or there are more users than can be counted.
+    """
+    if isinstance(algo, ArrivalAlgorithm):
+        if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
+            lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
+            raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
+        if horizon > MAX_ARRIVALS:
+            raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
+        return ArrivalClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]
+    if not isinstance(algo, ArmAlgorithm):
+        return RoundClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)
+    if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
+        raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
+    if env.spec.n_agents != 1:
+        raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
+    if horizon > MAX_USERS:
+        raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
+    return ArmBatchClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,203 @@
+"""The process of multi-armed algorithms: in a batch every active arm is pulled by equally many users.
+
+Users are drawn in blocks of fixed size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.core import control, random, struct, wide
+from fedbandit_jax.engine.clocks.clock import salted
+from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Report, Status
+
+BLOCK = 2**10  # users who are drawn from one key
+TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop, few enough for the smallest batches
+MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the last blocks
+
+
+@struct.pytree
+class ArmBatchClock:
+    """A process in which a step is a batch of users; their number depends on which arms are still active.
+
+    Every seed has five named streams: the world, users' rewards, the coins by which users round, their shares of the
+    noise, and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch
+    is the same for every algorithm, and rounds by the same coins.
+    """
+
+    env: ArmEnvironment
+    algo: ArmAlgorithm  # bound
+    horizon: int = struct.static()  # T, which is also the number of users
+    block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
+    salt: tuple[Any, ...] = ()
+    recorder: Recorder | None = None  # with it the state is a `Kept`, whose learner is that state
+
+    @property
+    def mesh(self) -> None:
+        """Returns None: there is one agent."""
+
+    @property
+    def n_steps(self) -> int:
+        """Returns the most batches that the algorithm may need."""
+        return self.algo.n_batches
+
+    @property
+    def together(self) -> int:
+        """Returns how many blocks are drawn at once; draws do not depend on it."""
+        return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
+
+    @property
+    def alone(self) -> bool:
+        """Returns False: runs are best executed side by side."""
+        return False
+
+    @property
+    def draws(self) -> bool:
+        """Returns True: there are no contexts."""
+        return True
+
+    @property
+    def seeds_together(self) -> int:
+        """Returns 1: side by side, all seeds would draw for every arm that is active for any of them."""
+        return 1
+
+    def beside(self, n_configs: int) -> ArmBatchClock:
+        """Returns this process, whatever runs beside it."""
+        del n_configs
+        return self
+
+    def rounds_at(self, k: int) -> None:
+        """Returns None: how many users a batch has depends on how many arms are active."""
+        del k
+
+    def init(self, key: Array) -> tuple[Any, Any]:
+        """Returns a world, and as the state the number of users so far, 0, with the state of a fresh learner."""
+        world = self.env.init(random.stream(key, "world"))
+        state = jnp.int32(0), self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        moment = Moment(jnp.int32(0), world, state[1], self.algo)
+        return world, self.recorder.start(state, 1, lambda: moment, lambda: moment)
+
+    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
+        """Plays one batch; if the horizon cuts it short, nothing is collected or learned."""
+        streams = (random.stream(key, name) for name in ("users", "choices"))
+        noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
+        *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
+        kept = None
+        if self.recorder is not None:
+            kept, state = state, state.learner
+        played, learner = state
+        before = learner
+        pulls = self.algo.pulls(learner, k)
+        n_active = jnp.maximum(pulls.active.sum(), 1)
+        rest = self.horizon - played
+        whole = pulls.users <= rest // n_active
+        asked = whole & pulls.asked
+        sums, outside = self._collect(drawn, world, pulls, asked, k if pulls.row is None else pulls.row)
+        concluded, report = self.algo.conclude(syncs, k, learner, sums)
+        learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
+        report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
+        report = report._replace(status=report.status | jnp.where(outside, Status.OUTSIDE_SPEC.value, 0))
+        means = self.env.means(world)
+        gaps = means.max() - means
+        if self.algo.round_robin:
+            gap = jnp.where(pulls.active, gaps, 0).sum(keepdims=True) / n_active
+            rounds = jnp.where(whole, pulls.users * n_active, rest)[None]
+        else:
+            rank = jnp.cumsum(pulls.active) - 1
+            served = jnp.minimum(rest // pulls.users, n_active)  # arms all of whose users come; no product overflows
+            some = jnp.where(rank == served, rest - served * pulls.users, 0)
+            gap, rounds = gaps, jnp.where(pulls.active, jnp.where(rank < served, pulls.users, some), 0)
+        state = played + rounds.sum(), learner
+        if self.recorder is not None and kept is not None:
+            kept = self.recorder.serve(kept, Moment(played, world, before, self.algo), rounds.sum())
+            end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
+            state = self.recorder.end(kept._replace(learner=state), end, state[0] >= self.horizon)
+        return world, state, Metrics(gap, report, rounds)
+
+    def _collect(self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array) -> tuple[wide.Wide, Array]:
+        """Collects the users of one batch, whose rewards, coins and shares of the noise have a key each.
+
+        The blocks of all arms form one queue, so that a small batch costs one turn of the loop instead of K.
+
+        Returns:
+            The sums that `algo.collect` makes for every arm (K,), 0 for arms that are not pulled, and whether any
+            reward violates the spec.
+        """
+        arms = jnp.arange(self.env.spec.n_arms)
+        readers = self.algo if struct.shipped(self.env) else None  # `_outside` reads the rewards of others, too
+        n = jnp.where(asked & pulls.active, pulls.users, 0)
+        blocks = control.largest((n + self.block - 1) // self.block)
+        ends = jnp.cumsum(blocks)
+        sources = [jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in keys]
+
+        def of_block(i):
+            arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # blocks behind the queue have nobody inside
+            block = i - (ends - blocks)[arm]
+            source, rounding, own = (random.fold_in(key[arm], block) for key in sources)
+            rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k, readers)
+            first = block * self.block + jnp.arange(self.block // 2)
+            inside = first < n[arm], first + self.block // 2 < n[arm]
+            wrong = self._outside(rewards, inside)
+            return arm, self.algo.collect(rounding, own, k, rewards, inside), wrong
+
+        def add_blocks(carry):
+            i, total, outside = carry
+            pulled, collected, wrong = jax.vmap(of_block)(i + jnp.arange(self.together))
+            by_arm = wide.where(arms[:, None] == pulled, collected, wide.of(0))
+            return i + self.together, wide.add(total, wide.add_up(by_arm)), outside | wrong.any()
+
+        nothing = wide.Wide(jnp.zeros(len(arms), jnp.uint32), jnp.zeros(len(arms), jnp.uint32))
+        start = jnp.int32(0), nothing, jnp.bool_(False)
+        return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
+
+    def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
+        """Returns whether any reward of those users who are `inside` is not what the environment's spec declares.
+
+        The package's own environments keep to it (tests look), so that it would be computed for nothing.
+        """
+        if struct.shipped(self.env):
+            return jnp.bool_(False)
+        unit = self.env.spec.rewards_in_unit
+        fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))
+        return ~jnp.logical_and(*fine).all()
+
+    def check(self, label: str) -> None:
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
+        env, algo, spec = self.env, self.algo, self.env.spec
+        key, k, arm = jax.random.key(0), jnp.int32(0), jnp.int32(0)
+        arms, half = (spec.n_arms,), (self.block // 2,)
+        words = jax.eval_shape(lambda: wide.Wide(jnp.zeros(arms, jnp.uint32), jnp.zeros(arms, jnp.uint32)))
+
+        def need(method: str, what: str, got: Any, *wanted: tuple[tuple[int, ...], Any]) -> None:
+            leaves = jax.tree.leaves(got)
+            fine = len(leaves) == len(wanted) and all(
+                leaf.shape == shape and jnp.issubdtype(leaf.dtype, kind) for leaf, (shape, kind) in zip(leaves, wanted)
+            )
+            if not fine:
+                raise TypeError(f"{method} must return {what}, got {got}")
+
+        world = jax.eval_shape(env.init, key)
+        need("env.means", f"floats of shape {arms}", jax.eval_shape(env.means, world), (arms, jnp.floating))
+        rewards = jax.eval_shape(lambda key, world: env.answers(key, world, arm, self.block), key, world)
+        need("env.answers", f"two float arrays of shape {half}", rewards, (half, jnp.floating), (half, jnp.floating))
+        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        pulls = jax.eval_shape(algo.pulls, state, k)
+        row = [((), jnp.int32)] * (getattr(pulls, "row", None) is not None)
+        need(f"{label}'s pulls", "fb.Pulls(active (K,) bool, users int32, asked bool, row int32 or None)", pulls,
+             (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_), *row)  # fmt: skip
+        inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
+        need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, key, k, rewards, inside),
+             ((), jnp.uint32), ((), jnp.uint32))  # fmt: skip
+        after = jax.eval_shape(algo.conclude, key, k, state, words)
+        same = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (state, after[0] if isinstance(after, tuple) else after))
+        if same[0] != same[1] or not isinstance(after[1], Report):
+            raise TypeError(
+                f"{label}'s conclude must return (a state of unchanged structure {same[0]}, fb.Report), got {after}"
+            )

@@ -1,0 +1,230 @@
+"""The process of clustering algorithms: one user comes in each round, may come again, and is told apart from others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.core import metrics, random, ridge, struct
+from fedbandit_jax.engine.clocks.checks import admit, check_environment, is_array, need, same
+from fedbandit_jax.engine.clocks.clock import salted
+from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.interfaces import (
+    ArrivalAlgorithm,
+    ArrivalEnvironment,
+    Feedback,
+    Metrics,
+    Partition,
+    Report,
+    Round,
+    Status,
+)
+
+BLOCK = 16, 256  # fewest and most rounds in a step
+MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
+
+
+@struct.pytree
+class ArrivalClock:
+    """A process in which a step is a block of rounds with one user each.
+
+    Who comes, what is offered and what every arm would pay is drawn for all rounds of a block at once, before the first
+    user is served. The loop over rounds is left with what depends on what was learned.
+
+    An algorithm is given only what the environment's own spec allows; a violation sets the status bit `OUTSIDE_SPEC`. A
+    user who does not exist gets the number n, for which no table has a row, so that JAX drops what is written there.
+
+    Whatever is counted is counted when a step ends. Every seed has four named streams, as in `RoundClock`: users,
+    answers, choices and synchronisations (privacy noise, which is `salted`).
+    """
+
+    env: ArrivalEnvironment
+    algo: ArrivalAlgorithm  # bound
+    horizon: Any  # T, a number, which is also the number of arrivals: runs of most lengths share a program
+    salt: tuple[Any, ...] = ()
+    block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
+    recorder: Recorder | None = None  # with it the state is a `Kept`
+
+    def __post_init__(self):
+        """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
+        if self.block == 0:
+            fitting = 2 ** max(0, (self.horizon // 64).bit_length() - 1)
+            object.__setattr__(self, "block", min(max(BLOCK[0], fitting), BLOCK[1]))
+
+    @property
+    def mesh(self) -> None:
+        """Returns None: there is one agent."""
+
+    @property
+    def n_steps(self) -> int:
+        """Returns the number of blocks."""
+        return -(-self.horizon // self.block)
+
+    def beside(self, n_configs: int) -> ArrivalClock:
+        """Returns this process, whatever runs beside it."""
+        del n_configs
+        return self
+
+    def rounds_at(self, k: int) -> range:
+        """Returns the rounds of block k; the last block may be cut short by the horizon."""
+        return range(k * self.block, min((k + 1) * self.block, self.horizon))
+
+    @property
+    def alone(self) -> bool:
+        """Returns True: uploads, downloads, splits and merges are branches that are seldom taken."""
+        return True
+
+    @property
+    def draws(self) -> bool:
+        """Returns True: its contexts are few."""
+        return True
+
+    @property
+    def seeds_together(self) -> int:
+        """Returns 1, see `alone`."""
+        return 1
+
+    def init(self, key: Array) -> tuple[Any, Any]:
+        """Returns a world and the state of a fresh learner."""
+        world = self.env.init(random.stream(key, "world"))
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        end = Moment(jnp.int32(0), world, state, self.algo)
+
+        def during() -> Moment:
+            offered, feedback, _ = self._draw(key, world, jnp.zeros(1, jnp.int32))
+            offered, feedback = jax.tree.map(lambda x: x[0], (offered, feedback))
+            return end._replace(offered=offered, arms=jnp.zeros(1, jnp.int32),
+                                rewards=feedback.reward[:1], gaps=feedback.gap[:1])  # fmt: skip
+
+        return world, self.recorder.start(state, 1, during, lambda: end)
+
+    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
+        """Plays one block of rounds."""
+        syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
+        first = k * self.block
+        kept = None
+        if self.recorder is not None:
+            kept, state = state, state.learner
+        offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
+
+        def play(i, carry):
+            state, gaps, total, kept = carry
+            t = first + i
+            state, before = self.algo.begin(syncs, t, state)
+            now, answers = jax.tree.map(lambda x: x[i], (offered, feedback))
+            assert now.user is not None
+            user, contexts = now.user[0], now.contexts[0]
+            index = self.algo.index(choices, t, state, user, contexts)
+            if now.mask is not None:
+                index = jnp.where(now.mask[0], index, -jnp.inf)
+            arm = ridge.first_argmax(index)  # no arm at all if an index is NaN
+            offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
+            reward = jnp.where(offers, answers.reward[arm], 0)
+            if self.recorder is not None and kept is not None:
+                one = Moment(t, world, state, self.algo, None, now, arm[None].astype(jnp.int32), reward[None])
+                kept = self.recorder.play(kept, one._replace(gaps=answers.gap[arm][None]))
+            state, after = self.algo.serve(syncs, t, state, user, contexts[arm], reward)
+            total = _add(_add(total, before), after)
+            wrong = jnp.where(offers & ~outside[i, arm], 0, int(Status.OUTSIDE_SPEC))
+            total = total._replace(status=total.status | wrong)
+            return state, gaps.at[i].set(answers.gap[arm]), total, kept
+
+        reports = jax.eval_shape(lambda: self._reports(syncs, state, offered))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), reports)
+        start = state, jnp.zeros(self.block), nothing, kept
+        state, gaps, report, kept = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
+        metrics = Metrics(gaps, report, gauges=self._gauges(world, state))
+        if self.recorder is not None and kept is not None:
+            end = Moment(jnp.int32(self.horizon), world, state, self.algo)
+            state = self.recorder.end(kept._replace(learner=state), end, first + self.block >= self.horizon)
+        return world, state, metrics
+
+    def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
+        """Draws what is offered in these rounds (B,), and what each of the K arms would pay.
+
+        Returns:
+            Offers with leading axis B; rewards and gaps (B, K); whether the spec was violated, (B, K) bool. The arms of
+            a user who does not exist pay nothing and have no gap.
+        """
+        users, answers = (random.stream(key, name) for name in ("users", "answers"))
+
+        def one(t):
+            offered, _ = self.env.observe(jax.random.fold_in(users, t), world, t)
+            source = jax.random.fold_in(answers, t)
+            pull = jax.vmap(lambda arm: self.env.pull(source, world, offered, arm[None]))
+            reward, gap = (x[:, 0] for x in pull(jnp.arange(self.env.spec.n_arms)))
+            assert offered.user is not None
+            exists = (offered.user[0] >= 0) & (offered.user[0] < self.env.spec.n_users)
+            contexts, reward, outside = admit(self.env.spec, offered.contexts, reward[None])
+            offered = offered._replace(contexts=contexts, user=jnp.where(exists, offered.user, self.env.spec.n_users))
+            feedback = Feedback(jnp.where(exists, reward[0], 0), jnp.where(exists, gap, 0))
+            return offered, feedback, outside[0] | ~exists
+
+        return jax.vmap(one)(rounds)
+
+    def _reports(self, key: Array, state: Any, offered: Round) -> Report:
+        """Returns a report with the shapes of a round's; only its shapes mean anything."""
+        _, before = self.algo.begin(key, jnp.int32(0), state)
+        x = offered.contexts[0, 0, 0]
+        _, after = self.algo.serve(key, jnp.int32(0), state, jnp.int32(0), x, jnp.float32(0))
+        return _add(before, after)
+
+    def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
+        """Returns how well the clusters agree with the truth, and their number.
+
+        The index "on servers" is the mean over servers, each of which is judged by its own users only.
+        """
+        found, spec = self.algo.partition(state), self.env.spec
+        truth, m = self.env.clusters(world), self.env.n_clusters
+        return {
+            "adjusted Rand index": metrics.adjusted_rand(found.shared, truth, m),
+            "adjusted Rand index on servers": metrics.mean_adjusted_rand(found.local, truth, m, spec.n_servers),
+            "clusters": metrics.n_labels(found.shared),
+        }
+
+    def check(self, label: str) -> None:
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
+        env, algo, spec = self.env, self.algo, self.env.spec
+        k, d = spec.n_arms, spec.dim
+        key, t = jax.random.key(0), jnp.int32(0)
+        offer = jax.eval_shape(env.observe, key, jax.eval_shape(env.init, key), t)[0]
+        user = getattr(offer, "user", None)
+        need("env.observe", is_array(user, (1,), jnp.integer), "the user who came, integers of shape (1,)", user)
+        world, _ = check_environment(env)
+        truth = jax.eval_shape(env.clusters, world)
+        need(
+            "env.clusters", is_array(truth, (spec.n_users,), jnp.integer), f"integers of shape {(spec.n_users,)}", truth
+        )
+        moved = jax.make_jaxpr(lambda world: env.observe(key, world, t)[1])(world).jaxpr
+        need("env.observe", list(moved.outvars) == list(moved.invars), "the world as it is", "another")
+        who = f"{label}'s "
+        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        x, y = jax.ShapeDtypeStruct((d,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
+        index = jax.eval_shape(algo.index, key, t, state, t, jax.ShapeDtypeStruct((k, d), jnp.float32))
+        need(who + "index", is_array(index, (k,), jnp.floating), f"floats of shape {(k,)}", index)
+        for name, call in (("begin", (t, state)), ("serve", (t, state, t, x, y))):
+            made = jax.eval_shape(getattr(algo, name), key, *call)
+            fine = type(made) is tuple and len(made) == 2 and isinstance(made[1], Report)
+            need(who + name, fine, "(state, fb.Report)", made)
+            same(who + name, "a state", state, made[0])
+        found = jax.eval_shape(algo.partition, state)
+        need(who + "partition", isinstance(found, Partition), "fb.Partition(local, shared)", found)
+        for name, labels in zip(("local", "shared"), found):
+            fine = is_array(labels, (spec.n_users,), jnp.integer)
+            need(who + "partition", fine, f"integer {name} labels of shape {(spec.n_users,)}", labels)
+
+
+def _add(one: Report, two: Report) -> Report:
+    counts = {n: one.counts.get(n, 0) + two.counts.get(n, 0) for n in sorted({*one.counts, *two.counts})}
+    return Report(
+        rounds=jnp.asarray(one.rounds) + two.rounds,
+        floats=jnp.asarray(one.floats) + two.floats,
+        float_bits=jnp.maximum(one.float_bits, two.float_bits),
+        status=jnp.asarray(one.status) | two.status,
+        counts=counts,
+    )

@@ -1,0 +1,422 @@
+"""The process of federated agents: each serves one user in every round, and after every B rounds they synchronise."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.sharding import Mesh
+
+from fedbandit_jax.core import control, random, struct
+from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
+from fedbandit_jax.core.kernels import choose_rows
+from fedbandit_jax.core.kernels.choose import Offer, Scorer, choose
+from fedbandit_jax.engine import devices as placement
+from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, same
+from fedbandit_jax.engine.clocks.clock import salted
+from fedbandit_jax.engine.recorder import Kept, Moment, Recorder
+from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
+
+SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
+GROUP = 128  # agents whose state of a batch stays in a CPU's cache
+DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
+VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
+
+
+class Streams(NamedTuple):
+    """The keys (B,) of the rounds of a batch, in the streams that all configurations share."""
+
+    users: Array
+    answers: Array
+    choices: Array
+
+
+class Played(NamedTuple):
+    """What a batch leaves behind before its synchronisation."""
+
+    world: Any
+    local: Any  # the agents' local state; None if they were played in groups
+    records: Any  # what `Algorithm.gather` made of their records
+    gap: Array  # (B,) summed over agents
+    wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
+    kept: Kept | None = None  # what is recorded beside the curves
+
+
+class Chosen(NamedTuple):
+    """What agents chose in a round, without having been offered all contexts at once."""
+
+    x: Array  # (d, A) features of the arms
+    best: Array  # (A,) the largest mean reward that was offered
+    nowhere: Array  # (A,) bool: who found no largest index
+
+
+@struct.pytree
+class RoundClock:
+    """A process in which a step is a batch: B rounds in a scan, then one synchronisation.
+
+    Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
+    synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
+    noise. What is drawn at synchronisations, or before the first round, is `salted`.
+
+    What passes between the two parts is checked here in every round: an algorithm is given only users, arms and
+    rewards that the environment's own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`. (Features are
+    bounded where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are
+    played and `sync` is called, but neither is recorded.
+
+    With a `recorder` the state is a `Kept`, and every agent is offered all contexts.
+    """
+
+    env: Environment
+    algo: Algorithm  # bound
+    horizon: Any  # T, a number: runs of any length share a program
+    shared: bool = struct.static(default=False)  # whether several configurations run beside each other
+    salt: tuple[Any, ...] = ()
+    recorder: Recorder | None = None
+    mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
+
+    @property
+    def n_steps(self) -> int:
+        """Returns the number of batches, ceil(T / B)."""
+        return -(-self.horizon // self.algo.batch)
+
+    def beside(self, n_configs: int) -> RoundClock:
+        """Returns a process that stores contexts if so many configurations share them that this is cheaper."""
+        return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
+
+    def rounds_at(self, k: int) -> range:
+        """Returns the rounds of batch k; the last batch may be cut short by the horizon."""
+        return range(k * self.algo.batch, min((k + 1) * self.algo.batch, self.horizon))
+
+    def init(self, key: Array) -> tuple[Any, Any]:
+        """Returns a world and the state of a fresh learner."""
+        world = self.env.init(random.stream(key, "world"))
+        state = self._spread(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
+        if self.recorder is None:
+            return world, state
+        t, keys = jnp.int32(0), Streams(key, key, key)
+
+        def during() -> Moment:
+            offered, strangers, world_then = self._offer(key, world, t)
+            local = self.algo.download(state, offered)
+            return self._turn(world_then, state, local, offered, strangers, t, keys)[0]
+
+        end = Moment(t, world, state, self.algo)
+        return world, self.recorder.start(state, self.env.spec.n_agents, during, lambda: end)
+
+    @property
+    def alone(self) -> bool:
+        """Returns False: runs are best executed side by side."""
+        return False
+
+    @property
+    def seeds_together(self) -> int:
+        """Returns how many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
+
+        Short runs of all numbers of seeds then share a program.
+        """
+        if self.lists or self.horizon * self.env.spec.n_agents < SHORT:
+            return 1
+        return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
+
+    def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
+        """Plays one batch and its synchronisation."""
+        rounds = k * self.algo.batch + jnp.arange(self.algo.batch)
+        of_round = jax.vmap(jax.random.fold_in, (None, 0))
+        streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
+        syncs = salted(key, "syncs", self.salt)
+        play = self._drawn if self.draws else self._listed if self.lists else self._offered
+        kept = None if self.recorder is None else state
+        state = state if kept is None else kept.learner
+        with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
+            played = play(streams, world, state, rounds, kept)
+        state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
+        state = self._spread(state)
+        whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
+        report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
+        wrong = (played.wrong & (rounds < self.horizon)).any()
+        status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
+        if self.recorder is not None and played.kept is not None:
+            end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
+            ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take steps beyond it
+            state = self.recorder.end(played.kept._replace(learner=state), end, ends)
+        return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
+
+    @property
+    def draws(self) -> bool:
+        """Returns whether contexts are drawn while they are scored, and never stored, see `core.choose`.
+
+        Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
+        several configurations share are worth storing.
+        """
+        if self.shared or self.recorder is not None or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
+            return False
+        return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
+
+    @property
+    def lists(self) -> bool:
+        """Returns whether arms are chosen among rows of a table, see `core.choose_rows`.
+
+        Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
+        """
+        if (
+            self.recorder is not None
+            or self.mesh is not None
+            or not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged)
+        ):
+            return False
+        return struct.is_sealed(self.algo) and self.algo.scores_alone
+
+    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: Kept | None) -> Played:
+        """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
+        algo = self.algo
+
+        def play(carry, now):
+            (world, local, kept), (t, keys) = carry, now
+            offered, strangers, world = self._offer(keys.users, world, t)
+            moment, wrong = self._turn(world, state, local, offered, strangers, t, keys)
+            arms, reward, gap = cast(tuple[Array, ...], (moment.arms, moment.rewards, moment.gaps))
+            local, record = algo.learn(t, local, offered, arms, reward)
+            if self.recorder is not None and kept is not None:
+                kept = self.recorder.play(kept, moment)
+            return (world, local, kept), (record, gap.sum(), wrong.any())
+
+        local = self._spread(algo.download(state, self._offer(streams.users[0], world, rounds[0])[0]))
+        (world, local, kept), played = self._rounds(play, (world, local, kept), (rounds, streams))
+        return Played(world, local, *played, kept)
+
+    def _offer(self, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
+        offered, world = self.env.observe(key, world, t)
+        return *_known(self._spread(offered), self.env.spec.n_users), world
+
+    def _spread(self, tree: Any) -> Any:
+        return placement.spread(tree, self.env.spec.n_agents, self.mesh)
+
+    def _turn(
+        self, world: Any, state: Any, local: Any, offered: Round, strangers: Array | bool, t: Array, keys: Streams
+    ) -> tuple[Moment, Array]:
+        arms = self.algo.act(keys.choices, t, local, offered)
+        arms, refused = _existing(arms, offered)
+        feedback = self.env.pull(keys.answers, world, offered, arms)
+        reward, wrong = _allowed(feedback.reward, refused | strangers, self.env.spec.rewards_in_unit)
+        return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
+
+    def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
+        """Plays the rounds of a batch, and returns what is carried, and the last fields of `Played`.
+
+        `play` maps (carry, now) of a round to (carry, (record, gap, wrong)).
+        """
+        algo = self.algo
+        if on_cpu() or not algo.adds:
+            carry, (records, gap, wrong) = lax.scan(play, carry, now)
+            return carry, (algo.gather(records), gap, wrong)
+
+        def add(carry, now):  # a GPU has many agents at once: the records of a batch would take much of its memory
+            carry, total = carry
+            carry, (record, gap, wrong) = play(carry, now)
+            new = algo.gather(jax.tree.map(lambda y: y[None], record))
+            return (carry, jax.tree.map(jnp.add, total, new)), (gap, wrong)
+
+        record = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1][0])
+        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
+        (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
+        return carry, (total, gap, wrong)
+
+    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
+        """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
+        del kept
+        m = self.env.spec.n_agents
+        if not self.algo.adds or m < 2 * GROUP or not on_cpu():
+            size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
+            agents = self._spread(jnp.arange(size, dtype=jnp.uint32))
+            return self._group(streams, world, state, rounds, agents, self._draw)
+
+        def group(total: Played | None, first: Array) -> tuple[Played, None]:
+            agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
+            part = self._group(streams, world, state, rounds, agents, self._draw)
+            return _together(total, part._replace(world=None, local=None)), None
+
+        firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
+        part = jax.eval_shape(lambda: group(None, firsts[0])[0])
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
+        if self.mesh is None:
+            return lax.scan(group, nothing, firsts)[0]._replace(world=world)
+        n = self.mesh.size  # every device plays its own groups, and what they leave behind is added up once
+        firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
+        parts = jax.vmap(lambda firsts: lax.scan(group, nothing, firsts)[0])(placement.spread(firsts, n, self.mesh))
+        records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
+        return Played(world, None, records, gap, parts.wrong.any(0))
+
+    def _draw(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+        env, last = cast(Drawn, self.env), self.env.spec.n_arms - 1
+        offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
+        chosen, best = choose(offer, scorer, self.env.spec.n_arms, agents, t)
+        arms = jnp.minimum(chosen, last)
+        x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
+        return Chosen(x, best, arms != chosen)
+
+    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
+        """Plays a batch without padding what agents are offered."""
+        del kept
+        agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
+        return self._group(streams, world, state, rounds, agents, self._look_up)
+
+    def _look_up(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+        del agents
+        env = cast(Listed, self.env)
+        first, count = env.listed(key, world, t)
+        chosen, best = choose_rows.choose(
+            env.rows_at, scorer, lambda x: env.mean_at(world, x), self.env.spec.n_arms, first, count
+        )
+        arms = jnp.minimum(chosen, count - 1)
+        x = jax.vmap(lambda row: env.rows_at(row, 1)[:, 0], out_axes=1)(first + arms)
+        return Chosen(x, best, arms != chosen)
+
+    def _group(
+        self,
+        streams: Streams,
+        world: Any,
+        state: Any,
+        rounds: Array,
+        agents: Array,
+        choose: Callable[[Array, Any, Array, Scorer, Array], Chosen],
+    ) -> Played:
+        """Plays a batch with the agents of these numbers, who choose so; those from M on do not count."""
+        env, algo = cast(Any, self.env), self.algo
+        spec, exists = env.spec, agents < env.spec.n_agents
+        nobody = jnp.zeros(len(agents), jnp.int32)
+
+        def play(local, now):
+            t, (users, answers, _) = now
+            x, best, nowhere = choose(users, world, t, algo.scorer(t, local), agents)
+
+            def answer():
+                mean = env.mean_at(world, x)
+                return mean, env.reward_at(answers, mean, agents)
+
+            mean, reward = control.once(answer, t)
+            reward, wrong = _allowed(reward, nowhere, spec.rewards_in_unit)
+            offered = Round(x.T[:, None])
+            local, record = algo.learn(t, local, offered, nobody, reward)
+            gap = jnp.where(exists, best - mean, 0).sum()
+            return local, (jax.tree.map(lambda y: jnp.where(exists, y, 0), record), gap, (wrong & exists).any())
+
+        local = algo.download(state, Round(jnp.zeros((len(agents), 1, spec.dim))))
+        local, played = self._rounds(play, local, (rounds, streams))
+        return Played(world, local, *played)
+
+    def check(self, label: str) -> None:
+        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
+        check(self, label)
+
+
+def has_hooks(env: Environment, *offers: str) -> bool:
+    """Returns whether an environment has these methods, which offer, and those that answer, `mean_at` and `reward_at`.
+
+    If somebody redefined `observe` without the former, or `pull` without the latter, it has them no more.
+    """
+
+    def owner(name: str) -> float:  # how far up the class that defines a name is
+        return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
+
+    offering = max(owner(name) for name in offers)
+    answering = max(owner("mean_at"), owner("reward_at"))
+    return max(offering, answering) < math.inf and offering <= owner("observe") and answering <= owner("pull")
+
+
+def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
+    """Returns the features of arms, for `Offer.draw`."""
+    env, world, key, t = shared
+    return env.features_at(key, world, t, arm, agent)
+
+
+def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
+    """Returns the mean reward of features, for `Offer.mean`."""
+    env, world, *_ = shared
+    return env.mean_at(world, x)
+
+
+def _together(one: Played | None, two: Played) -> Played:
+    """Returns what two groups of agents leave behind together; None stands for no agents."""
+    if one is None:
+        return two
+    records, gap = jax.tree.map(jnp.add, (one.records, one.gap), (two.records, two.gap))
+    return Played(None, None, records, gap, one.wrong | two.wrong)
+
+
+def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
+    """Returns the offer with users 0 ... n - 1, and which users (M,) are not among these.
+
+    Such a stranger is given the number n, for which no table has a row.
+    """
+    if offered.user is None:
+        return offered, False
+    strangers = (offered.user < 0) | (offered.user >= n_users)
+    return offered._replace(user=jnp.where(strangers, n_users, offered.user)), strangers
+
+
+def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
+    """Returns arms 0 ... K - 1, (M,), and whether each agent's choice (M,) is refused because it is not offered.
+
+    An arm out of range becomes the nearest one. A refused arm is played, and pays the learner nothing.
+    """
+    exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
+    refused = exists != arms
+    if offered.mask is not None:
+        refused |= ~jnp.take_along_axis(offered.mask, exists[:, None], 1)[:, 0]
+    return exists, refused
+
+
+def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array]:
+    """Returns the rewards (M,) that the learner is given, and which of them (M,) are not those that came.
+
+    A refused or infinite reward becomes 0, and others are clipped to [0, 1] if the spec declares that.
+    """
+    wrong = refused | ~jnp.isfinite(reward)
+    reward = jnp.where(wrong, 0, reward)
+    if not in_unit:
+        return reward, wrong
+    clipped = jnp.clip(reward, 0, 1)
+    return clipped, wrong | (clipped != reward)
+
+
+def _counter(x: Any) -> Array:
+    """Converts a count to int32, or to float32 if it is a float already, for counts that int32 would not hold."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)
+
+
+def check(process: RoundClock, label: str) -> None:
+    """Traces every method once, compiling nothing, and checks the shapes of what it returns.
+
+    Raises:
+        TypeError: a method returns something else than it must; the message names all three.
+    """
+    env, algo, spec = process.env, process.algo, process.env.spec
+    m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
+    _, offered = check_environment(env)
+    user = getattr(offered, "user", None)
+    if spec.n_users:
+        need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
+    else:
+        need("env.observe", user is None, "no user: env.spec.n_users is 0, so that users are not told apart", user)
+    arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
+    who = f"{label}'s "
+    state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+    local = jax.eval_shape(algo.download, state, offered)
+    chosen = jax.eval_shape(algo.act, key, t, local, offered)
+    need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
+    learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
+    need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
+    same(who + "learn", "a local state", local, learned[0])
+    records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
+    gathered = jax.eval_shape(algo.gather, records)
+    synced = jax.eval_shape(algo.sync, key, t, state, local, gathered)
+    need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
+         "(state, fb.Report)", synced)  # fmt: skip
+    same(who + "sync", "a state", state, synced[0])

@@ -1,0 +1,182 @@
+"""Turns the metrics of steps into cumulative curves at chosen rounds, in float64 on the host.
+
+Records are immutable: `add` returns the next one, so that an interruption sees all of a chunk or none of it. C is the
+number of configurations, S of seeds, N of recorded rounds; B and P are the rounds and stretches of a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from fedbandit_jax.interfaces import Metrics, Report, Status
+
+COMMUNICATION = ("rounds", "floats", "bits")
+GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Record.arrays`: a gauge's curve, and its last value
+
+
+class Curves(NamedTuple):
+    """Recorded curves: cumulative, except for gauges; counters are int64, or float64 where they reach 2^53."""
+
+    regret: np.ndarray  # (C, S, N) float64, summed over agents
+    communication: dict[str, np.ndarray]  # rounds, floats and bits sent, each (C, S, N)
+    counts: dict[str, np.ndarray]  # what else was counted, each (C, S, N)
+    status: np.ndarray  # (C, S) bits of `Status`
+    gauges: dict[str, np.ndarray]  # values after the last step that has ended, each (C, S, N); NaN before the first
+    records: dict[str, np.ndarray]  # what else was asked for, each (C, S, its N, ...)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The curves recorded so far; subclasses define how steps become curves."""
+
+    at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
+    n_configs: int  # C
+    n_seeds: int  # S
+    names: tuple[str, ...] = ()  # names of the counters, known after the first step
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # all that changes, for checkpoints
+
+    @property
+    def played(self) -> int:
+        """Returns the number of rounds played by all runs together."""
+        raise NotImplementedError
+
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Record:
+        """Returns the record after more steps.
+
+        Args:
+            metrics: of consecutive steps, with leading axes (steps, S, C).
+            lengths: how many rounds each step has; None where the metrics say so.
+        """
+        raise NotImplementedError
+
+    def curves(self) -> Curves:
+        """Returns everything recorded so far."""
+        raise NotImplementedError
+
+    def _next(self, names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> Any:
+        return dataclasses.replace(self, names=names, arrays=arrays)
+
+    def _joined(self, name: str, piece: np.ndarray, axis: int = 2) -> np.ndarray:
+        return np.concatenate([self.arrays[name], piece], axis) if name in self.arrays else piece
+
+    def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: dict[str, np.ndarray]) -> Curves:
+        counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
+        communication = {name: counters.pop(name) for name in COMMUNICATION}
+        status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
+        return Curves(regret, communication, counters, status, gauges, records={})
+
+
+class RoundRecord(Record):
+    """The record of steps that cover the same rounds in every run."""
+
+    @property
+    @override
+    def played(self) -> int:
+        return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
+
+    @override
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> RoundRecord:
+        gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
+        keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,): is it played?
+        steps, seeds, configs, width = gap.shape
+        per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
+        played, old = int(self.arrays.get("rounds", 0)), self.arrays
+        total = old.get("total", np.zeros((configs, seeds)))
+        gaps = np.concatenate([total[..., None], per_round], -1)
+        curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # the same bits, however chunks are cut
+        names, counts = _counted(metrics.report)
+        before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
+        counts = np.cumsum(np.concatenate([before, counts], 2), axis=2)
+        ends = played + np.cumsum(sizes)
+        at = self.at[(self.at > played) & (self.at <= ends[-1])]
+        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round
+        gauges = {}
+        for name, stood in metrics.gauges.items():
+            stood = np.transpose(np.asarray(stood, float), (2, 1, 0))
+            start = old.get(LAST + name, np.full((configs, seeds), np.nan))
+            gauges[LAST + name] = stood[..., -1]
+            seen = np.concatenate([start[..., None], stood], 2)[..., finished]
+            gauges[GAUGE + name] = self._joined(GAUGE + name, seen)
+        return self._next(names, {
+            **gauges,
+            "rounds": np.asarray(ends[-1]),
+            "total": curve[..., -1],
+            "counted": counts[:, :, -1],
+            "status": old.get("status", 0) | _status(metrics.report),
+            "regret": self._joined("regret", curve[..., at - played - 1]),
+            "counts": self._joined("counts", counts[:, :, finished]),
+        })  # fmt: skip
+
+    @override
+    def curves(self) -> Curves:
+        gauges = {name[len(GAUGE) :]: curve for name, curve in self.arrays.items() if name.startswith(GAUGE)}
+        return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
+
+
+class StretchRecord(Record):
+    """The record of steps that cover as many rounds as they find: P stretches, whose lengths differ between runs.
+
+    All rounds of a stretch have the same gap, so that regret is linear on it and interpolation exact. What a step
+    counts is counted when it ends.
+    """
+
+    @property
+    @override
+    def played(self) -> int:
+        return int(self.arrays["rounds"].sum()) if self.arrays else 0
+
+    @override
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchRecord:
+        del lengths
+        gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
+                       for x in (metrics.gap, metrics.rounds))  # fmt: skip
+        names, counts = _counted(metrics.report)
+        total = self.arrays.get("total", 0) + (gap * rounds).sum((2, 3))
+        return self._next(names, {
+            "total": total,
+            "status": self.arrays.get("status", 0) | _status(metrics.report),
+            "gap": self._joined("gap", gap),
+            "rounds": self._joined("rounds", rounds),
+            "counts": self._joined("counts", counts),
+        })  # fmt: skip
+
+    def curves(self) -> Curves:
+        """Returns everything recorded so far.
+
+        Raises:
+            ValueError: some run ended before the last round to record.
+        """
+        slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
+        at, reached = self.at, int(rounds.sum((2, 3)).min())
+        if reached < at[-1]:
+            raise ValueError(f"n_batches must be enough for {at[-1]} users with one arm, a run ended after {reached}")
+        regret = np.empty((self.n_configs, self.n_seeds, len(at)))
+        counted = np.empty((*regret.shape, len(self.names)))
+        for run in np.ndindex(regret.shape[:2]):
+            starts = np.concatenate([[0], np.cumsum(rounds[run])])
+            regret[run] = np.interp(at, starts, np.concatenate([[0], np.cumsum(slopes[run] * rounds[run])]))
+            finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
+            counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
+        return self._curves(regret, counted, {})
+
+
+def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
+    steps, seeds, configs = np.shape(report.rounds)
+    floats, bits = (np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits))
+    sent = [np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)]
+    counts = np.stack([*sent, *(np.asarray(count, float) for count in report.counts.values())], -1)
+    return (*COMMUNICATION, *report.counts), np.transpose(counts, (2, 1, 0, 3))
+
+
+def _status(report: Report) -> np.ndarray:
+    return np.bitwise_or.reduce(np.asarray(report.status), axis=0).T
+
+
+def _exact(count: np.ndarray) -> np.ndarray:
+    """Returns counts as int64, or as they are where float64 no longer has every integer."""
+    return count.astype(np.int64) if count.max(initial=0) < 2**53 else count

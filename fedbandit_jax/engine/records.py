@@ -1,0 +1,175 @@
+"""What `record=` may keep of a run beside its curves: functions of a `Moment`, and when they are asked.
+
+The functions below are examples as well: any function of a `Moment` that returns an array, or a pytree of arrays, does.
+It is traced, like whatever runs in `jax.jit`. Write it once, outside of loops: another function object compiles again.
+
+What is recorded is a researcher's view. It may hold raw rewards and contexts, and no certificate covers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from fedbandit_jax.algos.policies.ucb import Own
+from fedbandit_jax.core import ridge, validate
+from fedbandit_jax.engine.recorder import Moment as Moment
+from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.linalg import GaussianBelief
+
+Function = Callable[[Moment], Any]  # which returns an array, or a pytree of arrays
+
+
+class Thinned(NamedTuple):
+    """A function that is recorded at rounds of its own; made by `every` and `final`."""
+
+    function: Function
+    stride: int | Literal["log", "final"]
+
+
+Record = Mapping[str, Function | Thinned]
+
+
+def every(function: Function, stride: int | Literal["log"]) -> Thinned:
+    """Makes a record of every `stride`-th round, whatever rounds the curves have.
+
+    Args:
+        function: of a `Moment`.
+        stride: as in `fb.simulate`.
+
+    Returns:
+        A value for `record=`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; that `stride` divides the horizon is found out by `simulate`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env, algo = fb.envs.gap(4, 5, 3), fb.algos.fed_lin_ucb()
+        >>> record = {"arms": fb.record.every(fb.record.arms, 25)}
+        >>> result = fb.simulate(env, algo, horizon=100, key=jax.random.key(0), seeds=2, record=record)
+        >>> result.records["arms"].shape, result.record_rounds["arms"]
+        ((2, 4, 4), array([ 25,  50,  75, 100]))
+    """
+    if not isinstance(stride, str) or stride != "log":
+        stride = validate.integer("stride", stride, at_least=1)
+    return Thinned(_function("function", function), stride)
+
+
+def final(function: Function = lambda moment: moment.state) -> Thinned:
+    """Makes a record of what is there when the run has ended; by default of all that the learner's state holds.
+
+    If the batch of the algorithm does not divide the horizon, the end is that of the last batch.
+
+    Args:
+        function: of a `Moment` with `t`, `world`, `state` and `algo`.
+
+    Returns:
+        A value for `record=`.
+
+    Raises:
+        TypeError: `function` is none.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env, algo = fb.envs.gap(4, 5, 3), fb.algos.fed_lin_ucb()
+        >>> record = {"V": fb.record.final(lambda moment: moment.state.belief.gram)}
+        >>> result = fb.simulate(env, algo, horizon=100, key=jax.random.key(0), seeds=2, record=record)
+        >>> result.records["V"].shape  # (seeds, 1, d, d)
+        (2, 1, 3, 3)
+    """
+    return Thinned(_function("function", function), "final")
+
+
+def regret(moment: Moment) -> Float[Array, " M"]:
+    """Returns the cumulative regret of each agent."""
+    return _of_round("regret", moment.regret, moment)
+
+
+def arms(moment: Moment) -> Int[Array, " M"]:
+    """Returns the arm that each agent played."""
+    return _of_round("arms", moment.arms, moment)
+
+
+def rewards(moment: Moment) -> Float[Array, " M"]:
+    """Returns the reward that each agent was given."""
+    return _of_round("rewards", moment.rewards, moment)
+
+
+def estimates(moment: Moment) -> Float[Array, "M d"]:
+    """Returns the estimate of theta* that each agent acted on."""
+    own = _belief("estimates", moment)
+    theta = own.mean if isinstance(own, GaussianBelief) else own.posterior.theta.T
+    return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
+
+
+def widths(moment: Moment) -> Float[Array, " M"]:
+    """Returns the confidence width of the arm that each agent played: beta_t ||x||_{V^-1}.
+
+    For Thompson sampling it is the standard deviation of its mean reward under the posterior of scale 1.
+    """
+    own = _belief("widths", moment)
+    assert moment.offered is not None
+    assert moment.arms is not None
+    x = ridge.take(moment.offered.contexts, moment.arms)  # (d, M)
+    if isinstance(own, GaussianBelief):
+        return own.std(x.T)
+    return own.width * jnp.sqrt(jnp.maximum(ridge.form(x, own.posterior.inverse), 0))
+
+
+def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
+    if value is None:
+        raise TypeError(
+            f"{name} must be of single rounds, of which there are none here, got {type(moment.algo).__name__}"
+        )
+    return value
+
+
+def _belief(name: str, moment: Moment) -> Own | GaussianBelief:
+    """Returns what linear algorithms of this package, and policies with a `GaussianBelief`, act on in a round."""
+    if isinstance(moment.local, GaussianBelief):
+        return moment.local
+    belief = getattr(moment.local, "belief", None)
+    if isinstance(belief, GaussianBelief):
+        return belief
+    own = moment.algo.scorer(moment.t, moment.local).own if moment.local is not None and moment.algo.scores_alone else 0
+    if not isinstance(own, Own):
+        raise TypeError(
+            f"{name} must be of linear estimates, which are not known here: write a function of moment.state or "
+            f"moment.local, got {type(moment.algo).__name__}"
+        )
+    return own
+
+
+def _function(name: str, value: Any) -> Function:
+    if not callable(value) or isinstance(value, type):
+        raise TypeError(f"{name} must be a function of an fb.record.Moment, got {validate.shown(value)}")
+    return value
+
+
+def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray]) -> Recorder | None:
+    """Checks `record=` and returns what a process needs of it; None for no records.
+
+    Args:
+        record: name -> function or `Thinned`, or None.
+        at: (N,) the rounds of the curves.
+        recorded: stride -> rounds.
+    """
+    if record is None or (isinstance(record, Mapping) and not record):
+        return None
+    if not isinstance(record, Mapping):
+        raise TypeError(f"record must map names to functions of an fb.record.Moment, got {validate.shown(record)}")
+    rounds, functions, ends = [], [], []
+    for name, value in record.items():
+        if "/" in validate.text("a name in record", name):
+            raise ValueError(f"a name in record must be without '/', got {validate.shown(name)}")
+        stride = value.stride if isinstance(value, Thinned) else None
+        functions.append(value.function if isinstance(value, Thinned) else _function(f"record[{name!r}]", value))
+        ends.append(stride == "final")
+        rounds.append((at if stride is None else at[-1:] if ends[-1] else recorded(stride)).astype(np.int32))
+    return Recorder(rounds=tuple(rounds), names=tuple(record), functions=tuple(functions), final=tuple(ends))

@@ -1,0 +1,1 @@
+"""Sweeps in pieces, kept in a folder."""

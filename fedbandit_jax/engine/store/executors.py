@@ -1,0 +1,108 @@
+"""Executors by name: processes of this machine, a Dask cluster that runs, or one whose workers are jobs of SLURM."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import active_children, get_context, parent_process
+from typing import Any
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.engine.store.pieces import Executor
+
+NAMES = ("processes:N", "dask:ADDRESS", "slurm")
+ANSWER = 30  # seconds that a Dask scheduler has to answer
+JOBS = "jobs"  # key of the options of SLURM that says how many jobs to submit; the others are those of `SLURMCluster`
+
+
+@contextlib.contextmanager
+def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Executor]:
+    """Makes the executor of a name for `fb.sweep`, and ends its workers when the block ends.
+
+    Args:
+        name: "processes:4", so many processes of this machine; "dask:tcp://host:8786", the workers of the Dask cluster
+            whose scheduler has this address, which go on afterwards; or "slurm", workers that are jobs of SLURM. The
+            last two need the extra `cluster`.
+        slurm: for "slurm" the number of "jobs", and any keyword of `dask_jobqueue.SLURMCluster`, such as "cores" and
+            "memory", which it needs, "queue" or "walltime".
+
+    Raises:
+        ValueError, TypeError: the name or an option is wrong, or the scheduler does not answer.
+        ImportError: the extra `cluster` is not installed.
+
+    Example:
+        >>> with executor("processes:two"):
+        ...     pass
+        Traceback (most recent call last):
+        ValueError: executor must be processes:N with an integer N >= 1, got processes:two
+    """
+    kind, _, rest = validate.text("executor", name).partition(":")
+    if kind == "processes":
+        if not (rest.isdecimal() and int(rest)):
+            raise ValueError(f"executor must be processes:N with an integer N >= 1, got {name}")
+        others = set(active_children())
+        pool = ProcessPoolExecutor(int(rest), get_context("spawn"), _follow)  # JAX does not survive a fork
+        try:
+            yield pool
+        except BaseException:  # Ctrl-C, for instance: what a worker is at would take long
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    elif kind == "dask" and rest:
+        try:
+            client = _extra("distributed").Client(rest, timeout=ANSWER)
+        except (OSError, ValueError) as error:  # nobody answers, or it is no address
+            raise ValueError(f"executor must have the address of a Dask scheduler, got {name}: {error}") from error
+        with client:
+            yield client
+    elif name == "slurm":
+        options = dict(slurm or {})
+        jobqueue = _extra("dask_jobqueue")
+        _check(options, jobqueue.SLURMCluster)
+        jobs = validate.integer("slurm's jobs", options.pop(JOBS, None), at_least=1)
+        with jobqueue.SLURMCluster(**options) as cluster, _extra("distributed").Client(cluster) as client:
+            cluster.scale(jobs=jobs)
+            yield client
+    else:
+        raise ValueError(f"executor must be one of {', '.join(NAMES)}, got {name}")
+
+
+def _follow() -> None:
+    parent = parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end, daemon=True).start()
+
+
+def _extra(module: str) -> Any:
+    """Imports a module of the extra `cluster`."""
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ImportError(
+            f"executor needs the extra cluster, pip install 'fedbandit_jax[cluster]': {error}", name=module
+        ) from error
+
+
+def _check(options: Mapping[str, Any], cluster: Any) -> None:
+    having = (one for one in (*cluster.__mro__, *cluster.job_cls.__mro__) if one.__module__.startswith("dask_jobqueue"))
+    known = {JOBS} | {name for one in having for name in inspect.signature(one.__init__).parameters}
+    known -= {"self", "job_cls", "scheduler", "loop", "asynchronous", "base_class_kwargs", "job_kwargs"}
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f": did you mean {near[0]!r}?" if near else f", but they are {', '.join(sorted(known))}"
+            raise ValueError(f"slurm must have the number of jobs and keywords of SLURMCluster, got {key!r}{hint}")

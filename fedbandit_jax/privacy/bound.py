@@ -1,0 +1,402 @@
+"""Bound mechanisms, which release the sums of all batches with noise and issue the certificate of that same noise.
+
+They share one interface. `Exact` adds no noise, and `Closed` never releases anything. `Aggregated` adds to the exact
+sums the noise of all messages together, drawn at once. `Rounded` does so on a grid: it encodes and rounds the sum over
+silos and adds integer noise. (`messages.Messages` randomises every message of every silo. For Gaussian trust models its
+law is exactly that of `Aggregated`; for integer noise it is that of `Rounded` up to what the trust model states, and
+what is proved is about the messages.) These are bound for S synchronisations; what they release later is NaN.
+
+Letters: x (d,) and y are one user's features and reward, W = sum x x', U = sum x y; releases are [W | U], (d, d + 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy.budget import ADJACENCY, Budget
+from fedbandit_jax.privacy.float_sums import Sums, too_coarse
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
+from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
+from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+
+
+class Timing(NamedTuple):
+    """A bound schedule's account of itself: who decides when silos synchronise, and what privacy that costs."""
+
+    sentence: str  # says for the certificate who or what decides
+    pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
+    fixed: bool = True  # does every batch have the size that the mechanism is bound for?
+    longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
+    n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
+
+
+class MechanismState(NamedTuple):
+    """The state of a mechanism between two synchronisations."""
+
+    sums: Sums | None  # exact sums of all batches, of this batch in `Rounded`; None if the mechanism does not keep them
+    release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
+    trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
+    view: Any  # what the last synchronisation showed to the parties that are not trusted
+
+
+@struct.sealed
+@struct.pytree
+class Exact:
+    """A mechanism without privacy, which releases the exact sums; base class of all bound mechanisms."""
+
+    n_agents: int = struct.static()
+
+    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Returns features (d, M) and rewards (M,) as they enter sums, here unchanged, and who broke a bound, (M,)."""
+        return x, y, jnp.zeros(y.shape, bool)
+
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        """Returns what this object proves if that schedule uses it in batches of `batch` rounds (None: of any size)."""
+        del timing, batch
+        return no_privacy("not a private algorithm: no noise is added")
+
+    def init(self, dim: int) -> MechanismState:
+        """Returns the state before the first synchronisation, for d = `dim` features."""
+        zeros = jnp.zeros((dim, dim + 1))
+        return MechanismState(Sums(zeros, zeros), (), (), zeros)
+
+    @property
+    def needs_users(self) -> bool:
+        """Returns whether `step` needs single users; otherwise their sum is enough."""
+        return False
+
+    def absorb(self, state: MechanismState, part: Array) -> MechanismState:
+        """Adds part of the sum of a batch, (d, d + 1), before the batch is over; `step` is then given the rest."""
+        assert state.sums is not None  # schedules that are no clock run with exact sums only
+        return state._replace(sums=state.sums.add(part))
+
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        """Releases [W | U] after batch k = 1, 2, ..., and returns the next state.
+
+        Args:
+            key: of the noise.
+            k: number of the batch.
+            state: after batch k - 1.
+            total: (d, d + 1) sum of [x x' | x y] over the users of the batch, without what was absorbed before.
+            x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
+        """
+        del key, k, x, y
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        return sums.high, state._replace(sums=sums, view=sums.high)
+
+    def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
+        """Returns how many numbers all silos together send at synchronisation k, and the bits of each number."""
+        del k
+        return self.n_agents * packed_size(dim), 32
+
+
+@struct.sealed
+@struct.pytree
+class Closed(Exact):
+    """A mechanism that never releases anything, because no synchronisation fits into the horizon."""
+
+    def stds(self) -> np.ndarray:
+        """Returns an empty array, as there is no release."""
+        return np.zeros(0)
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        del key, k, x, y
+        return jnp.full_like(total, jnp.nan), state
+
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        """Certifies that nothing is released, unless a private schedule asks for releases."""
+        del batch
+        if np.any(timing.pure):
+            return no_privacy("nothing is released, so that nobody may ask for a release, and this schedule does")
+        return Certificate(
+            claim="certified",
+            reason="nothing is released: no synchronisation before the horizon",
+            not_covered=NOT_COVERED,
+        )
+
+
+NOT_COVERED = (
+    "the number of users, which is public",
+    "a user's own recommendation, seen by that user alone",
+    "what only a simulator sees: regret curves, checkpoints",
+    "floating-point attacks: noise is pseudo-random, all arithmetic float32",
+)
+# epsilon is computed for the larger change of a whole user all the same, and is an upper bound
+FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
+
+
+@struct.pytree
+class BoundMechanism(Exact):
+    """A release through a trust model, bound to a statistic and to S synchronisations.
+
+    Whatever decides the noise, or how far one user moves what is released, is a field, and the certificate is computed
+    from these fields alone. `trust` says who adds the noise and who is trusted, `adjacency` what may change in a user's
+    data, `visits` how often the user comes to one silo, and `sensitivity` how far all that moves the messages.
+    """
+
+    fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
+
+    trust: Trust
+    release: Release = struct.static()
+    statistic: LinearStatistic = struct.static()
+    adjacency: str = struct.static()
+    epsilon: Any  # (1,) asked for by all silos, or (M,) by each
+    delta: struct.Number
+    visits: struct.Number  # r, how often one user may come to their silo
+    batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
+    longest: int = struct.static()  # the most rounds whose users float32 adds up before `absorb` or `step`
+    method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets asked for: one for all silos, or M, one for each."""
+        return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
+
+    @override
+    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
+        return self.statistic.admit(x, y)
+
+    def stds(self) -> np.ndarray:
+        """Returns the standard deviation of the noise on the diagonal of W in every release, (S,)."""
+        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
+
+    def batch_stds(self) -> np.ndarray:
+        """Returns the largest standard deviation of the noise on x y in every batch alone, (S,).
+
+        A batch alone is the difference of two releases; on the diagonal of W its noise is that over `gram_scale`.
+        """
+        return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
+
+    def coarse(self, batch: int | None) -> str:
+        """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
+
+        A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
+
+        Only the sum that `absorb` or `step` is given is rounded (see `Sums`), so that it matters once for a user. On a
+        grid the sum of the longest batch is rounded to float32 as well, and so is every message that it enters, about
+        four times (a product, a sum, a scale), before low digits are made random. See `too_coarse`.
+        """
+        if type(self.longest) is not int:
+            return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
+        std, whole = self.trust.sum_std(), ""
+        move = self.trust.spare() * self.sensitivity / math.sqrt(self.release.sensitivity_sq())
+        if self.trust.on_grid:
+            whole = too_coarse(self.n_agents * (self.batch or 1), std, move, 4 * self.release.touched())
+        return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std, move)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
+        ask = self._ask(0, Timing(""))
+        return ask.matrix_sensitivity if self.trust.joint_matrix else ask.sensitivity
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        wrong = self._misfit(timing, batch)
+        if wrong:
+            return no_privacy(f"nothing is proved of this mechanism: {wrong}")
+        proofs = [self._proof(i, timing) for i in range(len(self.budgets))]
+        budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
+        bounded, statistic = self.statistic.bounded, self.statistic
+        epsilons = [one.epsilon for one in self.budgets]
+        smallest = truncation.smallest_delta(max(epsilons), self.trust.missing(self._ask(0, timing)))
+        gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
+        if not bounded:
+            claim, reason = (
+                "none",
+                f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}",
+            )
+        elif not smallest < budget.delta:
+            claim, reason = "none", truncation.sentence(smallest, max(epsilons), budget.delta)
+        elif not proof.epsilon <= budget.epsilon:
+            claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
+        elif wrong := self.coarse(batch):
+            claim, reason = "none", wrong
+        else:
+            claim, reason = "certified", "; ".join(self._why(timing))
+        worst = max(proofs, key=lambda proof: proof.epsilon)
+        asked = self.budgets[proofs.index(worst)]
+        several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
+        fixed = statistic.fixed_contexts
+        return Certificate(
+            claim=claim,  # pyright: ignore[reportArgumentType]
+            reason=reason,
+            trust=self.trust.sentence,
+            adjacency=f"{asked.adjacency} ({FIXED_CONTEXTS if fixed else ADJACENCY[asked.adjacency]})",
+            unit=self._unit(),
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            epsilon_exact=worst.epsilon if bounded else math.inf,
+            smallest_delta=smallest,
+            accountant=worst.accountant,
+            noise_std=worst.sigma,
+            noise_whose=f"per entry {self.trust.whose}{self._on_gram()}",
+            server_noise_std=float(self.stds().max()),
+            release=getattr(self.release, "of", type(self.release).__name__),
+            releases=self.release.n_syncs,
+            releases_per_user=self.release.sensitivity_sq(),
+            per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
+            schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
+            not_covered=(*worst.assumes, *NOT_COVERED, *(["contexts, which are fixed and public"] if fixed else [])),
+        )
+
+    def _on_gram(self) -> str:
+        scale = self.statistic.gram_scale
+        return "" if scale == 1 else f", {1 / scale:g} times that on x x'"
+
+    def _why(self, timing: Timing) -> Iterator[str]:
+        yield "noise of known law is on every statistic that leaves the mechanism"
+        if self.statistic.centred:
+            yield "x (y - 1/2) is summed in place of x y"
+        if self._pure(timing):
+            yield "each silo's private tests of its own users are charged"
+        if isinstance(self.trust, Numbers):
+            yield "who adds it, and who sees what, is as the caller's own trust model says"
+
+    def _misfit(self, timing: Timing, batch: int | None) -> str:
+        release, model = self.release, type(self.trust)
+        if not struct.is_sealed(release):
+            return f"{type(release).__name__} was put in after binding, which checks what a release does"
+        if not struct.is_sealed(self.trust):
+            return own_code(self.trust) or f"{model.__name__} was put in after binding, which keeps its numbers alone"
+        if model.releases is not None and type(release) not in model.releases:
+            return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
+        if release.prefix_at_silo and not model.prefixes:
+            return f"the proof of {model.__name__} does not cover silos that send prefix sums"
+        one = self.statistic
+        if not 0 < one.gram_scale <= 1:
+            return f"gram_scale must be in (0, 1], got {one.gram_scale}"
+        if (one.centred or one.gram_scale != 1) and (model.joint_matrix or model.needs_users):
+            return f"the proof of {model.__name__} is for (x y, x x') as they are"
+        if len(self.epsilon) not in (1, self.n_agents):
+            return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
+        if not self.longest >= 1:
+            return f"longest must be >= 1, got {self.longest}"
+        if not (self.visits >= 1 and self.visits == int(self.visits)):
+            return f"visits must be an integer >= 1, got {self.visits}"
+        if not 0 <= self._pure(timing) < math.inf:
+            return "the schedule's tests have less noise than an epsilon can be computed for"
+        if timing.n_agents not in (None, self.n_agents):
+            return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
+        covered = "equal" if self.fixed_batches else model.batches
+        if covered == "fixed" and not timing.fixed:
+            if self.batch is None or timing.longest is None:
+                return "it needs batches of sizes that are fixed in advance, and a schedule decides about them"
+            if timing.longest > self.batch:
+                return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
+        elif covered != "any" and (self.batch is None or not timing.fixed):
+            return "it needs batches of one known size, and a schedule decides about them"
+        elif self.batch is not None and batch != self.batch:
+            return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
+        return self.trust.misfit(self._ask(0, timing))
+
+    def _unit(self) -> str:
+        if self.statistic.n_users:
+            one = "one interaction, i.e. what a user did in one round"
+            some = one if self.visits == 1 else f"what a user did in any {int(self.visits)} rounds at one silo"
+            return f"{some}; users return in this environment, and nobody is protected in more rounds together"
+        if self.visits == 1:
+            return "one user, who comes once: every arrival counts as a new user, as the environment declares"
+        return f"one user, who comes up to {int(self.visits)} times, always to the same silo"
+
+    def _pure(self, timing: Timing) -> float:
+        return float(self.visits * np.max(timing.pure))
+
+    def _ask(self, i: int, timing: Timing) -> Ask:
+        pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.budgets)
+        return Ask(
+            budget=self.budgets[i],
+            release=self.release,
+            visits=int(self.visits),
+            n_agents=self.n_agents,
+            batch=self.batch or 1,
+            dim=self.statistic.dim,
+            moves_sq=self.statistic.sensitivity_sq(self.adjacency),
+            pure=float(self.visits * (pure[i] if len(pure) == n else pure.max())),
+        )
+
+    def _proof(self, i: int, timing: Timing) -> Proof:
+        """Returns the proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
+        return self.trust.silo(i, len(self.budgets)).proof(self._ask(i, timing))
+
+    def _released(self, k: Array, statistics: Array) -> Array:
+        return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
+
+    @override
+    def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
+        parts = jnp.asarray(self.release.live(k)).sum()
+        size = packed_size(dim)
+        return self.trust.uplink(k, self.n_agents * size * parts, size)
+
+
+@struct.sealed
+@struct.pytree
+class Aggregated(BoundMechanism):
+    """A mechanism that adds to the exact sums one draw with the law of the noise of all silos' messages together."""
+
+    def init(self, dim: int) -> MechanismState:
+        """Returns the state before the first synchronisation, for d = `dim` features."""
+        state = Exact.init(self, dim)
+        size = packed_size(dim)
+        return state._replace(release=self.release.init((size,)), trust=self.trust.init(size))
+
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
+        del x, y
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
+        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
+        return statistics, state._replace(sums=sums, release=release, view=statistics)
+
+
+@struct.sealed
+@struct.pytree
+class Rounded(BoundMechanism):
+    """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
+
+    @property
+    @override
+    def needs_users(self) -> bool:
+        return self.trust.needs_users
+
+    def init(self, dim: int) -> MechanismState:
+        """Returns the state before the first synchronisation, for d = `dim` features."""
+        size = packed_size(dim)
+        release, zeros = (self.release.encode_init((size,)), self.release.init((size,))), jnp.zeros((dim, dim + 1))
+        return MechanismState(Sums(zeros, zeros), release, self.trust.init(size), zeros)
+
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""
+        (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
+        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
+        prefix, decoder = self.release.decode(decoder, k, noisy)
+        statistics = self._released(k, self.statistic.unpack(prefix))
+        nothing = jax.tree.map(jnp.zeros_like, sums)
+        return statistics, MechanismState(nothing, (encoder, decoder), trust, statistics)
+
+
+def rows(x: Array, y: Array) -> Array:
+    """Stacks features (B, d, M) and rewards (B, M) to (B, d + 1, M)."""
+    return jnp.concatenate([x, y[:, None]], axis=1)

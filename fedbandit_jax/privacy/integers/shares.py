@@ -1,0 +1,315 @@
+"""Integer noise on a sum of encoded rewards: how it is drawn, at once or in shares of the users, and what it proves.
+
+Every table (S,) has one entry for each batch k = 0, 1, ..., S - 1. A batch has n users, and replacing the reward of one
+of them moves the sum by at most `shift` = g steps. What is proved is computed on the host in float64, from the float32
+numbers that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.core import struct, wide
+from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.privacy.accounting import lattice
+from fedbandit_jax.privacy.accounting.conversions import Curve, zcdp_epsilon
+from fedbandit_jax.privacy.accounting.discrete import (
+    SumPrivacy,
+    discrete_gaussian_sum_zcdp,
+    discrete_laplace_rdp,
+    skellam_rdp,
+    wrapped_discrete_laplace_epsilon,
+)
+from fedbandit_jax.privacy.samplers import integer as samplers
+
+
+class SumProof(NamedTuple):
+    """What is proved about one user's part in one sum or, if every message is private on its own, in that message."""
+
+    pure: float  # epsilon of pure DP, infinite if the noise gives none
+    renyi: Curve  # order alpha -> bound on the Renyi divergence
+    at: Callable[[float], float]  # delta -> smallest epsilon that is proved
+    zcdp: SumPrivacy | None = None  # of discrete Gaussian noise only
+
+
+class Noise:
+    """Integer noise on every sum of rewards, in steps of 1/g.
+
+    Only the sealed classes below prove anything: with any other subclass, the claim of a certificate is `none`.
+    """
+
+    notion: ClassVar[str] = "pure DP"
+    """The notion of privacy in which the paper's theorem states epsilon."""
+    trust: ClassVar[str] = ""
+    """Who adds the noise and who is trusted; empty if users add shares, since that depends on the aggregation."""
+    at_server: ClassVar[bool] = False
+    """Whether the server adds all noise and users add none."""
+    per_user: ClassVar[bool] = False
+    """Whether every user's message is private on its own."""
+
+    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
+        """Draws the noise of whole sums at once, from the law of n users' noise together.
+
+        Args:
+            key: a typed key, used once.
+            k: the batch, a scalar.
+            n: users in the batch, a scalar.
+            shape: of the result; every entry is the noise of another sum.
+
+        Returns:
+            64-bit two's complement integers, in steps.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.total")
+
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        """Draws the noise of single users, int32 of `shape`, in steps; n of these sum to the law of `total`.
+
+        For discrete Gaussian noise this holds up to `distortion`. The arguments are those of `total`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.share")
+
+    def width(self, k: int) -> float:
+        """Returns the width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
+        raise NotImplementedError(f"{type(self).__name__}.width")
+
+    def law(self, k: int, n: int) -> lattice.LatticeLaw:
+        """Returns the law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
+        raise NotImplementedError(f"{type(self).__name__}.law")
+
+    def distortion(self, k: int, n: int) -> float:
+        """Returns a bound on the difference in log probability between n shares together and `law`."""
+        del k, n
+        return 0.0
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds the mass of the tails that are never drawn, in the noise of a sum of batch k or in n users' shares."""
+        raise NotImplementedError(f"{type(self).__name__}.missing")
+
+    def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
+        """Computes what the noise of batch k proves about one user, on the host.
+
+        Args:
+            k: the batch.
+            n: its users, who each add a share unless the server adds the noise.
+            shift: g, the steps by which one user moves the sum at most.
+            modulus: m of the ring.
+
+        Raises:
+            ValueError: the noise is too small or too large for the accountant.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.proof")
+
+
+@struct.sealed
+@struct.pytree
+class PolyaNoise(Noise):
+    """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1)."""
+
+    scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
+
+    @override
+    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
+        del n
+        return wide.from_int32(samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape))
+
+    @override
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        r, scale = 1 / n.astype(jnp.float32), jnp.asarray(self.scale)[k]
+        plus, minus = jax.vmap(lambda half: samplers.polya(half, r, scale, shape))(jax.random.split(key))
+        return plus - minus
+
+    @override
+    def width(self, k: int) -> float:
+        return _drawn(self.scale, k)
+
+    @override
+    def law(self, k: int, n: int) -> lattice.LatticeLaw:
+        del n
+        return lattice.DiscreteLaplace(self.width(k))
+
+    @override
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        del k
+        return 4 * n * samplers.CUT if shares else samplers.LAPLACE_CUT
+
+    def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
+        """Proves pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
+
+        The Renyi curve is that of the noise before it is reduced modulo m.
+        """
+        del n
+        scale = self.width(k)
+        pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
+        law = lattice.DiscreteLaplace(scale)
+        return SumProof(
+            pure, discrete_laplace_rdp(shift, scale), lambda delta: min(lattice.shift_epsilon(law, shift, delta), pure)
+        )
+
+
+@struct.sealed
+@struct.pytree
+class ServerNoise(PolyaNoise):
+    """Discrete Laplace noise that the server adds to every sum, to which users add nothing (Theorem 5)."""
+
+    trust = "central: users and the server are trusted, and the server adds the noise to every sum"
+    at_server = True
+
+    @override
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        del key, k, n
+        return jnp.zeros(shape, jnp.int32)
+
+    @override
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        return super().missing(k, n, shares=False)
+
+
+@struct.sealed
+@struct.pytree
+class LocalNoise(PolyaNoise):
+    """Discrete Laplace noise that every user adds to her own reward (Theorem 6).
+
+    The proof counts this one variable only, as nobody else is trusted.
+    """
+
+    trust = "local: every user adds the noise to her own reward, nobody else is trusted"
+    per_user = True
+
+    @override
+    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
+        return samplers.discrete_laplace_sum(key, jnp.asarray(self.scale)[k], n, shape)
+
+    @override
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        del n
+        return samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape)
+
+    @override
+    def law(self, k: int, n: int) -> lattice.LatticeLaw:
+        return lattice.DiscreteLaplace(self.width(k), n)
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what a user's own variable lacks, as nobody else's counts in the proof.
+
+        A sum that is drawn at once is made of 62 binomials, and lacks no more than 62 `samplers.CUT`.
+        """
+        del k, n, shares
+        return samplers.LAPLACE_CUT
+
+
+@struct.sealed
+@struct.pytree
+class SkellamNoise(Noise):
+    """Shares of Skellam noise, i.e. differences of two Poisson variables, which sum to Skellam noise (Theorem 2)."""
+
+    notion = "Renyi DP"
+
+    variance: Any  # (S,) variance of the noise of all users together, in squared steps
+
+    @override
+    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
+        del n
+        return wide.from_int32(samplers.skellam(key, jnp.asarray(self.variance)[k], shape))
+
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        """Draws Skellam noise of 1/n of the variance."""
+        return samplers.skellam(key, jnp.asarray(self.variance)[k] / n.astype(jnp.float32), shape)
+
+    @override
+    def width(self, k: int) -> float:
+        return math.sqrt(max(_drawn(self.variance, k), 0.0))
+
+    @override
+    def law(self, k: int, n: int) -> lattice.LatticeLaw:
+        del n
+        return lattice.Skellam(_drawn(self.variance, k))
+
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        """Bounds what one Skellam variable lacks, or one of every user.
+
+        Of a variance of 64 and more it is drawn like a discrete Gaussian, otherwise from two Poisson variables.
+        """
+        n = n if shares else 1
+        return n * (samplers.GAUSSIAN_CUT if _drawn(self.variance, k) / n >= 64 else 2 * samplers.CUT)
+
+    def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
+        """Proves the Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
+        del modulus
+        law = self.law(k, n)
+        curve = skellam_rdp(shift, law.variance)
+        return SumProof(math.inf, curve, lambda delta: lattice.shift_epsilon(law, shift, delta))
+
+
+@struct.sealed
+@struct.pytree
+class GaussianNoise(Noise):
+    """Discrete Gaussian shares, whose sum is nearly discrete Gaussian (Theorem 4).
+
+    The probabilities of the sum are those of a discrete Gaussian up to factors e^(+-xi), xi as in Lemma 4.
+    """
+
+    notion = "zCDP"
+
+    sigma: Any  # (S,) parameter of the noise of all users together, in steps
+
+    @override
+    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
+        del n
+        return wide.from_int32(samplers.discrete_gaussian(key, jnp.asarray(self.sigma)[k], shape))
+
+    @override
+    def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
+        sigma = jnp.asarray(self.sigma)[k] / jnp.sqrt(n.astype(jnp.float32))
+        return samplers.discrete_gaussian(key, sigma, shape)
+
+    @override
+    def width(self, k: int) -> float:
+        return _drawn(self.sigma, k)
+
+    @override
+    def law(self, k: int, n: int) -> lattice.LatticeLaw:
+        del n
+        return lattice.DiscreteGaussian(self.width(k))
+
+    @override
+    def missing(self, k: int, n: int, *, shares: bool) -> float:
+        del k
+        return samplers.GAUSSIAN_CUT * (n if shares else 1)
+
+    def distortion(self, k: int, n: int) -> float:
+        """Returns xi of Lemma 4."""
+        return discrete_gaussian_sum_zcdp(1, self.width(k) / math.sqrt(n), n).xi
+
+    def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
+        """Proves zCDP by Lemma 4; epsilon is the smaller of what follows from that and from the law itself.
+
+        The sum of shares has that law up to factors e^(+-xi), which cost 2 xi in epsilon and a factor e^xi in delta.
+        """
+        del modulus
+        law = self.law(k, n)
+        zcdp = discrete_gaussian_sum_zcdp(shift, self.width(k) / math.sqrt(n), n)
+
+        def at(delta: float) -> float:
+            near = 2 * zcdp.xi + lattice.shift_epsilon(law, shift, delta * math.exp(-zcdp.xi))
+            return min(near, zcdp_epsilon(zcdp.rho, delta))
+
+        return SumProof(math.inf, lambda alpha: zcdp.rho * alpha, at, zcdp)
+
+
+def rounded_up(values: Any) -> np.ndarray:
+    """Rounds to float32, never down, because noise may exceed what is certified but must not fall short of it."""
+    nearest = np.asarray(values, np.float32)
+    return np.where(nearest < np.asarray(values), np.nextafter(nearest, np.float32(np.inf)), nearest)
+
+
+def _drawn(table: Any, k: int) -> float:
+    """Returns entry k of a table as the samplers read it, in float32."""
+    return float(np.asarray(table, np.float32)[k])

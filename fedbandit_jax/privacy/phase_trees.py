@@ -1,0 +1,261 @@
+"""Tree noise on sums that run over several phases, in each of which every local cluster plants a new binary tree.
+
+This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all phases composed. A local cluster is a
+group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
+before the phase, and one leaf for every upload until the next tree is planted.
+
+Sensitivity: a datum is in the first leaf of every tree that is planted after it came, and so in b = 1 +
+floor(log2(leaves)) nodes of each. Before, it was in a later leaf of one tree, of whose nodes prefix sums use at most
+b - 1 (of two siblings they use the first). No data came before the first tree. All releases of all phases together
+therefore move by sqrt(kappa) times what one release moves, where kappa is the sum of b over phases, minus 1.
+
+The same bound covers trees that go on over several phases, together with the one leaf that is released whenever a phase
+begins: with r_s >= 0 uploads in phase s and f(r) = 1 + floor(log2(1 + r)), f(r_1 + r_2) + 1 <= f(r_1) + f(r_2). Uploads
+that a tree did not make in one phase may therefore be made in the next.
+
+No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves, and its noise H_k is the sum over the nodes at the one-bits of
+k + 1, each of which is drawn again from its own key. From prefix k to prefix k + 1 one node is added, whose level
+is the number of trailing zero bits of k + 2, and the nodes of all lower levels are dropped. That suits thousands of
+trees, few of which change at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import control, random, struct, validate
+from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
+from fedbandit_jax.privacy.accounting.truncation import check_delta
+from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
+from fedbandit_jax.privacy.samplers import normal as tails
+from fedbandit_jax.privacy.samplers.normal import normal
+from fedbandit_jax.privacy.statistic import LinearStatistic, matrix_weights, packed_size, unpack
+from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
+
+METHODS = ("tight", "theorem")
+TRUST = (
+    "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
+    "global server and other servers are not trusted"
+)
+LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
+NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails that are never drawn of one node, for D <= 2^16, i.e. d <= 360
+
+
+@struct.sealed
+@struct.pytree
+class Replanted:
+    """The trees of all local clusters, which draw the noise, limit the number of uploads, and prove what that gives.
+
+    Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
+    all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, against everybody
+    except her own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
+    where Delta^2 is `MATRIX_SENSITIVITY_SQ[adjacency]`.
+
+    Attributes:
+        std: standard deviation of a node's noise on x y and off the diagonal of x x'; it is sqrt 2 std on the diagonal.
+        leaves: (n_phases,) numbers of leaves of the trees of phases 1, ..., n_phases; later phases plant none.
+        visits: number of rounds of one user that are protected together.
+        epsilon: epsilon of the budget asked for.
+        delta: delta of the budget asked for.
+        adjacency: "replace" or "add_remove", see `Budget`.
+    """
+
+    std: struct.Number
+    leaves: Any
+    visits: struct.Number
+    epsilon: struct.Number
+    delta: struct.Number
+    adjacency: str = struct.static()
+
+    @property
+    def n_phases(self) -> int:
+        """The number of phases that plant trees."""
+        return len(self.leaves)
+
+    def room(self, planted: Array, phase: Array) -> Array:
+        """Returns how many uploads a tree planted in phase `planted` may have made by the end of phase `phase`."""
+        ends = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.leaves) - 1)])
+        return ends[jnp.minimum(phase, self.n_phases)] - ends[jnp.maximum(planted, 1) - 1]
+
+    def admit(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Returns features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
+        x, y, _ = LinearStatistic(dim=len(x)).admit(x[:, None], y[None])
+        return x[:, 0], y[0]
+
+    def first(self, key: Array, phase: Array, slot: Array, dim: int) -> Array:
+        """Draws H_0, (d, d + 1), the noise on the first leaf of the tree that cluster `slot` plants in `phase`."""
+        return self.std * _node(_tree(key, phase, slot), jnp.int32(0), jnp.int32(1), dim)
+
+    def change(self, key: Array, phase: Array, slot: Array, k: Array, dim: int) -> Array:
+        """Draws H_(k+1) - H_k, (d, d + 1), by which the noise of that tree changes from prefix k to prefix k + 1."""
+        tree, leaves = _tree(key, phase, slot), k + 2
+        level = jnp.bitwise_count((leaves & -leaves) - 1).astype(jnp.int32)
+
+        def add(j, total):
+            comes = jnp.where(j == level, _node(tree, j, leaves >> j, dim), 0)
+            goes = jnp.where(j < level, _node(tree, j, (leaves - 1) >> j, dim), 0)
+            return total + comes - goes
+
+        return self.std * lax.fori_loop(0, control.largest(level) + 1, add, jnp.zeros((dim, dim + 1)))
+
+    @property
+    def sigma(self) -> float:
+        """The least `std`, divided by the factor that allows for unit vectors that float32 makes too long."""
+        return float(np.min(np.asarray(self.std, float))) / MAX_NORM**2
+
+    @property
+    def releases_per_user(self) -> float:
+        """kappa, the squared sensitivity of all releases of all phases, relative to one release."""
+        return float(_kappa(self._counts))
+
+    @property
+    def depth(self) -> int:
+        """nu of Algorithm 5, the depth of the largest tree."""
+        return _depth(self._counts)
+
+    @property
+    def nodes(self) -> int:
+        """The largest number of nodes in one prefix sum of a tree that lives for all phases."""
+        return (sum(self._counts) + 1).bit_length() - 1
+
+    @property
+    def epsilon_exact(self) -> float:
+        """The smallest epsilon that this noise is proved to give at `delta`, for all phases together."""
+        sensitivity = _sensitivity(self._counts, self._visits, self.adjacency)
+        if not self.sigma * LARGEST_MU > sensitivity:
+            return math.inf
+        mu, asked = sensitivity / self.sigma, float(self.epsilon)
+        return truncation.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
+
+    def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
+        """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
+        exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
+        gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
+        smallest, sound, once = truncation.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
+        short = f"the noise {gives}, not {asked:g}" if smallest < delta else truncation.sentence(smallest, asked, delta)
+        rounds, often = ("one round", "once") if once else (f"{self._visits} rounds", f"{self._visits} times")
+        return Certificate(
+            claim="certified" if sound else "none",
+            reason=f"noise of known law is on every sum that leaves a server, and {gives}" if sound else short,
+            trust=TRUST.format(n_servers),
+            adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
+            unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
+            f"privacy); a user who comes {often} is thereby protected altogether",
+            epsilon=asked,
+            delta=delta,
+            epsilon_exact=exact,
+            smallest_delta=smallest,
+            accountant=f"{GAUSSIAN}; all trees of all phases composed",
+            noise_std=self.sigma,
+            noise_whose="of a node of a local cluster's tree, sqrt 2 of it on the diagonal",
+            server_noise_std=self.sigma * math.sqrt(2 * self.nodes * n_trees),
+            releases=sum(self._counts),
+            releases_per_user=self.releases_per_user,
+            not_covered=(
+                "when and at which server users come, and how many of a cluster's rounds are in its sums",
+                "recommendations at the user's own server, to others of her cluster: that server is trusted",
+                "what only a simulator sees: regret curves, checkpoints",
+                "floating-point attacks: noise is pseudo-random, all arithmetic and its rounding float32",
+            ),
+        )
+
+    @property
+    def missing(self) -> float:
+        """Bounds the mass of the tails that are never drawn, over all nodes of the trees that a user's data are in."""
+        return _missing(self._counts)
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        """The leaves of every phase's tree, at least 1, as the first leaf is always released."""
+        return tuple(max(1, math.ceil(count)) for count in np.ravel(self.leaves))
+
+    @property
+    def _visits(self) -> int:
+        return max(1, math.ceil(float(self.visits)))
+
+
+def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", visits: int = 1) -> Replanted:
+    """Finds the noise that a budget needs for trees that are planted one after the other, one in every phase.
+
+    Args:
+        budget: epsilon, delta and adjacency, for all phases together.
+        leaves: number of leaves of every phase's tree, each at least 1.
+        method: "tight", which is exact for all phases together, has sigma^2 = visits^2 kappa Delta^2 / mu*^2, where
+            Delta^2 is the squared sensitivity of one release and mu* the Gaussian privacy that the budget allows;
+            "theorem" has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree,
+            as printed in Algorithm 5, which is meant for one tree.
+        visits: number of rounds of one user that are protected together (group privacy).
+
+    Returns:
+        The trees, whose `sigma` is the noise and whose `epsilon_exact` says what it really gives.
+
+    Raises:
+        TypeError: if budget is not a `Budget`, or a number is not an integer.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> noise = replant(Budget(1.0, 0.1), leaves=(3, 5, 9))
+        >>> noise.releases_per_user, round(noise.sigma, 2), round(noise.epsilon_exact, 4)
+        (8.0, 6.14, 1.0)
+        >>> round(replant(Budget(1.0, 0.1), leaves=(3, 5, 9), method="theorem").sigma, 2)
+        30.96
+
+    Reference: Liu et al. (2022), Algorithm 5. The paper's text has ln(2/delta)^2 instead, which is more noise.
+    """
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
+    validate.one_of("method", method, METHODS)
+    for count in leaves:
+        validate.integer("leaves", count, at_least=1)
+    visits = validate.integer("visits", visits, at_least=1)
+    check_delta(budget.delta, _missing(leaves))
+    if method == "tight":
+        left = budget.delta - truncation.smallest_delta(budget.epsilon, _missing(leaves))
+        mu = gaussian_mu(budget.epsilon, left if left > 0 else budget.delta)
+        sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
+    else:
+        sigma = 8 * math.sqrt(_depth(leaves) * math.log(2 / budget.delta)) / budget.epsilon
+    return Replanted(
+        std=noise_std(sigma),
+        leaves=np.array(leaves, np.int32),
+        visits=visits,
+        epsilon=float(budget.epsilon),
+        delta=float(budget.delta),
+        adjacency=budget.adjacency,
+    )
+
+
+def _depth(leaves: tuple[int, ...]) -> int:
+    """Returns nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
+    return 1 + math.ceil(math.log2(max(leaves)))
+
+
+def _kappa(leaves: tuple[int, ...]) -> int:
+    return max(1, sum(map(int.bit_length, leaves)) - 1)
+
+
+def _missing(leaves: tuple[int, ...]) -> float:
+    return 2 * sum(leaves) * NODE_MISSING
+
+
+def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
+    return visits * math.sqrt(_kappa(leaves) * MATRIX_SENSITIVITY_SQ[adjacency])
+
+
+def _tree(key: Array, phase: Array, slot: Array) -> Array:
+    """Returns the key of the tree that local cluster `slot` planted in a phase."""
+    return jax.random.fold_in(jax.random.fold_in(random.stream(key, "trees"), phase), slot)
+
+
+def _node(tree: Array, level: Array, index: Array, dim: int) -> Array:
+    """Draws node `index` = 1, 2, ... of a level, [(G + G') / sqrt 2 | g], where G and g have iid N(0, 1) entries."""
+    own = jax.random.fold_in(jax.random.fold_in(tree, level), index)
+    size = packed_size(dim)
+    return unpack(normal(own, (size,)) * matrix_weights(size), dim)

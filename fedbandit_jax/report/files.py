@@ -1,0 +1,155 @@
+"""The one file that holds a result: what is written, and what is asked of a file before it is believed.
+
+`head -c -64 run.npz | sha256sum` checks it without this package, and `unzip -p run.npz result.json` prints all of it
+that is not an array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbandit_jax.certificate import CLAIMS, Certificate
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import archive
+
+if TYPE_CHECKING:
+    from fedbandit_jax.report.result import Result
+
+# A version that writes more keeps this number if older versions may leave that out, of which they warn. A new number is
+# for what must not be left out, such as a part that weakens a claim.
+FORMAT = 3
+CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
+NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
+_ARRAYS = ("rounds", "regret", "status")
+_NAMED = (*NAMED, "record_rounds")
+_TEXTS = ("certificates", "config", "provenance")
+OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
+_CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
+_KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dtypes; others are "iuf"
+
+
+def write(result: Result, path: str | Path) -> Path:
+    """Writes a result that makes sense, as `Result.save` promises."""
+    check(result)
+    path = _npz(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    certificates = {label: certificate.to_json() for label, certificate in result.certificates.items()}
+    about = {"format": FORMAT, "certificates": certificates, "config": result.config, "provenance": result.provenance}
+    archive.write(path, "result", about, _arrays(result))
+    return path
+
+
+def read(path: str | Path, make: type[Result]) -> Result:
+    """Returns `make` of the attributes in a file, as `Result.load` promises."""
+    path = _npz(path)
+    advice = "; use a copy that is whole, or run the simulation again"
+    try:
+        about, arrays = archive.read(path, "result")
+        advice = ""  # the file is whole
+        attributes, unknown = _parsed(about, arrays)
+        result = make(**attributes)
+        check(result)
+    except OSError as error:
+        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}{advice}") from error
+    if unknown:
+        unknown = ", ".join(dict.fromkeys(unknown))
+        warnings.warn(f"{str(path)!r} was written by a newer version: this one leaves out {unknown}", stacklevel=3)
+    return result
+
+
+def check(result: Result) -> None:
+    """Raises a `ValueError` unless the arrays, certificates and configuration of a result fit together."""
+    config, labels, regret = result.config, result.labels, result.regret
+    _ask("config", config, _CONFIG)
+    _ask("communication", result.communication, ["rounds", "floats", "bits"])
+    for name in OF_LABELS:
+        _ask(f"config's {name}", config[name], labels)
+        if len(config[name]) > len(labels):
+            raise ValueError(f"config's {name} must be {', '.join(labels)}, got {', '.join(config[name])}")
+    for label, certificate in result.certificates.items():
+        if certificate.claim not in CLAIMS:
+            raise ValueError(f"the claim of {label!r} must be one of {', '.join(CLAIMS)}, got {certificate.claim!r}")
+    for label, world in config["environments"].items():
+        _ask(f"the environment of {label!r}", world, ["spec"])
+        _ask(f"the spec of the environment of {label!r}", world["spec"], ["n_agents"])
+    axes = () if len(labels) == 1 and regret.ndim == 2 else (len(labels),)
+    shape = (*axes, _n_seeds(config["seeds"]), result.rounds.size)
+    for name, array in _arrays(result).items():
+        wanted = {"rounds": shape[-1:], "status": shape[:-1]}.get(name, shape)
+        if name.startswith(("records_", "record_rounds_")):
+            continue
+        if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
+            raise ValueError(f"{name} must be numbers of shape {wanted}, got {array.dtype} of shape {array.shape}")
+    for name in [*result.records, *result.record_rounds]:
+        rounds, array = (getattr(result, kind).get(name, np.zeros(())) for kind in ("record_rounds", "records"))
+        wanted = (*shape[:-1], rounds.size)
+        known = array.dtype.kind in "biufc" and rounds.dtype.kind in "iu" and rounds.ndim == 1
+        if not known or array.shape[: len(wanted)] != wanted:
+            raise ValueError(
+                f"the record {name!r} must be numbers of shape {wanted} and more, got {array.dtype} of shape "
+                f"{array.shape} and rounds of shape {rounds.shape}"
+            )
+    if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
+        raise ValueError(f"rounds must increase from 1 to the horizon {config['horizon']}, got {result.rounds}")
+
+
+def _n_seeds(spans: Any) -> int:
+    try:
+        lengths = [end - first for first, end in spans]
+    except (TypeError, ValueError):
+        lengths = []
+    if not lengths or min(lengths) < 1 or not all(isinstance(n, int) for n in lengths):
+        raise ValueError(f"config's seeds must be stretches [[first, end], ...], got {spans!r}")
+    return sum(lengths)
+
+
+def _arrays(result: Result) -> dict[str, np.ndarray]:
+    named = {f"{kind}_{name}": array for kind in _NAMED for name, array in getattr(result, kind).items()}
+    return {name: getattr(result, name) for name in _ARRAYS} | named
+
+
+def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[str]]:
+    if about.get("format") != FORMAT:
+        raise ValueError(f"its format is {about.get('format')!r}, but this version of fedbandit_jax reads {FORMAT}: "
+                         "install the version that wrote it")  # fmt: skip
+    _ask("it", about, _TEXTS)
+    _ask("it", arrays, _ARRAYS)
+    for name in _TEXTS:
+        _ask(name, about[name], [])
+    found: dict[str, Any] = {name: arrays.pop(name) for name in _ARRAYS} | {name: about[name] for name in _TEXTS}
+    for kind in _NAMED:
+        names = [name for name in arrays if name.startswith(f"{kind}_")]
+        found[kind] = {name.removeprefix(f"{kind}_"): arrays.pop(name) for name in names}
+    unknown = [*arrays, *(name for name in about if name not in ("format", *_TEXTS))]
+    fields = [field.name for field in dataclasses.fields(Certificate)]
+    for label, written in about["certificates"].items():
+        _ask(f"the certificate of {label!r}", written, fields)
+        unknown += [f"a certificate's {name}" for name in written if name not in fields]
+    found["certificates"] = {
+        label: Certificate.from_json({name: written[name] for name in fields})
+        for label, written in about["certificates"].items()
+    }
+    return found, unknown
+
+
+def _ask(name: str, value: Any, keys: Any) -> None:
+    """Raises a `ValueError` unless `value` is a mapping that has these keys."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a dictionary, got {value!r}")
+    if missing := [key for key in keys if key not in value]:
+        raise ValueError(f"{name} must have {', '.join(missing)}, got {', '.join(value) or 'nothing'}")
+
+
+def _npz(path: str | Path) -> Path:
+    path = validate.path("path", path)
+    if not path.name:
+        raise ValueError(f"path must name a file, got {str(path)!r}")
+    return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

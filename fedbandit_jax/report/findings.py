@@ -1,0 +1,117 @@
+"""The finding of a privacy audit: a lower bound of epsilon and a verdict, as text and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Audit:
+    """What an audit found out about one mechanism on one pair of neighbouring data sets.
+
+    Attributes:
+        name: name of the mechanism.
+        epsilon, delta: the claim.
+        confidence: probability with which all lower bounds hold together.
+        epsilon_lower: the largest lower bound of epsilon at delta that was shown.
+        bound: how it was shown, "Clopper-Pearson" or "Gaussian DP".
+        epsilon_cp: the Clopper-Pearson lower bound of epsilon, which holds for any mechanism.
+        mu_lower: lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian.
+        which: what differs between the two neighbours that were tested, out of all pairs.
+        statistic: the statistic that was tested.
+        sensitivity: the declared sensitivity; None if none was given.
+        sensitivity_measured: largest difference of the two views under equal keys; None if it was not measured.
+        fixed_control_flow: whether the claim includes that no integer of the view depends on the data.
+        same_control_flow: whether, under equal keys, no integer or boolean of the view depended on the data.
+        deterministic: whether equal keys and data gave equal views.
+        n_runs: runs per side.
+        seconds: duration of the audit, compilation included.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    confidence: float
+    epsilon_lower: float
+    bound: str
+    epsilon_cp: float
+    mu_lower: float | None
+    which: str
+    statistic: str
+    sensitivity: float | None
+    sensitivity_measured: float | None
+    fixed_control_flow: bool
+    same_control_flow: bool
+    deterministic: bool
+    n_runs: int
+    seconds: float
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Returns why the audit failed, one clause per reason; it is empty if the audit passed."""
+        found = []
+        if not self.epsilon_lower <= self.epsilon:
+            shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
+            found.append(f"epsilon is {shown}, claimed {self.epsilon:g}")
+        if self.fixed_control_flow and not self.same_control_flow:
+            found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
+        declared, measured = self.sensitivity, self.sensitivity_measured
+        if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # views are float32
+            found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
+        if not self.deterministic:
+            found.append("equal keys and data gave different views: some randomness is not from the key")
+        return tuple(found)
+
+    @property
+    def passed(self) -> bool:
+        """Returns whether nothing contradicts the claim."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        shown = f"epsilon >= {self.epsilon_lower:.4g} (confidence {self.confidence:g}; Clopper-Pearson "
+        shown += f"{self.epsilon_cp:.4g}" + (")" if self.mu_lower is None else f", mu >= {self.mu_lower:.4g})")
+        flow = "the same" if self.same_control_flow else "different"
+        rows = [
+            ("audit of", self.name),
+            ("claim", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"),
+            ("shown", shown),
+            ("by", f"{self.statistic}; neighbours: {self.which}"),
+            ("equal keys", f"control flow {flow}; sensitivity measured / declared: {_sensitivities(self)}"),
+            ("runs", f"{self.n_runs:,} per side, {self.seconds:.1f} s"),
+            ("verdict", "pass" if self.passed else f"FAIL: {'; '.join(self.reasons)}"),
+        ]
+        return "\n".join(
+            textwrap.fill(value, 100, initial_indent=f"{label:<11} ", subsequent_indent=" " * 12)
+            for label, value in rows
+        )
+
+
+def table(audits: Sequence[Audit]) -> str:
+    """Returns a table of text with one line per audit."""
+    rows = [
+        (
+            "mechanism",
+            "epsilon, delta",
+            "epsilon >=",
+            "sensitivity",
+            "statistic",
+            "neighbours",
+            "verdict",
+            "runs",
+            "seconds",
+        )
+    ]
+    for a in audits:
+        claim, shown, verdict = f"{a.epsilon:g}, {a.delta:g}", f"{a.epsilon_lower:.3f}", "pass" if a.passed else "FAIL"
+        by = a.statistic, a.which
+        rows.append((a.name, claim, shown, _sensitivities(a), *by, verdict, f"{a.n_runs:,}", f"{a.seconds:.1f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
+    )
+
+
+def _sensitivities(a: Audit) -> str:
+    return " / ".join("-" if s is None else f"{s:.5g}" for s in (a.sensitivity_measured, a.sensitivity))

@@ -1,0 +1,137 @@
+"""Finds results in folders, and puts together what belongs together: the pieces of a sweep that a store keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.report.files import OF_LABELS
+from fedbandit_jax.report.result import Result, concat
+
+STORED = re.compile(r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz")  # a file of a store, by folder and name; see engine/pieces
+_OWN = ("date", "seconds", "command")  # parts of a provenance that differ between runs of the same code
+
+
+class Section(NamedTuple):
+    """A result, and where it was found."""
+
+    name: str
+    result: Result
+    files: list[Path]
+    notes: list[str]  # what a reader should know, such as parts that only a newer version can read
+
+
+class Found(NamedTuple):
+    """All that was found."""
+
+    sections: list[Section]
+    refused: list[tuple[Path, str]]  # files that are not results as they were saved, and why
+
+
+class _Loaded(NamedTuple):
+    path: Path
+    result: Result
+    notes: list[str]
+
+
+def find(paths: Sequence[str | Path]) -> Found:
+    """Returns the results in some files and folders, and the files that were refused.
+
+    Every .npz file of a folder, and of the folders in it, is looked at. What a store keeps of a configuration, in a
+    file for each stretch of seeds, is joined; so are configurations with the same seeds, horizon, key and code.
+
+    Args:
+        paths: files, and folders.
+
+    Raises:
+        ValueError, TypeError: there is no such file or folder, or nothing in it ends in .npz; the message names it.
+    """
+    files: dict[Path, Path] = {}  # the file itself -> the path that it was found by
+    for path in [validate.path("paths", path) for path in validate.sequence("paths", paths, "paths")]:
+        if not path.exists():
+            raise ValueError(f"paths must be files and folders, got {str(path)!r}, which does not exist")
+        inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"paths must hold results, files that end in .npz, got {str(path)!r}, which has none")
+        for one in inside:
+            files.setdefault(one.resolve(), one)
+    if not files:
+        raise ValueError("paths must name at least one file or folder, got none")
+    sections, refused = [], []
+    stores: dict[Path, dict[str, list[_Loaded]]] = {}
+    for path in files.values():
+        if path.suffix != ".npz":
+            refused.append((path, "its name does not end in .npz"))
+            continue
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                loaded = _Loaded(path, Result.load(path), [])
+        except ValueError as error:
+            refused.append((path, _why(str(error), path)))
+            continue
+        loaded.notes.extend(str(one.message) for one in said)
+        if STORED.fullmatch(f"{path.resolve().parent.name}/{path.name}") and len(loaded.result) == 1:
+            stores.setdefault(path.parent.parent, {}).setdefault(path.parent.name, []).append(loaded)
+        else:
+            sections.append(Section(str(path), loaded.result, [path], loaded.notes))
+    for folder, configurations in stores.items():
+        sections += _of_store(folder, [_along_seeds(parts) for parts in configurations.values()])
+    return Found(sections, refused)
+
+
+def _along_seeds(parts: list[_Loaded]) -> Section:
+    """Returns what a store has of one configuration, under the label of its first seeds; a seed counts once."""
+    parts = sorted(parts, key=lambda part: int(part.result.seeds[0]))
+    label, joined, seen = parts[0].result.labels[0], [], set()
+    for part in parts:
+        new = [seed for seed in part.result.seeds.tolist() if seed not in seen]
+        seen.update(new)
+        if new:
+            joined.append(_labelled(part.result, label, parts[0].result.config).sel(seed=new))
+    result = concat(joined) if len(joined) > 1 else joined[0]
+    return Section(label, result, [part.path for part in parts], [note for part in parts for note in part.notes])
+
+
+def _labelled(result: Result, label: str, config: Any) -> Result:
+    its = {**result.config, **{kind: {label: config[kind][label]} for kind in OF_LABELS}}
+    return dataclasses.replace(result, certificates={label: result.certificate}, config=its)
+
+
+def _of_store(folder: Path, ones: Iterable[Section]) -> list[Section]:
+    groups: dict[str, list[list[Section]]] = {}
+    for one in sorted(ones, key=_place):
+        code = {name: value for name, value in one.result.provenance.items() if name not in _OWN}
+        run = [one.result.config[name] for name in ("horizon", "stride", "key", "seeds")]
+        same = groups.setdefault(json.dumps([run, one.result.rounds.tolist(), code], sort_keys=True), [])
+        for group in same:
+            if one.name not in {other.name for other in group}:  # a label means one thing in a result
+                group.append(one)
+                break
+        else:
+            same.append([one])
+    found = [group for same in groups.values() for group in same]
+    made = []
+    for i, group in enumerate(found):
+        name = f"store {folder}" + (f", part {i + 1} of {len(found)}" if len(found) > 1 else "")
+        results = [one.result for one in group]
+        files, notes = [path for one in group for path in one.files], [note for one in group for note in one.notes]
+        made.append(Section(name, concat(results) if len(results) > 1 else results[0], files, notes))
+    return made
+
+
+def _place(one: Section) -> list[tuple[bool, Any]]:
+    point = one.result.coordinates[one.name]
+    return [(isinstance(value, str), value) if isinstance(value, (int, float, str)) else (True, json.dumps(value))
+            for value in (point["algorithm"], *point.values())]  # fmt: skip
+
+
+def _why(error: str, path: Path) -> str:
+    """Returns why a file was refused, without its name."""
+    return error.removeprefix("path must be a saved result, got ").removeprefix(f"{str(path)!r}: ")

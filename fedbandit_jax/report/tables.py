@@ -1,0 +1,142 @@
+"""What a result says in words: tables of regret, communication and claims, and of differences paired by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fedbandit_jax.status import Status
+
+if TYPE_CHECKING:
+    from fedbandit_jax.report.result import Result
+
+
+class Rows(NamedTuple):
+    """Numbers in words: `rows[0]` is the header, and a row's first cell says whose the others are."""
+
+    title: str
+    rows: list[tuple[str, ...]]
+
+
+def summary(result: Result) -> str:
+    """Returns the text of `Result.summary`."""
+    text = [size(result)]
+    for i, (title, rows) in enumerate(tables(result)):
+        text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
+    if found := doubts(result):
+        text += ["", *found]
+    return "\n".join(text)
+
+
+def size(result: Result) -> str:
+    """Returns how many agents, rounds and seeds there are."""
+    horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
+    many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
+    return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
+
+
+def tables(result: Result) -> list[Rows]:
+    """Returns regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
+    one = {label: result[label] for label in result.labels}
+    found = [Rows("", _rows(one))]
+    if result.counts:
+        wraps = any(one.wrap_probability is not None for one in result.certificates.values())
+        rows = [("counted, mean", *result.counts, *(["allowed per decoding"] if wraps else []))]
+        for label, its in one.items():
+            counts = (f"{curve[:, -1].mean():g}" for curve in its.counts.values())
+            bound = its.certificate.wrap_probability
+            rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
+        found.append(Rows("", rows))
+    if result.gauges:
+        rows = [("at T, mean", *result.gauges)]
+        for label, its in one.items():
+            stood = (curve[:, -1].mean() for curve in its.gauges.values())
+            rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
+        found.append(Rows("", rows))
+    for first, others in _paired(one).items():
+        rows = [(f"minus {first}, seed by seed", "mean", "s.e.", "95 % interval")]
+        for label in others:
+            mean, error = _mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
+            half = _t_quantile(result.status.shape[-1]) * error
+            interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
+            rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
+        found.append(Rows("Final regret, paired (all saw the same users and reward noise):", rows))
+    return found
+
+
+def doubts(result: Result) -> list[str]:
+    """Returns what must be said of runs that must not be trusted, a line each; nothing if there are none."""
+    failed = int((result.status != 0).sum())
+    if not failed:
+        return []
+    flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
+    return [f"(!) {failed} runs have status bits set; do not trust their regret.", *flags.sentences()]
+
+
+def _rows(one: dict[str, Result]) -> list[tuple[str, ...]]:
+    rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
+    for label, result in one.items():
+        mean, error = _mean_error(result.regret[:, -1])
+        certificate = result.certificate
+        private = certificate.epsilon_exact is not None
+        rows.append(
+            (
+                label + ("" if (result.status == 0).all() else " (!)"),
+                f"{mean:.1f}",
+                _one_digit(error),
+                f"{mean / (result.spec['n_agents'] * int(result.rounds[-1])):.5f}",
+                f"{result.communication['rounds'][:, -1].mean():g}",
+                f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
+                certificate.claim,
+                f"{certificate.epsilon_exact:.4g}" if private else "-",
+                f"{certificate.delta:g}" if private else "-",
+            )
+        )
+    return rows
+
+
+def _who(result: Result) -> str:
+    spec = result.spec
+    if spec.get("n_users"):
+        return f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
+    return f"{spec['n_agents']} agent{'s' * (spec['n_agents'] > 1)}"
+
+
+def _paired(one: dict[str, Result]) -> dict[str, list[str]]:
+    """Returns the first label in every environment -> the others there, if there are any."""
+    places: list[list[str]] = []
+    worlds: list[object] = []
+    for label, result in one.items():
+        world = result.config["environments"][label]
+        if world not in worlds:
+            worlds.append(world)
+            places.append([])
+        places[worlds.index(world)].append(label)
+    return {first: others for first, *others in places if others}
+
+
+def _mean_error(values: np.ndarray) -> tuple[float, float]:
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), float(error)
+
+
+def _t_quantile(n: int) -> float:
+    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
+
+
+def _one_digit(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Returns rows as text with aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
+    )

@@ -1,0 +1,158 @@
+"""Curves of steps that cover as many users as they find, against user after user."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedbandit_jax.engine.curves import RoundRecord, StretchRecord
+from fedbandit_jax.interfaces import Metrics, Report, Status
+
+STEPS, SEEDS, CONFIGS, P, T = 6, 3, 2, 4, 100
+
+
+@pytest.fixture
+def steps():
+    """Metrics of six steps of three seeds in two configurations, each with T = 100 users in all, some with none."""
+    rng = np.random.default_rng(0)
+    rounds = rng.multinomial(T, np.full(STEPS * P, 1 / (STEPS * P)), (SEEDS, CONFIGS)).reshape(SEEDS, CONFIGS, STEPS, P)
+    rounds[:, :, 1:3, 0] += rounds[:, :, 1:3, 1]
+    rounds[:, :, 1:3, 1] = 0  # empty stretches
+    rounds[0, 0, 0] += rounds[0, 0, 4] + rounds[0, 0, 5]
+    rounds[0, 0, 4:] = 0  # a run that has reached its horizon
+    shape = (STEPS, SEEDS, CONFIGS)
+    report = Report(
+        rounds=rng.integers(0, 2, shape),
+        floats=rng.integers(0, 2**20, (*shape, 2)).astype(np.float32),
+        float_bits=rng.integers(1, 64, (*shape, 2)).astype(np.float32),
+        status=np.zeros(shape, int),
+        counts={"eliminations": rng.integers(0, 3, shape)},
+    )
+    regret = rng.random((*shape, P)).astype(np.float32)
+    return Metrics(regret, report, np.moveaxis(rounds, 2, 0))
+
+
+def add(record, metrics, first, last):
+    return record.add(jax.tree.map(lambda x: x[first:last], metrics), [None] * (last - first))
+
+
+@pytest.mark.parametrize("at", [np.arange(1, T + 1), np.array([1, 7, 50, 99, T])], ids=["every", "some"])
+def test_stretches_are_a_curve_user_by_user(steps, at):
+    record = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, STEPS)
+    assert record.played == CONFIGS * SEEDS * T
+    curves = record.curves()
+    assert curves.regret.shape == (CONFIGS, SEEDS, len(at))
+    assert curves.regret.dtype == np.float64
+    for c, s in np.ndindex(CONFIGS, SEEDS):
+        regret, ends = [], []
+        for k in range(STEPS):
+            for slope, users in zip(steps.gap[k, s, c], steps.rounds[k, s, c]):
+                regret += [slope] * users
+            ends.append(len(regret))
+        assert len(regret) == T
+        np.testing.assert_allclose(curves.regret[c, s], np.cumsum(regret, dtype=float)[at - 1], rtol=1e-12)
+        report = jax.tree.map(lambda x, s=s, c=c: x[:, s, c], steps.report)
+        counters = curves.communication | curves.counts
+        sent = (report.floats.astype(float) * report.float_bits).sum(-1)
+        for name, counted in {
+            "rounds": report.rounds,
+            "floats": report.floats.sum(-1),
+            "bits": sent,
+            "eliminations": report.counts["eliminations"],
+        }.items():
+            by_hand = [sum(counted[k] for k in range(STEPS) if ends[k] <= t) for t in at]  # at the end of its step
+            np.testing.assert_array_equal(counters[name][c, s], by_hand)
+            assert counters[name].dtype == np.int64
+
+
+@pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
+def test_chunks_change_no_bit_of_rounds(steps, pieces):
+    """Nor where sums are rounded, since gaps are of all sizes."""
+    steps = steps._replace(gap=steps.gap ** np.random.default_rng(1).integers(-9, 40, steps.gap.shape))
+    at = np.arange(1, STEPS * P + 1)
+    whole = record = RoundRecord(at, CONFIGS, SEEDS)
+    whole = whole.add(steps, [P] * STEPS)
+    for first, last in zip((0, *pieces), pieces):
+        record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], steps), [P] * (last - first))
+    for one, other in zip(jax.tree.leaves(record.curves()), jax.tree.leaves(whole.curves())):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
+def test_chunks_change_nothing(steps, pieces):
+    at = np.arange(1, T + 1)
+    whole = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, STEPS)
+    record = fresh = StretchRecord(at, CONFIGS, SEEDS)
+    for first, last in zip((0, *pieces), pieces):
+        record = add(record, steps, first, last)
+    assert fresh.played == 0  # immutable
+    for one, other in zip(jax.tree.leaves(record.curves()), jax.tree.leaves(whole.curves())):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_runs_that_end_too_early_are_refused(steps):
+    record = add(StretchRecord(np.arange(1, T + 1), CONFIGS, SEEDS), steps, 0, 3)
+    reached = steps.rounds[:3].sum((0, 3)).min()
+    assert 0 < reached < T
+    with pytest.raises(ValueError, match=f"n_batches must be enough for {T} users .* ended after {reached}"):
+        record.curves()
+
+
+def test_status(steps):
+    """Bits are combined over steps; a regret that is not finite is one, unless nobody had it."""
+    status = np.zeros((STEPS, SEEDS, CONFIGS), int)
+    status[2, 1, 0] = Status.NO_ESTIMATE
+    gap = steps.gap.copy()
+    gap[3, 2, 1, 0] = np.nan
+    assert steps.rounds[3, 2, 1, 0] > 0
+    changed = steps._replace(gap=gap, report=steps.report._replace(status=status))
+    found = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), changed, 0, STEPS).curves().status
+    expected = np.zeros((CONFIGS, SEEDS), int)
+    expected[0, 1], expected[1, 2] = Status.NO_ESTIMATE, Status.NOT_FINITE
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_counters_beyond_float64s_integers(steps):
+    """Bits of a shuffler: int64 while exact, float64 from 2^53 on."""
+    large = steps._replace(report=steps.report._replace(floats=steps.report.floats * np.float32(2.0**40)))
+    curves = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves()
+    assert curves.communication["bits"].dtype == np.float64
+    assert curves.communication["rounds"].dtype == np.int64
+
+
+@pytest.mark.parametrize("pieces", [(7,), (1, 2, 3, 4, 5, 6, 7), (3, 7)])
+@pytest.mark.parametrize("at", [np.arange(1, 27), np.array([1, 4, 5, 18, 26])], ids=["every", "some"])
+def test_rounds_are_a_curve_round_by_round(pieces, at):
+    """Seven steps of four rounds, the last of which are beyond T = 26; whatever the chunks."""
+    rng = np.random.default_rng(1)
+    shape = (7, SEEDS, CONFIGS)
+    status = np.zeros(shape, int)
+    status[1, 2, 0], status[4, 2, 0] = Status.NO_ESTIMATE, Status.OUTSIDE_SPEC
+    happened = rng.integers(0, 2, shape)
+    floats = rng.integers(0, 2**20, (*shape, 2)).astype(np.float32)
+    bits = rng.integers(1, 64, (*shape, 2)).astype(np.float32)
+    report = Report(rounds=happened, floats=floats, float_bits=bits, status=status)
+    gap = rng.random((*shape, 4)).astype(np.float32)
+    gap[0, 1, 1, 2] = np.inf
+    gap[-1, :, :, 2:] = np.nan  # not played
+    metrics = Metrics(gap, report, gauges={"size": rng.random(shape)})
+    record = RoundRecord(at, CONFIGS, SEEDS)
+    for first, last in zip((0, *pieces), pieces):
+        lengths = [4 if k < 6 else 2 for k in range(first, last)]
+        record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], metrics), lengths)
+    assert record.played == 26 * CONFIGS * SEEDS
+    curves, ends = record.curves(), [min(4 * (k + 1), 26) for k in range(7)]
+    for c, s in np.ndindex(CONFIGS, SEEDS):
+        regret = np.cumsum(gap[:, s, c].ravel()[:26], dtype=float)
+        np.testing.assert_allclose(curves.regret[c, s], regret[at - 1], rtol=1e-12)
+        sent = (floats[:, s, c].astype(float) * bits[:, s, c]).sum(-1)
+        counted = {"rounds": happened[:, s, c], "floats": floats[:, s, c].sum(-1), "bits": sent}
+        for name, steps in counted.items():
+            by_hand = [sum(steps[k] for k in range(7) if ends[k] <= t) for t in at]  # at the end of its step
+            np.testing.assert_array_equal(curves.communication[name][c, s], by_hand)
+        size = [
+            metrics.gauges["size"][max(k for k in range(7) if ends[k] <= t), s, c] if t >= 4 else np.nan for t in at
+        ]
+        np.testing.assert_array_equal(curves.gauges["size"][c, s], size)
+    expected = np.zeros((CONFIGS, SEEDS), int)
+    expected[0, 2], expected[1, 1] = Status.NO_ESTIMATE | Status.OUTSIDE_SPEC, Status.NOT_FINITE
+    np.testing.assert_array_equal(curves.status, expected)

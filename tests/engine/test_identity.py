@@ -1,0 +1,299 @@
+"""Configurations under one key have privacy noise of their own, and all else in common."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import wide
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.clocks import ArmBatchClock, ArrivalClock, RoundClock
+from fedbandit_jax.engine.identity import digest, salt
+from fedbandit_jax.interfaces import ArmAlgorithm, ArrivalAlgorithm, Partition, Pulls
+
+M, RUNS, ALPHA = 3, 2000, 1e-6
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+ENV = fb.envs.sphere(M, 4, 2, rewards="bernoulli")
+ONE_ARM = fb.envs.script(np.ones((2, M, 1, 2)) / 2, np.ones((2, M, 1)))  # all do the same, so noise alone differs
+
+
+def private(epsilon=1.0, **options):
+    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), **options), schedule=2)
+
+
+def processes(monkeypatch, env, algos, horizon=2, **options):
+    """What a sweep runs, by label order, without running it."""
+    found = []
+
+    def stop(made, *_, **__):
+        found.extend(made)
+        raise StopIteration
+
+    monkeypatch.setattr(driver, "run", stop)
+    for algo in algos:
+        with pytest.raises(StopIteration):
+            fb.sweep(env, [algo], horizon=horizon, key=jax.random.key(0), seeds=1, **options)
+    return found
+
+
+@jax.jit
+def released(process):
+    """[W | U] after the first synchronisation, of many seeds."""
+
+    def run(key):
+        world, state = jax.jit(process.init)(key)
+        return process.step(key, world, state, 0)[1].mechanism.view
+
+    return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
+
+
+def variance_test(sample, variance):
+    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
+    p = stats.chi2(len(sample)).cdf((sample.astype(float) ** 2).sum() / variance)
+    return 2 * min(p, 1 - p)
+
+
+def mu(epsilon, delta=0.1):
+    """The Gaussian privacy that is (epsilon, delta)-DP."""
+
+    def excess(mu):
+        below, above = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
+        return below - math.exp(epsilon) * above - delta
+
+    return optimize.brentq(excess, 0.01, 10)
+
+
+PAIRS = {
+    "epsilon": (private(1.0), private(2.0)),
+    "visits": (private(visits=1), private(visits=2)),
+    "release": (private(), private(release="blt")),
+    "width": (private(), private().replace(exploration_scale=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_difference_of_two_runs_is_noise(monkeypatch, name):
+    """Its variance is the sum of both: shared noise would leave (sigma_1 - sigma_2)^2, or nothing at all."""
+    made = processes(monkeypatch, ONE_ARM, PAIRS[name])
+    difference = np.subtract(*(np.asarray(released(process)) for process in made))[:, :, -1].ravel()  # of sums of x y
+    # one synchronisation, to which every silo sends one message: each visit moves it by sqrt 4.5 at most
+    epsilons, visits = (1.0, 2.0 if name == "epsilon" else 1.0), (1, 2 if name == "visits" else 1)
+    sigmas = [r * math.sqrt(4.5) / mu(epsilon) for epsilon, r in zip(epsilons, visits)]
+    assert variance_test(difference, M * sum(sigma**2 for sigma in sigmas)) > ALPHA
+    assert variance_test(difference, M * (sigmas[0] - sigmas[1]) ** 2 + 1e-9) < ALPHA
+
+
+def test_the_same_configuration_has_the_same_noise(monkeypatch):
+    """Alone, within a grid, and under a horizon that the algorithm does not depend on."""
+    alone, _, inside = (
+        processes(monkeypatch, ENV, [private(2.0), private()], grid={})
+        + processes(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2.0, 1.0]})[1:2]
+    )
+    longer = processes(monkeypatch, ENV, [private(2.0)], horizon=3)[0]
+    assert alone.salt == inside.salt == longer.salt
+    assert len(alone.salt) == 2
+
+
+def marks(monkeypatch):
+    """Salts of configurations that all differ, by what they differ in."""
+    other = fb.envs.sphere(M, 5, 2, rewards="bernoulli")
+    varied = {
+        "plain": private(),
+        "epsilon": private(1.001),
+        "delta": private().replace(delta=0.11),
+        "visits": private(visits=2),
+        "trust": private(trust="central"),
+        "matrix": private(trust="silo_local_matrix"),
+        "release": private(release="prefix_tree"),
+        "blt": private(release="blt"),
+        "messages": private(messages=True),
+        "clips": private(clip_rewards=False),
+        "adjacency": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "add_remove"), schedule=2),
+        "width": private().replace(exploration_scale=0.5),
+        "confidence": private().replace(confidence="known_noise"),
+        "learns": private().replace(learns_in_batch=True),
+        "batch": private().replace(schedule=1),
+        "schedule": private().replace(schedule=fb.schedules.Geometric(1.5)),
+        "policy": fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=2),
+    }
+    found = {name: processes(monkeypatch, ENV, [algo], horizon=4)[0].salt for name, algo in varied.items()}
+    found["horizon"] = processes(monkeypatch, ENV, [private()], horizon=6)[0].salt  # three synchronisations, not two
+    found["environment"] = processes(monkeypatch, other, [private()], horizon=4)[0].salt
+    return found
+
+
+def test_whatever_differs_has_noise_of_its_own(monkeypatch):
+    found = marks(monkeypatch)
+    assert len(set(found.values())) == len(found)
+
+
+def greedy(bonus):
+    """A policy of one's own; equal arguments make equal code."""
+
+    @fb.pytree
+    class Greedy(fb.Policy):
+        scale: float = 2.0
+
+        def update(self, k, belief, released):
+            return released.bias
+
+        def index(self, key, t, belief, contexts):
+            return contexts @ belief + bonus
+
+    return Greedy()
+
+
+def test_code_of_one_s_own_counts():
+    """Another class of the same name does something else, and so would release other sums under the same noise."""
+    assert digest(greedy(1.0)) == digest(greedy(1.0))
+    assert digest(greedy(1.0)) != digest(greedy(2.0))
+    assert digest(greedy(jnp.ones(2))) != digest(greedy(jnp.zeros(2)))
+    assert digest(greedy(1.0)) != digest(dataclasses.replace(greedy(1.0), scale=3.0))
+
+
+@fb.pytree
+class Held:
+    number: object = None
+    fixed: object = fb.static(default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hidden:
+    value: object = dataclasses.field(repr=False)
+
+
+def test_numbers_are_those_of_the_device():
+    """Two programs that are given the same float32 numbers do the same; all that a device tells apart counts."""
+    same = digest(Held(number=np.float64(0.1)))
+    assert same == digest(Held(number=0.1)) == digest(Held(number=np.float64(0.1) + 1e-12))
+    different = [Held(number=x) for x in (0.1, 0.2, 1, True, None, (0.1,), [0.1], {"a": 0.1}, {"b": 0.1})]
+    different += [Held(number=np.float32(x)) for x in ([0.1, 0.2], [[0.1, 0.2]], [0.2, 0.1])]
+    different += [Held(number=np.arange(2, dtype=kind)) for kind in (np.int32, np.uint32, np.float32)]
+    different += [Held(number=jax.random.key(i)) for i in (0, 1)]
+    different += [Held(fixed=x) for x in (0.1, 0.1 + 1e-12, "a", b"a", (), frozenset("ab"), frozenset("a"), Held)]
+    different += [Held(fixed=Hidden(bytes(5000 * [0]) + bytes([i]))) for i in (0, 1)]  # longer than any repr shows
+    different += [Held(fixed=Hidden(np.append(np.zeros(5000), i).tobytes())) for i in (0, 1)]
+    assert len({digest(one) for one in different}) == len(different)
+    assert salt(b"a", b"b") == salt(b"a", b"b") != salt(b"a", b"c") != salt(b"b", b"c")
+
+
+# Which keys an algorithm is given: those of privacy noise are salted, those of users and of its choices are not.
+
+
+def word(key):
+    return jax.random.key_data(key)[-1]
+
+
+@fb.pytree
+class Rounds(fb.Algorithm):
+    def init(self, key, spec):
+        return {"init": word(key), "choices": jnp.uint32(0), "sync": jnp.uint32(0), "users": jnp.float32(0)}
+
+    def act(self, key, t, local, offered):
+        return (word(key) % 4).astype(jnp.int32) * jnp.ones(M, jnp.int32)
+
+    def learn(self, t, local, offered, arms, rewards):
+        return local | {"choices": arms[0].astype(jnp.uint32), "users": offered.contexts.sum() + rewards.sum()}, None
+
+    def sync(self, key, k, state, local, records):
+        return local | {"sync": word(key)}, fb.Report()
+
+
+@fb.pytree
+class Arms(ArmAlgorithm):
+    n_batches = 2
+
+    def init(self, key, spec):
+        return {"init": word(key), "sync": jnp.uint32(0), "choices": jnp.uint32(0), "own": jnp.uint32(0)}
+
+    def pulls(self, state, k):
+        return Pulls(jnp.arange(4) < 1, jnp.int32(2), jnp.bool_(True))
+
+    def collect(self, rounding, own, k, rewards, inside):
+        return wide.Wide(word(own), word(rounding))
+
+    def conclude(self, key, k, state, sums):
+        return state | {"sync": word(key), "own": sums.high[0], "choices": sums.low[0]}, fb.Report(rounds=1)
+
+
+@fb.pytree
+class Arrivals(ArrivalAlgorithm):
+    def init(self, key, spec):
+        return {"init": word(key), "sync": jnp.uint32(0), "begin": jnp.uint32(0), "choices": jnp.uint32(0)}
+
+    def begin(self, key, t, state):
+        return state | {"begin": word(key)}, fb.Report()
+
+    def index(self, key, t, state, user, contexts):
+        return jax.random.uniform(key, contexts.shape[:1])
+
+    def serve(self, key, t, state, user, x, y):
+        return state | {"sync": word(key), "choices": jnp.uint32(1e6 * jnp.abs(x[0]))}, fb.Report()
+
+    def partition(self, state):
+        return Partition(jnp.zeros(8, jnp.int32), jnp.zeros(8, jnp.int32))
+
+
+CLOCKS = {
+    "rounds": (RoundClock, ENV, Rounds()),
+    "users": (ArmBatchClock, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms()),
+    "arrivals": (ArrivalClock, fb.envs.clustered(n_users=8, n_clusters=2, n_arms=4, dim=3), Arrivals()),
+}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_which_streams_are_salted(key, name):
+    clock, env, algo = CLOCKS[name]
+
+    @jax.jit
+    def states(salt):
+        process = clock(env=env, algo=algo, horizon=16, salt=salt)
+        world, state = jax.jit(process.init)(key)
+        state = process.step(key, world, state, jnp.int32(0))[1]
+        return state[1] if name == "users" else state
+
+    found = [states(tuple(map(np.uint32, words))) for words in [(1, 2), (1, 3), (2, 2)]]
+    for one, other in itertools.combinations(found, 2):
+        for kind in one:
+            assert (one[kind] == other[kind]) == (kind in ("choices", "users")), kind
+
+
+def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
+    """What is offered, what is answered and what is chosen, if each is the first draw from its key."""
+
+    @fb.pytree
+    class Draws:
+        spec: fb.Spec = fb.static(default=fb.Spec(n_agents=1, n_arms=1, dim=1))
+
+        def init(self, key):
+            return ()
+
+        def observe(self, key, world, t):
+            return fb.Round(jax.random.uniform(key, (1, 1, 1))), world
+
+        def pull(self, key, world, offered, arms):
+            return fb.Feedback(jax.random.uniform(key, (1,)), jnp.zeros(1))
+
+    @fb.pytree
+    class Seen(fb.Algorithm):
+        batch = 2
+
+        def init(self, key, spec):
+            return jnp.zeros(6), jnp.float32(0)
+
+        def act(self, key, t, local, offered):
+            return jnp.zeros(1, jnp.int32)
+
+        def learn(self, t, local, offered, arms, rewards):
+            now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
+            return (jax.lax.dynamic_update_slice(local[0], now, (2 * t,)), local[1]), ()
+
+    process = RoundClock(env=Draws(), algo=Seen(), horizon=2)
+    drawn = np.asarray(process.step(key, *process.init(key), jnp.int32(0))[1][0])[:4]
+    assert len(set(drawn.tolist())) == 4

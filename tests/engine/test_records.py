@@ -1,0 +1,293 @@
+"""What is recorded beside the curves is what happened, and recording it changes nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import ENV, PLAIN, PRIVATE
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine import batching, driver, memory
+from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.recorder import Kept, Recorder
+from fedbandit_jax.engine.store import pieces
+
+R, KEY = fb.record, jax.random.key(0)
+T, M, K, D = 40, 3, 4, 5
+GAP = fb.envs.gap(M, K, D, rewards="gaussian")
+
+
+def contexts(moment):
+    return moment.offered.contexts
+
+
+def came(moment):
+    return moment.state.count
+
+
+def theta(moment):
+    return moment.world.theta
+
+
+EVERYTHING = {
+    **{name: getattr(R, name) for name in ("regret", "arms", "rewards", "estimates", "widths")},
+    **{"contexts": contexts, "gaps": lambda moment: moment.gaps},
+    **{"some": R.every(R.arms, 8), "last": R.final(theta), "state": R.final()},
+}
+
+
+def simulate(algo=PLAIN, record=EVERYTHING, env=GAP, **options):
+    return fb.simulate(env, algo, record=record, **{"horizon": T, "key": KEY, "seeds": 2, "stride": 1, **options})
+
+
+@pytest.fixture(scope="module")
+def found():
+    return simulate()
+
+
+@pytest.mark.slow
+def test_recording_changes_nothing(found):
+    """The plain path is taken, which rounds otherwise."""
+    without = simulate(record=None)
+    np.testing.assert_allclose(found.regret, without.regret, atol=1e-5)
+    assert without.records == {}
+
+
+def test_what_happened(found):
+    """Regret is the sum of the gaps, gaps are those of the arms that were played, and rewards are near their means."""
+    r = {name: array.astype(float) for name, array in found.records.items()}
+    assert {name: r[name].shape for name in ("arms", "rewards", "regret", "contexts")} == {
+        **dict.fromkeys(("arms", "rewards", "regret"), (2, T, M)),
+        "contexts": (2, T, M, K, D),
+    }
+    np.testing.assert_allclose(r["regret"], r["gaps"].cumsum(1), atol=1e-5)
+    np.testing.assert_allclose(r["regret"].sum(-1), found.regret, atol=1e-4)
+    means = np.einsum("stmkd,sd->stmk", r["contexts"], r["last"][:, 0])
+    played = np.take_along_axis(means, found.records["arms"][..., None], -1)[..., 0]
+    np.testing.assert_allclose(r["gaps"], means.max(-1) - played, atol=1e-5)
+    noise = r["rewards"] - played
+    assert abs(noise.mean()) < 5 * noise.std() / noise.size**0.5
+    np.testing.assert_array_equal(r["some"], r["arms"][:, 7::8])
+    np.testing.assert_array_equal(found.record_rounds["some"], np.arange(8, T + 1, 8))
+    np.testing.assert_array_equal(found.record_rounds["last"], [T])
+
+
+def test_estimates_and_widths(found):
+    """Agents learn within a batch of 5 rounds, from what all had before it and their own rows since."""
+    r = {name: array.astype(float) for name, array in found.records.items()}
+    x = np.take_along_axis(r["contexts"], found.records["arms"][..., None, None], -2)[..., 0, :]
+    rounds = np.arange(T)
+    for seed, t, m in ((0, 0, 0), (0, 4, 1), (1, 5, 2), (1, 37, 0)):
+        start = t // 5 * 5
+        rows = np.concatenate([x[seed, :start].reshape(-1, D), x[seed, start:t, m]])
+        y = np.concatenate([r["rewards"][seed, :start].ravel(), r["rewards"][seed, start:t, m]])
+        v = np.eye(D) + rows.T @ rows
+        np.testing.assert_allclose(r["estimates"][seed, t, m], np.linalg.solve(v, rows.T @ y), atol=1e-4)
+        beta = r["widths"][seed, t, m] / np.sqrt(x[seed, t, m] @ np.linalg.solve(v, x[seed, t, m]))
+        np.testing.assert_allclose(beta, width(rounds[t]), rtol=1e-3)
+    v = np.eye(D) + np.einsum("tmi,tmj->ij", x[0], x[0])
+    np.testing.assert_allclose(r["state.belief.gram"][0, 0], v, atol=1e-4)
+
+
+def width(t):
+    """The width of `UCB` without noise, see its docstring."""
+    return 0.5 * np.sqrt(2 * np.log(100) + D * np.log(1 + M * t / D)) + 1
+
+
+@pytest.mark.parametrize(("chunks", "work"), [(1, 1e9), (3, 0)])
+def test_the_last_state_is_that_of_the_horizon(monkeypatch, chunks, work):
+    """A GPU takes all steps of a chunk: 7 rounds are one chunk, or three of 3, of which the last two come too late."""
+    for module in (driver, batching):
+        monkeypatch.setattr(module, "on_cpu", lambda: False)
+    monkeypatch.setattr(driver, "CHUNKS", chunks)
+    monkeypatch.setattr(driver, "CHUNK_WORK", work)
+    lengths = [driver._chunk(clock, 2) for clock in (Steps(7), Steps(103))]
+    assert lengths == {1: [(7, 7), (103, 103)], 3: [(3, 3), (35, 35)]}[chunks]
+    result = simulate(fb.algos.fed_ucb(schedule=fb.schedules.LogDet(1e9)), {"state": R.final()}, horizon=7, seeds=1)
+    np.testing.assert_array_equal(result.records["state.since"], [[7]])  # rounds in the first epoch, which never ends
+
+
+class Steps:
+    """As many steps of one round."""
+
+    env = GAP
+
+    def __init__(self, n_steps):
+        self.n_steps = n_steps
+
+    def rounds_at(self, k):
+        return range(k, k + 1)
+
+
+def test_results_keep_records(found, tmp_path):
+    found.save(tmp_path / "run")
+    loaded = fb.Result.load(tmp_path / "run")
+    for result in (loaded, fb.concat([loaded.sel(seed=1), loaded.sel(seed=0)]).sel(seed=[0, 1])):
+        assert result.records.keys() == found.records.keys() == result.record_rounds.keys()
+        for name, array in found.records.items():
+            np.testing.assert_array_equal(result.records[name], array)
+            np.testing.assert_array_equal(result.record_rounds[name], found.record_rounds[name])
+    data = loaded.to_xarray()
+    assert data.record_arms.dims == ("seed", "round", "record_arms_0")
+    assert data.record_some.dims == ("seed", "record_some_round", "record_some_0")
+    np.testing.assert_array_equal(data.record_some_round, found.record_rounds["some"])
+
+
+@pytest.mark.slow
+def test_results_without_records_are_joined(found):
+    without = fb.concat([found, simulate(PRIVATE, record=None, env=GAP)])
+    assert np.isnan(without["Private-FedLinUCB"].records["estimates"]).all()
+    assert (without["Private-FedLinUCB"].records["arms"] == 0).all()
+    other = simulate(PRIVATE, record={"arms": R.every(R.arms, 20)})
+    with pytest.raises(ValueError, match="must share shape and rounds of the record 'arms'"):
+        fb.concat([found, other])
+
+
+@pytest.mark.slow
+def test_sweeps_keep_records(found, tmp_path):
+    """What only one algorithm has is missing for the other; in pieces it is the same, and has another name."""
+    options = dict(horizon=T, key=KEY, seeds=2, stride=1, record=EVERYTHING)
+    both = fb.sweep(GAP, [PLAIN, PRIVATE], **options)
+    for name, array in found.records.items():
+        np.testing.assert_allclose(both["FedLinUCB"].records[name], array, atol=1e-5)
+    assert both.records["arms"].shape == (2, 2, T, M)
+    release = both.records["state.mechanism.release"]
+    assert np.isnan(release[0]).all()
+    assert np.isfinite(release[1]).all()
+    stored = fb.sweep(GAP, [PLAIN, PRIVATE], store=tmp_path, **options)
+    for name, array in both.records.items():
+        np.testing.assert_allclose(stored.records[name], array, atol=1e-4)
+    files = set(tmp_path.rglob("*.npz"))
+    fewer = fb.sweep(GAP, [PLAIN, PRIVATE], store=tmp_path, **{**options, "record": {"arms": R.arms}})
+    assert set(fewer.records) == {"arms"}
+    assert len(set(tmp_path.rglob("*.npz"))) == 2 * len(files)
+
+
+def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
+    """Two functions without names are told apart by what they do."""
+    names = []
+
+    def name(env, algo, **_):
+        names.append(algo)
+        raise InterruptedError
+
+    monkeypatch.setattr(pieces, "name", name)
+    for one, two in ((1, 2), (2, 2), (1, 3), (1, 2)):
+        record = {"a": eval(f"lambda m: m.t + {one}"), "b": eval(f"lambda m: m.t * {two}")}
+        with pytest.raises(InterruptedError):
+            fb.sweep(ENV, [PLAIN], horizon=T, key=KEY, seeds=2, record=record, store=tmp_path)
+    assert len(set(names)) == 3
+    assert names[0] == names[3]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "CHUNKS", 4)
+    monkeypatch.setattr(driver, "CHUNK_WORK", 0)
+    add, calls = RoundRecord.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(checkpoint=tmp_path / "run")
+    monkeypatch.setattr(RoundRecord, "add", add)
+    resumed = simulate(checkpoint=tmp_path / "run")
+    for name, array in found.records.items():
+        np.testing.assert_array_equal(resumed.records[name], array)
+
+
+def test_regret_is_added_up_exactly():
+    """A million small gaps in float32, which would lose a thousandth of them otherwise."""
+    recorder = Recorder(rounds=(), names=(), functions=(), final=())
+    kept = Kept(None, jnp.zeros(1), jnp.zeros(1), ())
+    moment = R.Moment(jnp.int32(0), None, None, PLAIN, gaps=jnp.full(1, 0.1))
+    last = jax.jit(lambda kept: jax.lax.fori_loop(0, 10**6, lambda _, kept: recorder.play(kept, moment), kept))(kept)
+    np.testing.assert_allclose(last.regret, 1e5, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_users_in_clusters():
+    env = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
+    record = {"user": lambda moment: moment.offered.user, "n": came, "regret": R.regret, "end": R.final(came)}
+    result = simulate(fb.algos.FCLUB(), record, env, horizon=20)
+    users = result.records["user"]
+    for seed in range(2):
+        for t in (0, 7, 19):
+            assert users[seed, :t].size == result.records["n"][seed, t].sum() == t
+        seen = np.bincount(users[seed, :19, 0], minlength=7)
+        np.testing.assert_array_equal(np.sort(result.records["n"][seed, 19])[-7:], np.sort(seen))
+        assert result.records["end"][seed].sum() == 20
+    np.testing.assert_allclose(result.records["regret"][..., 0], result.regret, atol=1e-5)
+
+
+def test_batches_of_users():
+    """Every round of a batch has the state that the batch began with."""
+    env = fb.envs.arms(means=[0.9, 0.1, 0.1])
+    algo = fb.algos.SuccessiveElimination()
+    result = simulate(
+        algo, {"active": lambda moment: moment.state.active, "end": R.final()}, env, horizon=4000, seeds=1
+    )
+    active, regret = result.records["active"][0], np.diff(result.regret[0], prepend=0)
+    assert active[0].all()
+    assert active[-1].sum() < 3
+    assert regret[active.all(-1)].max() > 0.7
+    assert (active.sum(-1) == 1).any()
+    np.testing.assert_allclose(regret[active.sum(-1) == 1], 0, atol=1e-6)
+    assert result.records["end.active"].shape == (1, 1, 3)
+
+
+@pytest.mark.slow
+def test_a_posterior_is_an_estimate():
+    algo = fb.algos.Federated(policy=fb.algos.Thompson(regularization=2.0), schedule=5)
+    result = simulate(algo, {"theta": R.estimates, "width": R.widths, "x": contexts, "arms": R.arms}, horizon=10)
+    r = result.records
+    x = np.take_along_axis(r["x"], r["arms"][..., None, None], -2)[..., 0, :]
+    np.testing.assert_array_equal(r["theta"][:, :5], 0)
+    assert (r["theta"][:, 5:] != 0).any(-1).all()
+    np.testing.assert_allclose(r["width"][:, :5], np.linalg.norm(x, axis=-1)[:, :5] / np.sqrt(2), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"arms": "arms"}, r"record\['arms'\] must be a function of an fb.record.Moment, got 'arms'"),
+        ([R.arms], "record must map names to functions of an fb.record.Moment, got"),
+        ({"a/b": R.arms}, "a name in record must be without '/', got 'a/b'"),
+        ({"arms": R.every(R.arms, 7)}, "stride must divide the horizon 40, got 7"),
+    ],
+)
+def test_wrong_records(record, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        simulate(record=record)
+
+
+def test_errors_say_which_record():
+    with pytest.raises(AttributeError) as caught:
+        simulate(record={"fine": R.arms, "wrong": lambda moment: moment.offered.context})
+    assert "record['wrong']" in caught.value.__notes__[0]
+    with pytest.raises(TypeError, match="arms must be of single rounds, .* got BoundElimination"):
+        simulate(fb.algos.SuccessiveElimination(), {"arms": R.arms}, fb.envs.arms(means=[0.9, 0.5]))
+    with pytest.raises(TypeError, match="estimates must be of linear estimates, .* got BoundCLUB"):
+        simulate(fb.algos.CLUB(), {"theta": R.estimates}, fb.envs.clustered(7, 2, 2, n_arms=3, dim=3))
+    with pytest.raises(ValueError, match="record must return 'a' of one shape for all algorithms, got int32"):
+        fb.sweep(fb.envs.gap, [PLAIN], grid=dict(n_agents=[2, 3], n_arms=[3], dim=[2]), horizon=4, key=KEY, seeds=1,
+                 record={"a": R.arms})  # fmt: skip
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    """Before anything is compiled; the size is that of all seeds, and of the rounds that are recorded."""
+    monkeypatch.setattr(driver, "run", lambda *_, **__: pytest.fail("it runs"))
+    with pytest.raises(ValueError, match=r"record must fit into .*, got 224 GiB of 2 runs, most of it 'x'"):
+        simulate(record={"arms": R.arms, "x": lambda moment: jnp.zeros((751_619, 1000))})
+    monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
+    size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
+    record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
+    for room, fits in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(memory, "total", lambda room=room: room * memory.COPIES / memory.SHARE)
+        with pytest.raises(pytest.fail.Exception if fits else ValueError):
+            simulate(record=record)

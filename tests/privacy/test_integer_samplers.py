@@ -1,0 +1,351 @@
+"""Integer noise has the laws stated, and not those of a slightly different scale.
+
+Seeds are fixed. A right law must have p > 1e-4 (`ALPHA`), a wrong one p < 1e-6.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import deep
+from scipy import special, stats
+
+from fedbandit_jax.core import wide
+from fedbandit_jax.privacy.samplers import integer
+from fedbandit_jax.privacy.samplers import normal as tails
+
+N = 25_000
+ALPHA = 1e-4
+
+
+def p_value(draws, law):
+    """Chi-square test on cells between quantiles of the law, finer in the tails; those too rare are pooled."""
+    edges = np.unique(law.ppf(special.expit(np.linspace(-8, 8, 61))))
+    expected = np.diff(law.cdf(edges), prepend=0, append=1) * len(draws)
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(expected))
+    rare = expected < 5
+    pooled = [np.append(cells[~rare], cells[rare].sum()) for cells in (observed, expected)]
+    observed, expected = (cells[pooled[1] > 0] for cells in pooled)
+    return stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)
+
+
+def lattice(weight, reach):
+    values = np.arange(-reach, reach + 1)
+    weights = weight(values)
+    return stats.rv_discrete(values=(values, weights / weights.sum()))
+
+
+def laplace_law(scale):
+    return stats.dlaplace(1 / scale)
+
+
+def gaussian_law(sigma):
+    return lattice(lambda x: np.exp(-((x / sigma) ** 2) / 2), int(12 * sigma) + 3) if sigma < 1e3 else normal(sigma**2)
+
+
+def skellam_law(v):
+    return lattice(lambda x: special.ive(x, v), int(12 * v**0.5) + 12) if v < 1e5 else normal(v)
+
+
+def normal(variance):
+    return stats.norm(0, variance**0.5)
+
+
+def polya_law(r, scale):
+    return stats.nbinom(r, -np.expm1(-1 / scale))
+
+
+def binomial_law(n, p):
+    return stats.binom(n, np.float32(p))
+
+
+LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
+    "laplace": (integer.discrete_laplace, laplace_law, [(s,) for s in (0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25)], (1.1,)),
+    "gaussian": (integer.discrete_gaussian, gaussian_law, [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)], (1.07,)),
+    "binomial": (
+        integer.binomial,
+        binomial_law,
+        [(1, 0.2), (10, 0.3), (1000, 0.5), (10**6, 0.01), (10**9, 0.37), (2**30, 3e-9), (30, 0.9)],
+        (1, 1.1),
+    ),
+    "poisson": (integer.poisson, stats.poisson, [(m,) for m in (0.3, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
+    "skellam": (integer.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
+    "polya": (
+        integer.polya,
+        polya_law,
+        [(1 / 4096, 30.0), (1e-5, 2.0**20), (1 / 64, 2.0), (0.5, 100.0), (1.0, 0.3), (1.0, 2.0**25)],
+        (1, 1.25),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", deep(LAWS, keep={0, 1, 2, 3, 4}))  # of Polya's law, see the sums below
+def test_laws(key, name):
+    """All parameters in one call; for each, the law with its last parameter a little larger is refuted."""
+    sampler, law, params, factor = LAWS[name]
+    columns = [np.array(column)[:, None] for column in zip(*params)]
+    n = 2 * N if name == "polya" else N  # its draws are mostly 0
+    draws = jax.jit(lambda *args: sampler(key, *args, (len(params), n)))(*columns)
+    assert draws.dtype == np.int32
+    for x, param in zip(np.asarray(draws), params):
+        assert p_value(x, law(*param)) > ALPHA, param
+        if param[0] != 1 / 4096 and param[0] != 1e-5:  # few draws are not 0
+            assert p_value(x, law(*np.multiply(param, factor))) < 1e-6, param
+        if (std := law(*param).std()) > 1e4:  # no lattice coarser than the integers
+            counts = np.bincount(x % 8, minlength=8)
+            assert stats.chisquare(counts).pvalue > ALPHA
+            kurtosis = float(law(*param).stats("k"))
+            assert abs(x.astype(float).var() / std**2 - 1) < 4 * ((kurtosis + 2) / n) ** 0.5
+
+
+def factorials(k):
+    return np.where(k < 0, np.inf, special.gammaln(np.maximum(k, 0) + 1.0))
+
+
+def poisson_exponent(x, rate):
+    rate = np.float32(rate).astype(float)
+    k = np.floor(rate) + x
+    return k * np.log(rate) - factorials(k)
+
+
+def binomial_exponent(x, n, p):
+    p = np.float32(p).astype(float)
+    k = np.floor((n + 1) * p) + x
+    return k * np.log(p) + (n - k) * np.log1p(-p) - factorials(k) - factorials(n - k)
+
+
+def skellam_exponent(x, v):
+    return np.log(special.ive(x, v))
+
+
+def gaussian_exponent(x, sigma):
+    return -((x / sigma) ** 2) / 2
+
+
+RATES = np.geomspace(1e-3, 1e6, 399)
+P = np.linspace(0.0025, 0.5, 200)
+EXPONENTS = {  # sampler, ln of its law at mode + x, parameters
+    "poisson": (integer.poisson, poisson_exponent, [RATES]),
+    "few": (integer.binomial, binomial_exponent, [np.resize([1, 2, 3, 7, 30], 200), P]),
+    "many": (integer.binomial, binomial_exponent, [np.geomspace(100, 1e9, 200).astype(int), P]),
+    "rare": (integer.binomial, binomial_exponent, [np.full(399, 10**9), RATES / 1e9]),
+    "skellam": (integer.skellam, skellam_exponent, [np.geomspace(64, 1e5, 200)]),
+    "gaussian": (integer.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**24, 200)]),
+}
+
+
+@pytest.mark.parametrize("name", EXPONENTS)
+def test_rejection(key, name, monkeypatch):
+    """ln P is right within 8 standard deviations, and `_rejection` finds the largest P / Q, over the whole range."""
+    sampler, exponent, params = EXPONENTS[name]
+    seen = []
+
+    def spy(key, log_ratio, std, shape, start=1):
+        del key, start
+        width = np.float32(2) ** jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0)
+        edges = jnp.int32(width * np.arange(32)[:, None])
+        x = jnp.int32(jnp.round(np.linspace(-8, 8, 65)[:, None] * jnp.maximum(std, 1)))
+        seen.append((x, log_ratio(x), jnp.maximum(log_ratio(edges), log_ratio(~edges))))
+        return jnp.zeros(shape, jnp.int32)
+
+    def values(*args):
+        sampler(key, *args, args[0].shape)
+        return seen[-1]
+
+    monkeypatch.setattr(integer, "_rejection", spy)
+    x, found, edges = (np.asarray(v, float) for v in jax.jit(values)(*params))
+    right = exponent(x, *params) - exponent(0 * x[:1], *params)
+    assert (np.isneginf(found) == np.isneginf(right)).all()
+    seen = right > -40
+    assert np.abs(found[seen] - right[seen]).max() < 1e-4
+    assert (edges + np.arange(32)[:, None] * np.log(2)).argmax(0).max() <= 3
+
+
+@pytest.fixture(scope="module")
+def draw_polya():
+    return jax.jit(lambda key, r, scale, size: integer.polya(key, r, scale, (size,)), static_argnums=3)
+
+
+@pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
+def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
+    """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
+    scale, size = 4.0, 2**16 if n == 2 else 2**18
+    inverted = -1 / np.log(-np.expm1(-1 / scale))
+    for s, right in ((scale, True), (inverted, False)):
+        parts = np.asarray(draw_polya(key, 1 / n, s, size)).reshape(2, n, -1)
+        sums = (parts[0] - parts[1]).sum(0)
+        assert p_value(sums, laplace_law(scale)) > ALPHA if right else p_value(sums, laplace_law(scale)) < 1e-6
+        assert n > 2 or p_value(sums, laplace_law(1.1 * scale)) < 1e-6
+
+
+SUMS = [(3, 3.0), (10**6, 30.0), (2**30, 2.0**25)]
+
+
+@pytest.mark.slow
+def test_sums_of_discrete_laplace(key):
+    """Against the convolution for three of them, against moments for all; 64 bits do not overflow.
+
+    A scale 10 % larger is refuted: the variance would be 1.21, six standard errors off and more.
+    """
+    n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
+    draws = jax.jit(lambda n, s: integer.discrete_laplace_sum(key, s, n, (len(SUMS), 3000)))(n.astype(np.int32), scale)
+    sums = wide.to_int(draws)
+    values = np.arange(-100, 101)
+    pmf = laplace_law(3.0).pmf(values)
+    three = np.convolve(np.convolve(pmf, pmf), pmf)
+    assert p_value(sums[0].astype(int), stats.rv_discrete(values=(np.arange(-300, 301), three / three.sum()))) > ALPHA
+    for draw, (n, scale) in zip(sums, SUMS):
+        x = (draw / float(n * laplace_law(scale).var()) ** 0.5).astype(float)
+        kurtosis = float(laplace_law(scale).stats("k")) / n
+        error = ((kurtosis + 2) / len(x)) ** 0.5
+        assert abs(x.mean()) < 4 * (1 / len(x)) ** 0.5
+        assert abs(x.var() - 1) < 4 * error
+        assert abs(1.21 * x.var() - 1) > 4 * error
+        assert abs(x.var() / 1.21 - 1) > 4 * error / 1.21
+        if n > 3:
+            assert abs(stats.kurtosis(x)) < 4 * (24 / len(x)) ** 0.5
+            assert p_value(x, normal(1)) > ALPHA
+    assert len(set(sums[-1] % 16)) == 16
+
+
+@pytest.mark.slow
+def test_constants_and_batching(key):
+    """Degenerate laws are constants, NaN ends; and draws do not depend on vmap."""
+    one = jnp.ones(5)
+
+    def draws(key):
+        return (
+            integer.discrete_laplace(key, 0 * one, (5,)),
+            integer.binomial(key, 2**30, one * np.array([0, 1, 1e-12, 0.5, 0.9]), (5,)),
+            integer.discrete_gaussian(key, one * np.array([np.nan, 0.5, 10, 1e3, 1e6]), (5,)),
+        )
+
+    keys = jax.random.split(key, 3)
+    zeros, counts, _ = batched = jax.jit(jax.vmap(draws))(keys)
+    assert not zeros.any()
+    assert (counts[:, :3] == np.array([0, 2**30, 0])).all()
+    alone = jax.tree.map(lambda *x: jnp.stack(x), *map(jax.jit(draws), keys))
+    jax.tree.map(np.testing.assert_array_equal, batched, alone)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_centred_binomial(key, exact):
+    """Beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says; below only where it may."""
+    n = np.array([[7], [400], [4e8]], np.float32)
+    draws = jax.jit(lambda n: integer.centred_binomial(key, n, (3, N), exact=exact))(n)
+    few, some, many = np.asarray(draws + n / 2 if exact else draws)
+    if exact:
+        assert p_value(few, stats.binom(7, 0.5)) > ALPHA
+        assert p_value(some, stats.binom(400, 0.5)) > ALPHA
+        assert p_value(some, stats.binom(400, 0.49)) < 1e-6
+        many = many - 2e8
+    assert n[2] / 4 > integer.NORMAL_LIMIT
+    assert p_value(many, normal(1e8)) > ALPHA
+    assert p_value(many, normal(1.2e8)) < 1e-6
+
+
+SIDE = jax.jit(integer._side)
+
+
+@pytest.mark.parametrize("scale", [2e4, 1e6, 1e7, 2.0**25])
+def test_zero_is_as_likely_as_it_should_be(scale):
+    """1 - 2 P(1) in float32 is 5 % off at scale 10^6, and 0 at 10^7: of 2^64 words the right number give 0."""
+    zero = math.tanh(0.5 / scale)
+    near = np.linspace(0.99, 1.01, 20_001)  # where the last words that do not give 0 should be
+    edge = wide.of([2**63 - round(2**63 * zero * one) for one in near])
+    plus, minus = (np.asarray(side) for side in SIDE(edge, np.full(near.shape, scale, np.float32)))
+    assert not minus.any()
+    last = 1e-4 + 2 / (2**63 * zero)
+    assert abs(near[~plus].max() - 1) < last
+    assert abs(near[plus].min() - 1) < last
+    mirrored = SIDE(wide.Wide(~edge.high, ~edge.low), np.full(near.shape, scale, np.float32))
+    np.testing.assert_array_equal(mirrored[1], plus)
+
+
+def test_far_values_of_discrete_laplace(key, monkeypatch):
+    """What lies above the low digits is the exponential, rounded down, to 88 scales; with 32 bits it ended at 22."""
+    monkeypatch.setattr(integer, "_side", lambda words, scale: (words.high == words.high, words.high != words.high))
+    e = np.array([0.0, 3.3, 21.0, 47.7, 61.0, 88.7], np.float32)
+    monkeypatch.setattr(integer, "exponential", lambda key, shape: jnp.resize(e, shape))
+    draw = jax.jit(lambda scale: integer.discrete_laplace(key, scale, (6,)))
+    for scale, n_low in ((1.0, 0), (3.0, 2), (2.0**20 + 1, 21), (2.0**25, 25)):
+        reached = np.asarray(draw(scale))
+        above = [(int(x) - 1) >> n_low for x in reached]
+        fits = 5 if scale == 2**25 else 6  # 88 scales do not fit into 31 bits, 61 do
+        assert above[:fits] == [math.floor(float(one) * scale / 2**n_low) for one in e[:fits]]
+        assert int(reached[5]) >= 61 * scale
+
+
+@pytest.mark.slow
+def test_far_values_by_rejection(key, monkeypatch):
+    """Discrete Gaussian, given that it is beyond 6, 8 or 11 standard deviations: mass 2e-9, 1e-15, 4e-28.
+
+    Proposals are forced into far cells by leading zeros, and coins are drawn given that they are as small as the
+    inner edge of these cells needs, which leaves the law beyond it as it is. A scale 5 % larger is refuted.
+    """
+    sigma, n = 8.0, 2**14
+    real = integer.bits
+
+    @jax.jit
+    def draw(cells, coin):
+        monkeypatch.setattr(integer, "bits", lambda key, n: (real(key, n)[0] >> cells, real(key, n)[1]))
+        monkeypatch.setattr(integer, "exponential", lambda key, shape: coin + tails.exponential(key, shape))
+        return integer.discrete_gaussian(key, sigma, (n,))
+
+    for cells in (6, 8, 11):
+        edge = 8 * cells
+        draws = np.asarray(draw(np.uint32(cells), np.float32(edge**2 / (2 * sigma**2) - cells * math.log(2))))
+        for factor, right in ((1.0, True), (1.05, False)):
+            values = np.arange(edge, edge + 60)
+            weights = np.exp((edge**2 - values**2) / (2 * (factor * sigma) ** 2))
+            counts = np.bincount(np.where(draws < 0, -1 - draws, draws) - edge, minlength=60)
+            assert counts[60:].sum() == 0
+            assert min(draws) < 0 < max(draws)
+            mirror = np.exp((edge**2 - (values + 1) ** 2) / (2 * (factor * sigma) ** 2))  # of -1 - x, see `_rejection`
+            expected = n * (weights + mirror) / (weights + mirror).sum()
+            rare = expected < 5
+            pooled = [np.append(one[~rare], one[rare].sum()) for one in (counts, expected)]
+            p = stats.chisquare(pooled[0], pooled[1]).pvalue
+            assert p > ALPHA if right else p < 1e-6
+
+
+@pytest.mark.slow
+def test_gamma(key):
+    """Also of tiny shapes, in law; with shape 1 it is exponential, and so reaches as far."""
+    n = 2**15
+    shapes = np.array([1e-3, 0.5, 1.0], np.float32)
+
+    @jax.jit
+    def draw(r):
+        return integer.gamma(key, r, (3, n)), tails.exponential(jax.random.split(key)[1], (3, n))
+
+    draws, exponential = (np.asarray(one) for one in draw(shapes[:, None]))
+    np.testing.assert_array_equal(draws[2], exponential[2])
+    for x, r in zip(draws.astype(float), shapes[:2].astype(float)):
+        x, law = x[x > 1e-37], stats.gamma(r)  # float32 ends there
+        above = law.sf(1e-37)
+        assert stats.binomtest(len(x), n, above).pvalue > ALPHA
+        assert stats.kstest(x, lambda t, law=law, above=above: 1 - law.sf(t) / above).pvalue > ALPHA
+        wrong = stats.gamma(1.1 * r)
+        assert stats.kstest(x, lambda t, law=wrong: 1 - law.sf(t) / law.sf(1e-37)).pvalue < 1e-6 or r < 0.01
+
+
+def test_rounding_at_random(key):
+    """To one of the two integers around a number, with the number as the mean, to 5 standard errors."""
+    x = np.array([-1.8, -0.3, 0.0, 0.2, 0.5, 3.0], np.float32)
+    draws = np.asarray(jax.jit(integer.stochastic_round)(key, np.broadcast_to(x, (10_000, 6))), float)
+    assert (abs(draws - x) < 1).all()
+    np.testing.assert_array_equal(draws, np.round(draws))
+    assert (abs(draws.mean(0) - x) <= 5 * np.sqrt((x % 1) * (1 - x % 1) / len(draws))).all()
+
+
+def test_what_is_missing():
+    """The masses that are charged are those of what lies beyond the last values, by the laws themselves."""
+    assert math.exp(-61) < integer.LAPLACE_CUT  # at scale 2^25, int32 ends; smaller scales reach 88 scales
+    assert 2 * stats.norm.sf(32 * 0.58) + 2.0**-124 < integer.GAUSSIAN_CUT  # 32 cells; coins of 128 bits
+    rates = np.concatenate([np.linspace(0.01, 3, 300), np.geomspace(3, 1e6, 300)])
+    width = 2 ** np.floor(np.maximum(np.log2(1.17 * np.sqrt(rates)), 0))
+    assert stats.poisson.sf(np.floor(rates) + 32 * width - 1, rates).max() < integer.CUT
+    assert stats.gamma.sf(1.8e9 / 2.0**25, 1.0) < integer.CUT  # the largest rate of a Polya variable

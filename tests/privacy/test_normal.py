@@ -1,0 +1,150 @@
+"""Normal and exponential noise of 128 random bits: the law is right to the last value that can be drawn.
+
+The map from bits to draws is compared with the exact one where tails are forced; bits are tested by the law of draws.
+Seeds are fixed. A right law must have p > 1e-4 (`ALPHA`), a wrong one p < 1e-6.
+"""
+
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import fedbandit_jax
+from fedbandit_jax.privacy.samplers import normal
+
+ALPHA = 1e-4
+NORMAL_OF = jax.jit(normal.normal_of)
+PRIVACY = Path(fedbandit_jax.__file__).parent / "privacy"
+
+
+def words(integers):
+    """The four uint32 words of integers of 128 bits, the highest first."""
+    return [np.array([n >> shift & 0xFFFFFFFF for n in integers], np.uint32) for shift in (96, 64, 32, 0)]
+
+
+@pytest.fixture(scope="module")
+def forced():
+    """Random integers of 128 bits that begin with 0 to 127 zeros, or with as many ones; and U of each, in mpmath."""
+    rng = np.random.default_rng(0)
+    small = [int.from_bytes(rng.bytes(16), "big") >> int(zeros) for zeros in np.tile(np.arange(128), 8)]
+    integers = [*small, *(2**128 - 1 - n for n in small), 0, 1, 2**128 - 1, 2**128 - 2]
+    with mpmath.workprec(300):
+        return integers, [(mpmath.mpf(n >> 1) + 0.5) / 2**127 for n in integers]
+
+
+def test_exponential_of_bits(forced):
+    """-ln U to 4e-7 of itself, from 3e-39, where float32 ends, to 128 ln 2."""
+    integers, u = forced
+    with mpmath.workprec(300):
+        right = np.array([float(-mpmath.log(one)) for one in u])
+    found = np.asarray(jax.jit(normal.exponential_of)(*words(integers)), float)
+    np.testing.assert_allclose(found, right, rtol=4e-7, atol=1.2e-38)
+    assert found.max() == pytest.approx(128 * np.log(2), rel=1e-6) == normal.EXPONENTIAL_REACH
+
+
+def test_normal_of_bits(forced):
+    """The mass beyond a draw is U / 2, on the side that the last bit says: the draw is right to 5e-7 of itself."""
+    integers, u = forced
+    with mpmath.workprec(300):
+        far = np.array([float(mpmath.log(one / 2)) for one in u])
+        near = np.array([float((1 - one) / 2) for one in u])  # distance from the median, in probability
+    found = np.asarray(NORMAL_OF(*words(integers)), float)
+    tail = near > 0.01
+    np.testing.assert_allclose(np.abs(found[tail]), -special.ndtri_exp(far[tail]), rtol=5e-7)
+    q = near[~tail]  # the quantile function at 1/2 + q, by its series: the next term is below 1e-9
+    series = np.sqrt(2 * np.pi) * (q + np.pi / 3 * q**3 + 7 * np.pi**2 / 30 * q**5)
+    np.testing.assert_allclose(np.abs(found[~tail]), series, rtol=5e-7, atol=3e-38)
+    sign = np.where(np.array([n % 2 for n in integers]) == 1, 1, -1)
+    assert (np.sign(found) * sign >= 0).all()
+    assert np.abs(found).max() == pytest.approx(normal.NORMAL_REACH, rel=1e-6)
+
+
+@pytest.mark.parametrize("mass", [1e-6, 1e-9, 1e-12, 1e-15, 1e-24])
+def test_tails_given_their_bits(mass):
+    """Draws whose first bits are 0 reach into the tail: as many are beyond a point as the mass beyond it says.
+
+    Chi-square over the point itself and points of 1/2, 1/4 and 1/8 of its mass; 3 % more noise is refuted.
+    """
+    rng, n = np.random.default_rng(1), 200_000
+    zeros = int(-np.log2(mass)) - 2  # so that U < 2^-zeros, which `mass` is an eighth to a quarter of
+    w = rng.integers(0, 2**32, (4, n), dtype=np.uint32)
+    for i in range(4):
+        w[i] = w[i] >> np.uint32(min(31, max(0, zeros - 32 * i))) if zeros < 32 * (i + 1) else 0
+    draws = np.abs(np.asarray(NORMAL_OF(*w), float))
+    for factor, right in ((1.0, True), (1.03, False)):
+        points = stats.norm.isf(mass / 2 / 2.0 ** np.arange(4))[::-1]
+        expected = np.diff(mass / 2.0 ** np.arange(3, -1, -1) * 2.0**zeros, prepend=0, append=1)
+        observed = np.bincount(4 - np.searchsorted(points[::-1], factor * draws), minlength=5)
+        p = stats.chisquare(observed, expected * n).pvalue
+        assert p > ALPHA if right else p < 1e-6
+
+
+def test_the_mass_beyond_the_last_value():
+    """Two sides of sf(reach), and e^-reach, are within the mass that is charged, and not a tenth of it."""
+    for beyond in (2 * stats.norm.sf(normal.NORMAL_REACH), np.exp(-normal.EXPONENTIAL_REACH)):
+        assert normal.CUT / 10 < beyond < normal.CUT
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    key, n = jax.random.key(20261120), 2**18
+    return (np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float) for sampler in SAMPLERS)
+
+
+SAMPLERS = normal.normal, normal.exponential
+
+
+def test_laws(drawn):
+    """Kolmogorov-Smirnov; neighbours, and halves of one call, are independent.
+
+    Moments refute a scale 2 % off: it is 14 standard errors off for normals, and 7 for exponentials.
+    """
+    for draws, law in zip(drawn, (stats.norm, stats.expon)):
+        n = len(draws)
+        assert stats.kstest(draws, law.cdf).pvalue > ALPHA
+        mean, variance, _, kurtosis = law.stats(moments="mvsk")
+        z = (draws - mean) / variance**0.5
+        assert abs(z.mean()) < 4 / n**0.5
+        error = ((kurtosis + 2) / n) ** 0.5
+        assert abs((z**2).mean() - 1) < 4 * error
+        assert (abs(np.array([0.98, 1.02]) ** 2 * (z**2).mean() - 1) > 4 * error).all()
+        for lag in (1, 2, n // 4, n // 2):
+            for one in (z, np.abs(z)):
+                assert abs(np.corrcoef(one[:-lag], one[lag:])[0, 1]) < 4.5 / (n - lag) ** 0.5
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_draws_do_not_depend_on_how_they_are_made(key, sampler):
+    """Alone or under vmap, in a loop or not, up to the last place of a float; a shape only shapes."""
+    keys = jax.random.split(key, 3)
+
+    def in_turn(keys):
+        return jax.lax.scan(lambda carry, key: (carry, sampler(key, (15,))), 0, keys)[1]
+
+    together = jax.jit(jax.vmap(lambda key: sampler(key, (5, 3))))(keys)
+    alone = np.stack([sampler(each, (15,)) for each in keys])
+    np.testing.assert_allclose(together.reshape(3, 15), alone, rtol=4e-7)
+    np.testing.assert_allclose(jax.jit(in_turn)(keys), alone, rtol=4e-7)
+    for shape in ((), (0, 2)):
+        assert jax.eval_shape(lambda key, shape=shape: sampler(key, shape), key).shape == shape
+    assert together.dtype == jnp.float32
+    assert len(np.unique(np.asarray(together))) == 45
+
+
+def test_no_noise_of_23_bits():
+    """Nothing under privacy/ draws noise by jax.random: what is left shuffles, flips fair coins, or rounds data."""
+    used = {}
+    for path in sorted(PRIVACY.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jax.random":
+                used.setdefault(node.attr, set()).add(path.name)
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "jax.random"), path
+    assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform"}
+    assert used["uniform"] == {"integer.py"}  # stochastic rounding
+    assert used["bernoulli"] == {"shuffle.py"}  # rounding, and single noise bits
+    assert used["bits"] == {"protocol.py"}  # sums that a shuffler loses

@@ -1,0 +1,387 @@
+"""Noise of trees planted again: kappa by brute force, sigma by its formulas, epsilon by `gaussian_epsilon`; that what
+is drawn telescopes, has the law of these trees, and is not drawn for more uploads than it was calibrated for."""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scripted_users import prefix as prefix_of
+
+import fedbandit_jax as fb
+from fedbandit_jax.core.struct import is_sealed
+from fedbandit_jax.privacy import RELEASES
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.phase_trees import replant
+from fedbandit_jax.privacy.statistic import matrix_weights, pack
+
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+ALPHA = 1e-4  # a right law must have a p-value above this, a wrong one below 1e-6
+D, LEAVES, KEYS = 2, 16, 2000
+
+
+def covering(leaf, leaves):
+    """How many nodes that prefixes of a tree of so many leaves ever use have leaf 1, 2, ... in them."""
+    used = set()
+    for prefix in range(1, leaves + 1):
+        total = 0
+        for level in reversed(range(prefix.bit_length())):
+            if prefix >> level & 1:
+                used.add((total, total + (1 << level)))
+                total += 1 << level
+    return sum(start < leaf <= end for start, end in used)
+
+
+def most(uploads, replanted):
+    """Most nodes that one datum is in: uploads of every phase, and whether phase 2, 3, ... plants what it goes on with.
+
+    A datum arrives before some upload of some phase, or after the last of it. When a phase begins, all data so far are
+    shown with the noise of a new tree's first leaf. Uploads go on in it if it is planted, else in the tree in use.
+    """
+    worst = 0
+    for phase, count in enumerate(uploads):
+        for place in range(1, count + 2):  # before upload `place` of its phase; count + 1: after all of them
+            nodes, tree, held = 0, 1, None  # leaves of the tree in use, and the datum's leaf in it
+            for s, r in enumerate(uploads):
+                if s > 0 and replanted[s - 1]:
+                    nodes += 0 if held is None else covering(held, tree)
+                    tree, held = 1, (1 if s > phase else None)
+                elif s > phase:  # shown once; if it had not been uploaded yet, the next upload has it
+                    nodes += 1
+                    if held is None and r > 0:
+                        held = tree + 1
+                if s == phase and place <= r:
+                    held = tree + place
+                tree += r
+            worst = max(worst, nodes + (0 if held is None else covering(held, tree)))
+    return worst
+
+
+def structures(phases, largest):
+    for uploads in itertools.product(range(largest + 1), repeat=phases):
+        for replanted in itertools.product((False, True), repeat=phases - 1):
+            yield uploads, replanted
+
+
+@pytest.mark.parametrize(("phases", "largest"), [(1, 9), (2, 8), (3, 5), pytest.param(4, 4, marks=pytest.mark.slow)])
+def test_kappa_is_never_exceeded(phases, largest):
+    """And it is attained, by data of phase 1 if every phase replants: the first leaf of the first tree, which is
+    shown before anybody comes, has no datum."""
+    for uploads, replanted in structures(phases, largest):
+        kappa = replant(BUDGET, leaves=tuple(1 + r for r in uploads)).releases_per_user
+        worst = most(uploads, replanted)
+        assert worst <= kappa, (uploads, replanted)
+        if all(replanted) and any(uploads):
+            assert worst == kappa, uploads
+
+
+def test_covering():
+    """One level after the other for the first leaf, and one fewer for later ones at most."""
+    for leaves in range(1, 40):
+        assert covering(1, leaves) == leaves.bit_length()
+        if leaves > 1:
+            assert max(covering(leaf, leaves) for leaf in range(2, leaves + 1)) == leaves.bit_length() - 1
+
+
+def test_most_nodes_of_a_prefix():
+    for leaves in ((1,), (3, 5, 9), (2, 4, 8, 16), (7, 7)):
+        longest = 1 + sum(count - 1 for count in leaves)  # a tree that goes on
+        worst = max(k.bit_count() for k in range(1, longest + 1))
+        assert worst <= replant(BUDGET, leaves=leaves).nodes <= worst + 1
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+def test_tight(adjacency):
+    budget = fb.privacy.Budget(0.7, 1e-3, adjacency)
+    for leaves, visits in (((3,), 1), ((3, 5, 9), 1), ((2, 4, 8), 3)):
+        noise = replant(budget, leaves=leaves, visits=visits)
+        kappa = sum(1 + math.floor(math.log2(count)) for count in leaves) - 1
+        assert noise.releases_per_user == kappa
+        sensitivity = visits * math.sqrt(kappa * budget.matrix_sensitivity_sq)
+        np.testing.assert_allclose(noise.epsilon_exact, 0.7, rtol=1e-6)
+        assert noise.epsilon_exact == gaussian_epsilon(sensitivity / noise.sigma, 1e-3) <= 0.7
+        assert noise.guarantee(3, 3).claim == "certified"
+        assert noise.std >= noise.sigma
+        np.testing.assert_allclose(noise.std, noise.sigma, rtol=1e-4)
+
+
+def test_what_is_asked_is_given():
+    """float32 rounds the noise up: never a part in 10^6 too much, never too little."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        epsilon, delta = 10 ** rng.uniform(-3, 1.4), 10 ** rng.uniform(-12, -0.1)
+        adjacency, visits = ("replace", "add_remove")[rng.integers(2)], int(rng.integers(1, 4))
+        leaves = tuple(rng.integers(1, 2**18, rng.integers(1, 18)).tolist())
+        noise = replant(fb.privacy.Budget(epsilon, delta, adjacency), leaves=leaves, visits=visits)
+        assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
+        certificate = noise.guarantee(3, 3)
+        assert (certificate.claim, certificate.epsilon, certificate.delta) == ("certified", epsilon, delta)
+
+
+def test_tails_are_charged():
+    """By hand: 2 (3 + 5 + 9) nodes of up to 2^16 numbers, each of which lacks 2^-127; large epsilon is not claimed."""
+    noise = replant(BUDGET, leaves=(3, 5, 9))
+    found = noise.guarantee(3, 3)
+    assert found.smallest_delta == pytest.approx((1 + math.exp(BUDGET.epsilon)) * 34 * 2.0**16 * 2.0**-127)
+    assert found.claim == "certified"
+    with pytest.raises(ValueError, match="delta must be larger than 2.62e-32, .*tails"):
+        replant(fb.privacy.Budget(1.0, 2e-32), leaves=(3, 5, 9))
+    large = replant(fb.privacy.Budget(80.0, 0.1), leaves=(3, 5, 9)).guarantee(3, 3)
+    assert (large.claim, large.epsilon_exact) == ("none", math.inf)
+    assert "far tails" in large.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"std": 0.0},
+        {"std": np.float32(math.nan)},
+        {"std": np.float32([1, 1, 0])},
+        {"std": 0.1},
+        {"leaves": np.int32([3, 5, 9, 9])},
+        {"visits": 2},
+        {"epsilon": math.nan},
+        {"delta": 0.01},
+        {"epsilon": 0.9},
+    ],
+)
+def test_numbers_changed_by_hand(change):
+    """What is proved follows the numbers that draw the noise."""
+    noise = replant(BUDGET, leaves=(3, 5, 9))
+    if set(change) == {"std"}:
+        change = {"std": change["std"] * noise.std}
+    broken = dataclasses.replace(noise, **change)
+    assert is_sealed(broken)
+    certificate = broken.guarantee(3, 3)
+    assert certificate.claim == "none"
+    sensitivity = np.max(broken.visits) * math.sqrt(broken.releases_per_user * BUDGET.matrix_sensitivity_sq)
+    least = float(np.min(broken.std))
+    exact = gaussian_epsilon(sensitivity / least, broken.delta) if least > 0 else math.inf
+    np.testing.assert_allclose(certificate.epsilon_exact, exact, rtol=1e-4)
+
+
+def test_no_tree_has_fewer_leaves_than_are_shown():
+    """A phase shows the first leaf whatever is said; halves of leaves and visits count as whole ones."""
+    noise = replant(BUDGET, leaves=(3, 5, 9))
+    for leaves, same in (((0, -4, 1), (1, 1, 1)), ((2.5, 3.5, 1.5), (3, 4, 2))):
+        broken = dataclasses.replace(noise, leaves=np.float32(leaves))
+        assert broken.releases_per_user == replant(BUDGET, leaves=same).releases_per_user
+    for visits in (0, 0.5, -1):
+        assert dataclasses.replace(noise, visits=visits).epsilon_exact == noise.epsilon_exact
+
+
+def test_room():
+    """Uploads of a tree: what its own phase has, and what is left of it in the phases in which it goes on."""
+    room = functools.partial(jax.jit(type(noise := replant(BUDGET, leaves=(3, 5, 9))).room), noise)
+    assert [int(room(s, s)) for s in (1, 2, 3)] == [2, 4, 8]
+    assert [int(room(1, s)) for s in (1, 2, 3, 4, 9)] == [2, 6, 14, 14, 14]  # none beyond the last phase
+    assert int(room(2, 3)) == 12
+
+
+def test_rounds_are_bounded_where_they_enter():
+    admit = jax.jit(replant(BUDGET, leaves=(3,)).admit)
+    x, y = admit(jnp.array([0.6, 0.8]), jnp.float32(0.3))
+    np.testing.assert_array_equal(x, np.float32([0.6, 0.8]))
+    assert y == np.float32(0.3)
+    np.testing.assert_allclose(admit(jnp.array([3.0, 4.0]), jnp.float32(7.0))[0], [0.6, 0.8], rtol=1e-6)
+    for bad, clipped in ((7.0, 1), (-2.0, 0), (math.nan, 0), (math.inf, 1)):
+        assert admit(jnp.array([0.0, 1.0]), jnp.float32(bad))[1] == clipped
+    for bad in (math.nan, math.inf, 1e30):
+        np.testing.assert_array_equal(admit(jnp.array([bad, 0.5]), jnp.float32(1.0))[0], 0)
+
+
+def test_sensitivity_of_a_datum():
+    """[x x' | x y] in the norm of the noise: sigma off the diagonal and on the bias, sqrt 2 sigma on it."""
+    rng = np.random.default_rng(0)
+    weight = np.array([[math.sqrt(2), 1, 1], [np.inf, math.sqrt(2), 1]])
+
+    def datum(x, y):
+        return np.outer(x, np.append(x, y)) / weight
+
+    angle = np.linspace(0, math.pi, 61)
+    x = np.column_stack([np.cos(angle), np.sin(angle)])
+    zero = np.zeros((2, 3))
+    data = [datum(one, y) for one in x for y in (0.0, 0.5, 1.0)] + [
+        datum(rng.random() * one, rng.random()) for one in x
+    ]
+    added = max(((one - zero) ** 2).sum() for one in data)
+    replaced = max(((one - two) ** 2).sum() for one in data for two in data)
+    for adjacency, largest in (("add_remove", added), ("replace", replaced)):
+        bound = fb.privacy.Budget(1.0, 0.1, adjacency).matrix_sensitivity_sq
+        np.testing.assert_allclose(largest, bound, rtol=1e-3)
+
+
+def test_theorem():
+    """sigma^2 = 64 nu ln(2/delta) / epsilon^2 of the largest tree, and what it gives for all of them."""
+    for leaves, nu in (((1,), 1), ((3, 5, 9), 5), ((2, 4, 8), 4), ((100,), 8)):
+        noise = replant(fb.privacy.Budget(2.0, 0.01), leaves=leaves, method="theorem")
+        np.testing.assert_allclose(noise.sigma**2, 64 * nu * math.log(200) / 4, rtol=1e-6)
+        mu = math.sqrt(max(1, sum(map(int.bit_length, leaves)) - 1) * BUDGET.matrix_sensitivity_sq) / noise.sigma
+        np.testing.assert_allclose(noise.epsilon_exact, gaussian_epsilon(mu, 0.01), rtol=1e-6)
+        assert (noise.guarantee(3, 3).claim == "certified") == (noise.epsilon_exact <= 2.0)
+    many = replant(BUDGET, leaves=(1000,) * 300, method="theorem").guarantee(3, 3)
+    assert many.claim == "none"  # one tree's noise for three hundred
+    assert "not 1" in many.reason
+
+
+@pytest.mark.parametrize(
+    ("trigger", "upload", "max_uploads", "leaves"),
+    [
+        ("determinant", 1.01, None, (3, 5, 9, 7)),
+        ("determinant", 1.01, 3, (3, 4, 4, 4)),
+        ("count", 2.0, None, (3, 5, 7, 7)),
+        ("count", 1.0, None, (3, 5, 9, 7)),
+    ],
+)
+def test_leaves_of_a_run(trigger, upload, max_uploads, leaves):
+    """T = 20: phases of 2, 4, 8 rounds and 6 of the fourth; by counts of factor 2, 2 + log2 20 uploads at most."""
+    algo = fb.algos.FCLUB(BUDGET, trigger=trigger, upload=upload, max_uploads=max_uploads)
+    assert algo.leaves(20) == leaves
+
+
+def test_visits_of_a_run_multiply_the_noise():
+    spec = fb.envs.clustered(n_users=6, n_servers=2).spec
+    one, three = (fb.algos.homo_dc(BUDGET, visits=r).bind(spec, 20).noise for r in (1, 3))
+    assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
+    assert int(three.visits) == 3
+
+
+@pytest.mark.parametrize("upload", [1.01, 1.3, 2.0, 5.0])
+def test_counts_bound_uploads(upload):
+    """Of one local cluster that has all users, for whom nothing is renewed: most uploads that counts can lead to."""
+    for horizon in (1, 2, 3, 10, 97, 1000, 30_000):
+        leaves = fb.algos.FCLUB(BUDGET, trigger="count", upload=upload).leaves(horizon)
+        known, uploads = 0, [0] * len(leaves)
+        for count in range(1, horizon + 1):
+            if count / max(known, 1) >= upload:
+                known = count
+                uploads[(count + 1).bit_length() - 2] += 1
+        assert all(made < leaf for made, leaf in zip(uploads, leaves))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(leaves=(3, 0)), "leaves must be .*got 0"),
+        (dict(leaves=(3,), method="loose"), "method must be .*got 'loose'"),
+        (dict(leaves=(3,), visits=0), "visits must be .*got 0"),
+    ],
+)
+def test_bad_arguments(options, words):
+    with pytest.raises(ValueError, match=words):
+        replant(BUDGET, **options)
+    with pytest.raises(TypeError, match=r"budget must be an fb\.privacy\.Budget, got 1\.0"):
+        replant(1.0, leaves=(3,))
+
+
+# --- What is drawn ---
+
+UNIT = dataclasses.replace(replant(BUDGET, leaves=(LEAVES,)), std=np.float32(1))
+
+
+def prefix(key, k):
+    return prefix_of(UNIT, key, 1, 0, k, D)
+
+
+def change(key, k):
+    return UNIT.change(key, 1, 0, k, D)
+
+
+def nodes_of(leaves):
+    """The nodes of a prefix by their last leaf: one for every one-bit, from the highest down."""
+    ends, total = [], 0
+    for level in reversed(range(leaves.bit_length())):
+        if leaves >> level & 1:
+            total += 1 << level
+            ends.append(total)
+    return ends
+
+
+def mixing():
+    """Prefixes (rows) from nodes (columns), which are as many: every leaf ends one node that is ever used."""
+    mix = np.zeros((LEAVES, LEAVES))
+    for k in range(LEAVES):
+        mix[k, np.array(nodes_of(k + 1)) - 1] = 1
+    return mix
+
+
+def chi_square(z):
+    law = stats.chi2(z.size)
+    return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
+
+
+def test_changes_telescope(key):
+    run = jax.jit(lambda ks: (jax.lax.map(lambda k: (prefix(key, k), change(key, k)), ks), UNIT.first(key, 1, 0, D)))
+    (prefixes, changes), first = jax.tree.map(np.asarray, run(np.arange(201)))
+    np.testing.assert_allclose(np.diff(prefixes, axis=0), changes[:-1], atol=1e-5)
+    np.testing.assert_allclose(prefixes[0], first, rtol=1e-6)
+    np.testing.assert_array_equal(prefixes[..., :D], prefixes[..., :D].transpose(0, 2, 1))
+    assert len(np.unique(prefixes[:, 0, 0])) == 201
+
+
+@pytest.mark.slow
+def test_side_by_side(key):
+    """Lanes of different k, whose loops are of different lengths, equal each alone."""
+    keys, ks = jax.random.split(key, 6), np.array([0, 1, 6, 7, 30, 127])
+    alone = jax.jit(change)
+    for one, own, k in zip(np.asarray(jax.jit(jax.vmap(change))(keys, ks)), keys, ks):
+        np.testing.assert_allclose(one, alone(own, k), atol=1e-6)
+
+
+def test_every_tree_has_its_own_noise(key):
+    trees = list(itertools.product((1, 2, 3), (0, 1, 7)))
+    run = jax.jit(lambda noise, phase, slot: (noise.first(key, phase, slot, D), noise.change(key, phase, slot, 3, D)))
+    assert len(np.unique([run(UNIT, *tree)[0][0, 0] for tree in trees])) == len(trees)
+    for scaled in (2.0, 0.0):
+        noise = dataclasses.replace(UNIT, std=np.float32(scaled))
+        for one, unit in zip(run(noise, 1, 0), run(UNIT, 1, 0)):
+            np.testing.assert_array_equal(one, scaled * np.asarray(unit))
+
+
+def test_mixing_is_the_tree():
+    mix, tree = mixing(), RELEASES["tree"](LEAVES)
+    np.testing.assert_array_equal(mix.sum(1), tree.prefix_variance())
+    np.testing.assert_array_equal(mix @ tree.encoder(), np.tri(LEAVES))  # and each node covers what the tree's does
+    shared = mix @ mix.T
+    for k in range(LEAVES):
+        for j in range(k):  # two prefixes share the nodes above the highest bit in which they differ
+            differ = ((k + 1) ^ (j + 1)).bit_length()
+            assert shared[k, j] == ((k + 1) >> differ).bit_count()
+
+
+def test_law(key):
+    """Undoing the mixing leaves independent N(0, 1) for every node, entry and key; a scale 10 % off is refuted."""
+    keys = jax.random.split(key, KEYS)
+
+    @jax.jit
+    def draw():
+        draws = jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys), jnp.arange(LEAVES))
+        return draws, pack(draws)
+
+    draws, packed = draw()
+    packed = np.asarray(packed, float)  # (k, key, entry)
+    weights = matrix_weights(packed.shape[-1])
+    np.testing.assert_allclose(weights[:3], np.sqrt(2))  # on the diagonal; off it once more divided by sqrt 2
+    z = np.linalg.solve(mixing(), (packed / weights).reshape(LEAVES, -1)).reshape(packed.shape)
+    assert chi_square(z) > ALPHA
+    for factor in (0.9, 1.1):
+        assert chi_square(z / factor) < 1e-6
+    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > ALPHA
+    columns = z.transpose(1, 0, 2).reshape(KEYS, -1)  # nodes and entries do not depend on each other
+    fisher = np.arctanh(np.corrcoef(columns.T)[np.triu_indices(columns.shape[1], 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
+    assert chi_square(fisher) > ALPHA
+    draws = np.asarray(draws)
+    for k, row in enumerate(draws):  # by hand: the matrix's own entries
+        law = np.sqrt((k + 1).bit_count()) * np.array([[np.sqrt(2), 1, 1], [1, np.sqrt(2), 1]])
+        np.testing.assert_allclose(row.std(0), law, rtol=0.1)
+    shared = mixing() @ mixing().T
+    bias = draws[..., 0, D]
+    np.testing.assert_allclose(np.cov(bias), shared, atol=0.5)
+    wrong = (packed[:, :, -1] / 1.0).T  # taken for independent of each other, prefixes are refuted
+    fisher = np.arctanh(np.corrcoef(wrong.T)[np.triu_indices(LEAVES, 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
+    assert chi_square(fisher) < 1e-6
