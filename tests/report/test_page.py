@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_plotting import grid, swept
-from test_saved import made
+from test_files import made
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from helpers import BUDGET, ENV, PLAIN, PRIVATE, sweep
-from test_saved import made
+from test_files import made
 
 import fedbandit_jax as fb
 
