@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_plotting import grid, swept
 from test_files import made
+from test_plotting import grid, swept
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main
