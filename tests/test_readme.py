@@ -4,6 +4,7 @@ import math
 import operator
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,15 @@ def test_commands_are_understood(page):
     for command in re.findall(r"`fedbandit ([^`]+)`", page.read_text()):
         arguments = shlex.split(command.replace("FILE", "results/sphere.npz"))
         assert isinstance(cli.parse(arguments), cli.Command), command
+
+
+def test_one_version():
+    """Of which pyproject reads the package's own; a citation repeats it."""
+    (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert cited == fb.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["hatch"]["version"]["path"] == "fedbandit_jax/__init__.py"
 
 
 def test_ci_finds_the_commands():
