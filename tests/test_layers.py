@@ -34,14 +34,14 @@ def imported(path):
 
 
 def imported_by(tree):
-    """As lists of names below the package."""
+    """As lists of names below the package, empty for the package itself, which is above all of its layers."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedbandit_jax"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedbandit_jax":
             for alias in node.names:
                 yield [*node.module.split("."), alias.name][1:]
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.startswith("fedbandit_jax."):
+                if alias.name.partition(".")[0] == "fedbandit_jax":
                     yield alias.name.split(".")[1:]
 
 
@@ -61,8 +61,21 @@ FILES = [p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"]
 def test_imports_go_down(path):
     here = layer(path)
     for parts in imported(path):
-        if parts[0] in RANK and parts[0] != here:
-            assert RANK[parts[0]] > RANK[here], f"{path.name} imports {'.'.join(parts)}"
+        there = parts[0] if parts and parts[0] in RANK else "the package"
+        if there == "the package":
+            assert here == "cli", f"{path.name} imports fedbandit_jax itself"
+        elif there != here:
+            assert RANK[there] > RANK[here], f"{path.name} imports {'.'.join(parts)}"
+
+
+def test_what_an_import_is():
+    code = "import fedbandit_jax\nimport fedbandit_jax.core.struct\nfrom fedbandit_jax import envs\nimport fedbandit"
+    assert list(imported_by(ast.parse(code))) == [[], ["core", "struct"], ["envs"]]
+
+
+def test_the_engine_knows_no_algorithm():
+    for path in (PACKAGE / "engine").rglob("*.py"):
+        assert not [parts for parts in imported(path) if parts[:1] in (["algos"], ["envs"])], path
 
 
 ALGOS = [  # top to bottom, folders of algos/; what lies beside them are recipes

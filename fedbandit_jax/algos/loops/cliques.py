@@ -32,10 +32,11 @@ from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.loop import LEARNS_IN_BATCH, best_arms
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.algos.policies.confidence import LogDetWidth
-from fedbandit_jax.algos.policies.ucb import Own, bounds, one, optimism, score
+from fedbandit_jax.algos.policies.ucb import bounds, score
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.kernels.optimism import Own, one, optimism
 from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact
 from fedbandit_jax.privacy.statistic import packed_size

@@ -14,10 +14,11 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.loop import IMPURE, adopt, believe, best_arms, first, policy_doors, proven
 from fedbandit_jax.algos.loops.own_rows import REFRESH, Turn, in_turn
-from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Own, bounds, one, optimism, score
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, bounds, score
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.kernels.optimism import Own, one, optimism
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Algorithm, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact

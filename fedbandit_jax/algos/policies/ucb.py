@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ from typing_extensions import override
 from fedbandit_jax.algos.policies import confidence
 from fedbandit_jax.algos.policies.confidence import LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
-from fedbandit_jax.core.backend import UNROLL_DIM
 from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.kernels.optimism import Own, one, optimism
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 
@@ -43,29 +42,6 @@ class Prepared(NamedTuple):
     posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
     table: Complex[Array, "K M"] | None  # scores of fixed contexts, see `_table`; None if contexts change
     width: Width | LogDetWidth  # beta
-
-
-class Own(NamedTuple):
-    """What agents know in a round, as `optimism` reads it."""
-
-    posterior: Posterior  # A = 1 or A = M
-    width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
-
-
-def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
-    """Returns the upper confidence bound <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
-
-    `own` is an `Own`, whose arrays may have more axes after that of the agents.
-    """
-    width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
-    theta = own.posterior.theta
-    mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
-    return mean + own.width * jnp.sqrt(width_sq)
-
-
-def one(own: Own, agent: Int[Array, ""]) -> Own:
-    """Returns what one agent knows."""
-    return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
 
 
 def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " A"]) -> Float[Array, "K M"]:

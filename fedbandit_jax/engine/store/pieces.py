@@ -28,7 +28,6 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-import fedbandit_jax
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.provenance import versions
 from fedbandit_jax.report.result import Result, concat, spans
@@ -88,7 +87,7 @@ def name(env: bytes, algo: bytes, *, at: np.ndarray, key: jax.Array) -> str:
 
 @functools.cache
 def _code() -> bytes:
-    root = Path(fedbandit_jax.__file__).parent
+    root = Path(__file__).parents[2]  # the package
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
