@@ -32,7 +32,7 @@ from fedbandit_jax.engine.setup import Setup, set_up
 from fedbandit_jax.engine.store import pieces
 from fedbandit_jax.engine.store.pieces import Executor, SweepPiece
 from fedbandit_jax.interfaces import Algorithm, Environment, Status, certify
-from fedbandit_jax.report.files import OF_LABELS
+from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat, missing
 
 

@@ -10,31 +10,28 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import archive
+from fedbandit_jax.report.measured import NAMED, OF_LABELS, Measured
 
-if TYPE_CHECKING:
-    from fedbandit_jax.report.result import Result
+M = TypeVar("M", bound=Measured)
 
 # A version that writes more keeps this number if older versions may leave that out, of which they warn. A new number is
 # for what must not be left out, such as a part that weakens a claim.
 FORMAT = 3
-CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
-NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
 _ARRAYS = ("rounds", "regret", "status")
 _NAMED = (*NAMED, "record_rounds")
 _TEXTS = ("certificates", "config", "provenance")
-OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
 _CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
 _KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dtypes; others are "iuf"
 
 
-def write(result: Result, path: str | Path) -> Path:
+def write(result: Measured, path: str | Path) -> Path:
     """Writes a result that makes sense, as `Result.save` promises."""
     check(result)
     path = _npz(path)
@@ -45,7 +42,7 @@ def write(result: Result, path: str | Path) -> Path:
     return path
 
 
-def read(path: str | Path, make: type[Result]) -> Result:
+def read(path: str | Path, make: type[M]) -> M:
     """Returns `make` of the attributes in a file, as `Result.load` promises."""
     path = _npz(path)
     advice = "; use a copy that is whole, or run the simulation again"
@@ -65,7 +62,7 @@ def read(path: str | Path, make: type[Result]) -> Result:
     return result
 
 
-def check(result: Result) -> None:
+def check(result: Measured) -> None:
     """Raises a `ValueError` unless the arrays, certificates and configuration of a result fit together."""
     config, labels, regret = result.config, result.labels, result.regret
     _ask("config", config, _CONFIG)
@@ -111,7 +108,7 @@ def _n_seeds(spans: Any) -> int:
     return sum(lengths)
 
 
-def _arrays(result: Result) -> dict[str, np.ndarray]:
+def _arrays(result: Measured) -> dict[str, np.ndarray]:
     named = {f"{kind}_{name}": array for kind in _NAMED for name, array in getattr(result, kind).items()}
     return {name: getattr(result, name) for name in _ARRAYS} | named
 

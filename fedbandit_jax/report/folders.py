@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.files import OF_LABELS
+from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat
 
 STORED = re.compile(r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz")  # a file of a store, by folder and name; see engine/pieces

@@ -1,17 +1,18 @@
-"""What a result says in words: tables of regret, communication and claims, and of differences paired by seed."""
+"""A result as tables: in words, and for xarray and pandas, where parameters of a sweep become dimensions or columns."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.report.measured import CURVES, Measured
 from fedbandit_jax.status import Status
 
-if TYPE_CHECKING:
-    from fedbandit_jax.report.result import Result
+NOT_RUN = -1  # the status of what was not run
 
 
 class Rows(NamedTuple):
@@ -21,7 +22,7 @@ class Rows(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def summary(result: Result) -> str:
+def summary(result: Measured) -> str:
     """Returns the text of `Result.summary`."""
     text = [size(result)]
     for i, (title, rows) in enumerate(tables(result)):
@@ -31,14 +32,14 @@ def summary(result: Result) -> str:
     return "\n".join(text)
 
 
-def size(result: Result) -> str:
+def size(result: Measured) -> str:
     """Returns how many agents, rounds and seeds there are."""
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
     return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
 
 
-def tables(result: Result) -> list[Rows]:
+def tables(result: Measured) -> list[Rows]:
     """Returns regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
     one = {label: result[label] for label in result.labels}
     found = [Rows("", _rows(one))]
@@ -67,7 +68,7 @@ def tables(result: Result) -> list[Rows]:
     return found
 
 
-def doubts(result: Result) -> list[str]:
+def doubts(result: Measured) -> list[str]:
     """Returns what must be said of runs that must not be trusted, a line each; nothing if there are none."""
     failed = int((result.status != 0).sum())
     if not failed:
@@ -76,7 +77,7 @@ def doubts(result: Result) -> list[str]:
     return [f"(!) {failed} runs have status bits set; do not trust their regret.", *flags.sentences()]
 
 
-def _rows(one: dict[str, Result]) -> list[tuple[str, ...]]:
+def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
     rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
     for label, result in one.items():
         mean, error = _mean_error(result.regret[:, -1])
@@ -98,14 +99,14 @@ def _rows(one: dict[str, Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _who(result: Result) -> str:
+def _who(result: Measured) -> str:
     spec = result.spec
     if spec.get("n_users"):
         return f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
     return f"{spec['n_agents']} agent{'s' * (spec['n_agents'] > 1)}"
 
 
-def _paired(one: dict[str, Result]) -> dict[str, list[str]]:
+def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
     """Returns the first label in every environment -> the others there, if there are any."""
     places: list[list[str]] = []
     worlds: list[object] = []
@@ -140,3 +141,77 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
     )
+
+
+def to_xarray(result: Measured) -> Any:
+    """Returns what `Result.to_xarray` promises."""
+    import xarray
+
+    points = list(result.coordinates.values())
+    axes = {
+        name: values
+        for name in dict.fromkeys(name for point in points for name in point)
+        if len(values := _values(points, name)) > 1
+    }
+    own = tuple(len(values) for values in axes.values())
+    places = [
+        np.ix_(*([values.index(point[name])] if name in point else range(len(values)) for name, values in axes.items()))
+        for point in points
+    ]
+
+    def spread(array: np.ndarray, empty: float) -> np.ndarray:
+        rows = array if result.regret.ndim == 3 else array[None]
+        kind = np.result_type(array.dtype, np.float64) if np.isnan(empty) else array.dtype
+        found = np.full((*own, *rows.shape[1:]), empty, kind)
+        for place, row in zip(places, rows):
+            found[place] = row
+        return found
+
+    dims = (*axes, "seed", "round")
+    data: dict[str, Any] = {name: (dims, spread(array, np.nan)) for name, array in _curves(result)}
+    data["status"] = (dims[:-1], spread(result.status, NOT_RUN))
+    coords = {name: [_plain(value) for value in values] for name, values in axes.items()}
+    coords |= {"round": result.rounds, "seed": result.seeds}
+    for name, array in result.records.items():
+        name, rounds = f"record_{name}", result.record_rounds[name]
+        when = "round" if np.array_equal(rounds, result.rounds) else f"{name}_round"
+        inner = (f"{name}_{axis}" for axis in range(array.ndim - result.regret.ndim))
+        data[name] = ((*dims[:-1], when, *inner), spread(array, np.nan))
+        coords[when] = rounds
+    return xarray.Dataset(data, coords, attrs={"config": json.dumps(result.config)})
+
+
+def to_pandas(result: Measured) -> Any:
+    """Returns what `Result.to_pandas` promises."""
+    import pandas
+
+    points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)
+    each = n_seeds * n_records
+    columns: dict[str, Any] = {"label": np.repeat(np.array(result.labels, object), each)}
+    for name in dict.fromkeys(name for point in points.values() for name in point):
+        values = [_plain(point[name]) if name in point else None for point in points.values()]
+        columns[name] = np.repeat(np.array([*values, None], object)[:-1], each)
+    columns["seed"] = np.tile(np.repeat(result.seeds, n_records), len(points))
+    columns["round"] = np.tile(result.rounds, len(points) * n_seeds)
+    columns |= {name: array.ravel() for name, array in _curves(result)}
+    columns["status"] = np.repeat(result.status.ravel(), n_records)
+    return pandas.DataFrame(columns).infer_objects()
+
+
+def _curves(result: Measured) -> Iterator[tuple[str, np.ndarray]]:
+    yield "regret", result.regret
+    for kind in CURVES:
+        for name, curve in getattr(result, kind).items():
+            yield f"{kind}_{name}", curve
+
+
+def _values(points: list[dict[str, Any]], name: str) -> list[Any]:
+    values: list[Any] = []
+    for point in points:
+        if name in point and point[name] not in values:
+            values.append(point[name])
+    return values
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else json.dumps(value)

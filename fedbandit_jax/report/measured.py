@@ -1,0 +1,170 @@
+"""What a simulation measured: labelled curves, with the configuration, certificates and provenance behind them.
+
+There is no JAX in this folder: `Result.load` works where JAX is not installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from fedbandit_jax.certificate import Certificate
+
+CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
+NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
+OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """The data of a `Result`, which documents the fields, and the selection of parts of it."""
+
+    rounds: np.ndarray
+    regret: np.ndarray
+    communication: Mapping[str, np.ndarray]
+    status: np.ndarray
+    certificates: Mapping[str, Certificate]
+    config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    counts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    gauges: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    records: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    record_rounds: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Returns the labels of the algorithms, in the order of the first axis."""
+        return tuple(self.certificates)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Returns the certificate of a result with one algorithm.
+
+        Raises:
+            ValueError: there are several algorithms.
+        """
+        if len(self.certificates) != 1:
+            raise ValueError(
+                f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
+            )
+        return next(iter(self.certificates.values()))
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Returns the `fb.Spec` of the environment, as a dictionary.
+
+        Raises:
+            ValueError: there are several.
+        """
+        first, *others = (self.config["environments"][label]["spec"] for label in self.labels)
+        if any(other != first for other in others):
+            raise ValueError("this result has several environments: use result[label].spec")
+        return first
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """Returns the numbers of the seeds, (n_seeds,)."""
+        return np.concatenate([np.arange(*span) for span in self.config["seeds"]])
+
+    @property
+    def coordinates(self) -> dict[str, dict[str, Any]]:
+        """Returns label -> place in the sweep: the "algorithm" before the grid, and its parameters in the grid.
+
+        If environments were given by name, "environment" is the name.
+        """
+        return {label: self.config["coordinates"][label] for label in self.labels}
+
+    @property
+    def time_average(self) -> np.ndarray:
+        """Returns Reg(t) / t, the group regret per round as in the papers' figures, shaped like `regret`."""
+        return self.regret / self.rounds
+
+    def __getitem__(self, label: str) -> Self:
+        """Returns the result of one algorithm of a sweep.
+
+        Raises:
+            KeyError: there is no such label.
+        """
+        if label not in self.certificates:
+            raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
+        if self.regret.ndim == 2:
+            return self
+        one = self._of([label])
+        curves: Any = {kind: {name: curve[0] for name, curve in getattr(one, kind).items()} for kind in NAMED}
+        return dataclasses.replace(one, regret=one.regret[0], status=one.status[0], **curves)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
+
+    def sel(self, **coordinates: Any) -> Self:
+        """Returns the result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
+
+        A value may be a list of values; `seed` selects seeds. Example: `result.sel(epsilon=1, seed=[0, 1])`.
+
+        Raises:
+            KeyError: no algorithm has such a coordinate, or none is there; the message says what there is.
+        """
+        if "seed" in coordinates:
+            return self._of_seeds(np.atleast_1d(coordinates.pop("seed"))).sel(**coordinates)
+        points = self.coordinates
+        chosen = list(self.labels)
+        for name, value in coordinates.items():
+            there = [point[name] for point in points.values() if name in point]
+            if not there:
+                names = dict.fromkeys(name for point in points.values() for name in point)
+                raise KeyError(f"no algorithm has the coordinate {name!r}; have {', '.join(names)}")
+            wanted = value if isinstance(value, (list, tuple)) else [value]
+            if missing := [one for one in wanted if one not in there]:
+                raise KeyError(f"no algorithm is at {name}={missing[0]!r}; have {list(dict.fromkeys(there))}")
+            chosen = [label for label in chosen if points[label].get(name, wanted[0]) in wanted]
+        if not chosen:
+            raise KeyError(f"no algorithm is at {coordinates}")
+        return self._of(chosen)
+
+    def _of(self, labels: Sequence[str]) -> Self:
+        if self.regret.ndim == 2:
+            return self
+        rows = [self.labels.index(label) for label in labels]
+        of_labels = {kind: {label: self.config[kind][label] for label in labels} for kind in OF_LABELS}
+        return dataclasses.replace(
+            self,
+            regret=self.regret[rows],
+            **{kind: {name: curve[rows] for name, curve in getattr(self, kind).items()} for kind in NAMED},
+            status=self.status[rows],
+            certificates={label: self.certificates[label] for label in labels},
+            config={**self.config, **of_labels},
+        )
+
+    def _of_seeds(self, seeds: np.ndarray) -> Self:
+        there = {seed: i for i, seed in enumerate(self.seeds.tolist())}
+        if absent := [seed for seed in seeds.tolist() if seed not in there]:
+            raise KeyError(f"seed {absent[0]} was not run; have {self.config['seeds']}")
+        rows = [there[seed] for seed in seeds.tolist()]
+        axis = self.status.ndim - 1
+        curves: Any = {kind: {n: x.take(rows, axis) for n, x in getattr(self, kind).items()} for kind in NAMED}
+        return dataclasses.replace(
+            self,
+            regret=self.regret[..., rows, :],
+            status=self.status[..., rows],
+            config={**self.config, "seeds": spans(seeds)},
+            **curves,
+        )
+
+
+def spans(seeds: np.ndarray) -> list[list[int]]:
+    """Returns the numbers of seeds as stretches of consecutive ones, from the first of each to one past its last.
+
+    >>> spans(np.array([0, 1, 2, 7, 8]))
+    [[0, 3], [7, 9]]
+    """
+    cuts = np.flatnonzero(np.diff(seeds.astype(np.int64)) != 1) + 1
+    return [[int(part[0]), int(part[-1]) + 1] for part in np.split(seeds, cuts)]
