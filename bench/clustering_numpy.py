@@ -106,7 +106,6 @@ class LinUCB:
     """LinUCB with a model for every user; subclasses serve a user by the model of her cluster."""
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
-        del rng
         self.n, self.n_servers, self.dim = spec.n_users, spec.n_servers, spec.dim
         self.bound, self.ridge = bound, float(bound.regularization)
         self.scale, self.slope, self.log_term, self.theta_norm, _ = map(float, bound.width)

@@ -56,7 +56,6 @@ class Worker:
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        del error
         self._process.communicate()  # ends its input
         self._cache.cleanup()
 

@@ -42,7 +42,6 @@ class Compilations:
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
     def _listen(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
-        del duration_secs, kwargs
         self.count += event == "/jax/core/compile/backend_compile_duration"
 
 

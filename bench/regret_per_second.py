@@ -89,7 +89,6 @@ def compare(plan: Plan) -> tuple[list[Row], dict[str, Row], dict[str, Times]]:
 
 def run(plan: Plan, algo: fb.Algorithm, turn: int) -> fb.Result:
     """Runs an algorithm, with the same key in every turn."""
-    del turn
     env = fb.envs.sphere(plan.n_agents, plan.n_arms, plan.dim, rewards="bernoulli")
     return fb.simulate(
         env,

@@ -55,7 +55,6 @@ class Oracle(fb.Policy):
 
     def update(self, k: Any, belief: Average, released: Any) -> Average:
         """Adds what x x' was on average since the last release, and estimates theta."""
-        del k
         n, played = released.dim - 1, jnp.any(belief.theta != 0)  # before the first release any arm is played
         v = belief.theta[:-1] / jnp.maximum(jnp.linalg.norm(belief.theta[:-1]), 1e-9)
         along, square = jnp.where(played, self.mean, 0.0) * v, jnp.where(played, self.square, 1 / n)
@@ -69,7 +68,6 @@ class Oracle(fb.Policy):
 
     def index(self, key: Any, t: Any, belief: Average, contexts: Any) -> Any:
         """Returns <x, theta>."""
-        del key, t
         return contexts @ belief.theta
 
 

@@ -40,17 +40,14 @@ class ScriptedUsers:
 
     def init(self, key: Array) -> tuple[()]:
         """Returns an empty world, since nothing is random."""
-        del key
         return ()
 
     def means(self, world: Any) -> Array:
         """Returns zeros (K,) for the means, because no audit looks at regret."""
-        del world
         return jnp.zeros(self.spec.n_arms)
 
     def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
         """Returns the written rewards of the users of an arm, in two halves (size / 2,)."""
-        del key, world
         first, second = jnp.split(jnp.asarray(self.rewards)[arm], [size // 2])
         return first, second
 

@@ -46,7 +46,6 @@ class ScriptedVisits(Script):
 
     def clusters(self, world: Array) -> Array:
         """Returns zeros (n,): all users are in one true cluster."""
-        del world
         return jnp.zeros(self.spec.n_users, jnp.int32)
 
 

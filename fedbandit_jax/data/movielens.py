@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.data.community import Community
+from fedbandit_jax.data.datasets import Community
 
 FILES = ("ratings.csv", "ratings.dat", "u.data")  # names of files of ratings
 HEADER = "userId,movieId,rating,timestamp"  # first line of ratings.csv

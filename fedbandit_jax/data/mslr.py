@@ -13,9 +13,8 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files.atomic import write_atomic
-from fedbandit_jax.data._sklearn import require
+from fedbandit_jax.data.datasets import Table, require
 from fedbandit_jax.data.lasso import lasso
-from fedbandit_jax.data.table import Table
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
 N_FEATURES = 136  # features of the data set

@@ -64,12 +64,10 @@ class RandomArms:
         self, key: Key[Array, ""], world: Float[Array, " K"], t: Int[ArrayLike, ""]
     ) -> tuple[Round, Float[Array, " K"]]:
         """Offers the K arms to one user; arm a has the unit vector e_a, for algorithms that need features."""
-        del key, t
         return Round(jnp.eye(self.spec.n_arms)[None]), world
 
     def pull(self, key: Key[Array, ""], world: Float[Array, " K"], offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the reward of the one user of a round, and returns it with the gap of the arm played."""
-        del offered
         reward = self.answers(key, world, arms[0], 2)[0]
         means = self.means(world)
         return Feedback(reward, means.max() - means[arms])

@@ -12,8 +12,7 @@ from jax import Array
 from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
-from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.envs._shared import KnownUsers, RewardLaw, UserWorld, arrive, cumulative, population, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
@@ -53,7 +52,6 @@ class Clustered(KnownUsers):
 
     def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
         """Draws the user of a round and K fresh items, which are offered to that user."""
-        del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         contexts = _vectors(items, self.spec.n_arms, self.spec.dim)
         return Round(contexts[None], user=arrive(who, self.arrivals)), world

@@ -11,8 +11,16 @@ from jax import Array
 from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._arrivals import KnownUsers, UserWorld, arrive, cumulative, population
-from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.envs._shared import (
+    KnownUsers,
+    RewardLaw,
+    UserWorld,
+    arrive,
+    cumulative,
+    facts,
+    law_of_means,
+    population,
+)
 from fedbandit_jax.interfaces import Round, Spec
 
 
@@ -35,7 +43,6 @@ class UserTable(KnownUsers):
 
     def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
         """Draws the user of a round and the K items offered, uniformly with replacement."""
-        del t
         who, items = random.stream(key, "who"), random.stream(key, "items")
         which = jax.random.randint(items, (self.spec.n_arms,), 0, len(self.items))
         return Round(jnp.asarray(self.items)[which][None], user=arrive(who, self.arrivals)), world
@@ -92,21 +99,15 @@ def community(
     if len(used) == 0 or (used != np.arange(len(used))).any():
         raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
     n, servers, m = population(len(thetas), n_servers, len(used))
-    law = reward_law(rewards, noise_std)
-    means = np.matmul(items, thetas.T)
-    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        got = f"[{means.min():g}, {means.max():g}]"
-        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
-    norm = float(np.linalg.norm(items.astype(np.float64), axis=1).max())
+    law = law_of_means(rewards, noise_std, np.matmul(items, thetas.T))
     spec = Spec(
         n_agents=1,
         n_arms=validate.integer("n_arms", n_arms, at_least=1),
         dim=items.shape[1],
-        max_norm=round(norm, 6),
+        **facts(items),
         rewards_in_unit=law.in_unit,
         n_users=n,
         n_servers=servers,
-        constant=bool(((items == items[0]).all(0) & (items[0] != 0)).any()),
     )
     return UserTable(
         items=items,

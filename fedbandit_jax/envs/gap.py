@@ -10,8 +10,7 @@ from jaxtyping import Float, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._drawn import SingleDraws
-from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.envs._shared import RewardLaw, SingleDraws, reward_law
 from fedbandit_jax.interfaces import Spec
 
 LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1

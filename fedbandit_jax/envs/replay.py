@@ -13,7 +13,7 @@ from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.kernels.choose_rows import saves
-from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.envs._shared import RewardLaw, facts, law_of_means
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -37,7 +37,6 @@ class Replay:
 
     def init(self, key: Key[Array, ""]) -> ReplayWorld:
         """Returns the given parameter, the same for every seed."""
-        del key
         return ReplayWorld(jnp.asarray(self.theta))
 
     def observe(self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]) -> tuple[Round, ReplayWorld]:
@@ -51,7 +50,6 @@ class Replay:
         self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
         """Returns the first row of the query that each agent receives, and the number of its rows."""
-        del world, t
         m, n_queries = self.spec.n_agents, len(self.starts)
         first = jnp.arange(m) * n_queries // m  # contiguous blocks of queries, as in the paper
         last = (jnp.arange(m) + 1) * n_queries // m
@@ -129,20 +127,14 @@ def replay(
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
     if n_agents > len(sizes):
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
-    law = reward_law(rewards, noise_std)
-    means = np.matmul(features, theta)
-    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        got = f"[{means.min():g}, {means.max():g}]"
-        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
+    law = law_of_means(rewards, noise_std, np.matmul(features, theta))
     n_arms = int(sizes.max())
-    norm = float(np.linalg.norm(features.astype(np.float64), axis=1).max())
     spec = Spec(
         n_agents=n_agents,
         n_arms=n_arms,
         dim=features.shape[1],
-        max_norm=round(norm, 6),
+        **facts(features),
         rewards_in_unit=law.in_unit,
-        constant=bool(((features == features[0]).all(0) & (features[0] != 0)).any()),
     )
     return Replay(
         features=np.concatenate([features.T, np.zeros((features.shape[1], n_arms), np.float32)], axis=1),

@@ -28,20 +28,17 @@ class Script:
 
     def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
         """Returns the number of the first round, 0."""
-        del key
         return jnp.int32(0)
 
     def observe(
         self, key: Key[Array, ""], world: Int[Array, ""], t: Int[ArrayLike, ""]
     ) -> tuple[Round, Int[Array, ""]]:
         """Offers the contexts of round t of the script, or of its last one."""
-        del key, world
         t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
         return Round(jnp.asarray(self.contexts)[t]), t
 
     def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Returns the given answers of the arms played, and their gaps."""
-        del key, offered
 
         def played(table):
             return jnp.take_along_axis(table, arms[:, None], 1)[:, 0]

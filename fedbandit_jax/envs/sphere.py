@@ -11,8 +11,7 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._drawn import SingleDraws
-from fedbandit_jax.envs._rewards import RewardLaw, reward_law
+from fedbandit_jax.envs._shared import RewardLaw, SingleDraws, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -52,7 +51,6 @@ class Sphere(SingleDraws):
         self, key: Array | tuple[Array, Array], world: SphereWorld | None, t: Array, arm: Array, agent: Array
     ) -> list[Array] | Array:
         """Returns fresh feature vectors (u, 1) / sqrt 2, with u uniform on the unit sphere of R^(d-1)."""
-        del world
         half = jnp.float32(math.sqrt(0.5))
         n, one = self.spec.dim - 1, jnp.full(jnp.broadcast_shapes(arm.shape, agent.shape), half)
         if n >= ridge.UNROLL_DIM:

@@ -19,9 +19,8 @@ from fedbandit_jax.certificate import CLAIMS, Certificate
 from fedbandit_jax.core.files.atomic import write_atomic
 from fedbandit_jax.report import plotting, tables
 from fedbandit_jax.report.folders import Found, Section
-from fedbandit_jax.report.plotting.axes import places
-from fedbandit_jax.report.plotting.points import varied, word
-from fedbandit_jax.report.plotting.saving import svg
+from fedbandit_jax.report.plotting.curves import varied, word
+from fedbandit_jax.report.plotting.figure import places, svg
 from fedbandit_jax.report.result import Result
 
 CURVES = 16  # most algorithms of which one figure shows the curves

@@ -10,7 +10,7 @@ from command_line import choices
 import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, networks, privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
-from fedbandit_jax.envs._rewards import LAWS
+from fedbandit_jax.envs._shared import LAWS
 from fedbandit_jax.privacy.budget import ADJACENCY
 
 COMMANDS = [["simulate", family] for family in FAMILIES]

@@ -1,17 +1,21 @@
-"""Draws what grows or stands over the rounds: regret and gauges, as means over seeds with bands."""
+"""Draws regret and gauges as curves over the rounds with bands, and final regret against a coordinate of a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedbandit_jax.certificate import CLAIMS as ORDER
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.plotting.axes import checked, finish, places, whose
-from fedbandit_jax.report.plotting.colours import styles
+from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
+from fedbandit_jax.report.plotting.figure import checked, finish, places, scale, tick_words, whose
 from fedbandit_jax.report.result import Result
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
@@ -122,3 +126,162 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
     ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
     ax.set_ylim(bottom=1.05 * lowest)
     ax.set_xlabel("round $t$")
+
+
+class Family(NamedTuple):
+    """Configurations that are one line of a figure."""
+
+    name: str
+    labels: list[str]
+    colour: str
+    line: str  # solid, dashed or dotted, by the weakest claim among them
+    claim: str  # words for the legend
+    marker: str
+
+    @property
+    def at_ends(self) -> str:
+        """Returns the marker of a horizontal line: none for the first of a colour."""
+        return "" if self.marker == MARKERS[0] else self.marker
+
+    @property
+    def text(self) -> str:
+        """Returns what the legend says."""
+        return f"{self.name}: {self.claim}" if self.claim else self.name
+
+
+def against(
+    result: Result,
+    coordinate: str,
+    *,
+    title: str | None = None,
+    lines: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draws final group regret against a coordinate of the sweep, as mean and one standard error over seeds.
+
+    Every algorithm is a line, with one for each value of the other parameters that vary; an algorithm that does not
+    have this coordinate is a horizontal line. Numbers are drawn to scale, a logarithmic one if they differ by much;
+    other values stand beside each other, in the order of the sweep. Solid, dashed and dotted lines are as in `regret`;
+    if claims differ along a line, it has the weakest.
+
+    Args:
+        result: result of `fb.sweep`, with a grid.
+        coordinate: a parameter of the sweep, such as "epsilon" (which is the one asked for; for the one that
+            certificates give see `privacy_frontier`), "n_agents" or "environment".
+        title: title of the axes; default: the environments and the number of seeds.
+        lines: label -> name of the line of which it is a point; labels that are missing are lines of their own.
+            Default: see above.
+        ax: axes to draw on; default: those of a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError, TypeError: no algorithm has the coordinate, or another argument is not one of these.
+    """
+    axes = checked(result, title, ax, lines)
+    points = result.coordinates
+    names = dict.fromkeys(name for point in points.values() for name in point)
+    validate.one_of("coordinate", coordinate, names)
+    there = [point[coordinate] for point in points.values() if coordinate in point]
+    numbers = all(map(_number, there))
+    words = list(dict.fromkeys(map(word, there)))
+    finals = np.concatenate([result[label].regret[:, -1] for label in result])
+    for family in families(result, lines, along=(coordinate,)):
+        style: dict[str, Any] = dict(color=family.colour, label=family.text)
+        inside = [label for label in family.labels if coordinate in points[label]]
+        if not inside:
+            level = float(final(result, family.labels[0])[0])
+            axes.axhline(level, linestyle=family.line, marker=family.at_ends, **style)
+            continue
+        values = [points[label][coordinate] for label in inside]
+        x = np.array([value if numbers else words.index(word(value)) for value in values], float)
+        order = np.argsort(x, kind="stable")
+        mean, error = (np.array(one)[order] for one in zip(*(final(result, label) for label in inside)))
+        look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, **style)
+        axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, **look)
+    below = 0.0
+    if numbers:
+        ticks = sorted(set(map(float, there)))
+        scale(axes, "x", np.array(ticks))
+        if len(ticks) <= 8:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
+    else:
+        below = tick_words(axes, words)
+    axes.set_xlabel("$\\varepsilon$ asked for" if coordinate == "epsilon" else coordinate)
+    return ended(result, axes, finals, title, ours=ax is None, below=below)
+
+
+def ended(
+    result: Result, axes: Axes, finals: np.ndarray, title: str | None, *, ours: bool, below: float = 0.0
+) -> Figure:
+    """Labels and scales the axis of final regret, and returns the figure; `below` is as in `finish`."""
+    scale(axes, "y", finals)
+    n_seeds = result.status.shape[-1]
+    axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
+    if title is None:
+        title = places(result)
+    return finish(axes, f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, ours=ours, below=below)
+
+
+def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
+    """Returns the lines of a figure.
+
+    Args:
+        result: of a sweep.
+        lines: label -> name of its line; None: algorithms, with one line for each value of other parameters that vary.
+        along: the coordinates along which a line goes.
+    """
+    points = result.coordinates
+    beside = [name for name in varied(result) if name not in (*along, "algorithm")]
+    found: dict[str, list[str]] = {}
+    for label, point in points.items():
+        here = ", ".join(f"{name}={word(point[name])}" for name in beside if name in point)
+        own = str(point["algorithm"])
+        name = (f"{own} ({here})" if here else own) if lines is None else lines.get(label, label)
+        found.setdefault(name, []).append(label)
+    accounts = result.config["algorithms"]
+    colours = [colour(accounts[labels[0]]) for labels in found.values()]
+    return [
+        Family(name, labels, its, *weakest([result.certificates[label] for label in labels]), marker)
+        for (name, labels), its, marker in zip(found.items(), colours, told_apart(colours, MARKERS))
+    ]
+
+
+def varied(result: Result) -> list[str]:
+    """Returns the coordinates that have more than one value."""
+    points = result.coordinates.values()
+    names = dict.fromkeys(name for point in points for name in point)
+    return [name for name in names if len({word(point[name]) for point in points if name in point}) > 1]
+
+
+def weakest(certificates: Sequence[Certificate]) -> tuple[str, str]:
+    """Returns line and words of the weakest claim among certificates of private algorithms, if there are any."""
+    private = [one for one in certificates if one.epsilon is not None] or certificates
+    return promise(min(private, key=lambda one: ORDER.index(one.claim)))
+
+
+def final(result: Result, label: str) -> tuple[float, float]:
+    """Returns the mean of final regret over seeds and its standard error, NaN for one seed."""
+    values = result[label].regret[:, -1]
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), float(error)
+
+
+def word(value: Any) -> str:
+    """Returns a value of a coordinate as text; of an object its class and its numbers.
+
+    >>> word(0.5), word({"type": "Every", "batch": 25}), word(None)
+    ('0.5', 'Every(batch=25)', 'null')
+    """
+    if isinstance(value, Mapping):
+        numbers = (f"{name}={word(part)}" for name, part in value.items() if _number(part))
+        return f"{value.get('type', '')}({', '.join(numbers)})"
+    if _number(value):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedbandit_jax.certificate import CLAIMS as ORDER
-from fedbandit_jax.report.plotting.axes import checked, scale
-from fedbandit_jax.report.plotting.points import Family, ended, families, final, varied, word
+from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, word
+from fedbandit_jax.report.plotting.figure import checked, scale
 from fedbandit_jax.report.result import Result
 
 GREY = "#666666"

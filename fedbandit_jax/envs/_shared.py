@@ -1,0 +1,167 @@
+"""What environments share: laws of rewards, draws of single arms, tables of features, and users who come again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike, Float, Int, Integer, Key, Real
+
+from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+LAWS = ("gaussian", "bernoulli", "clipped_gaussian")
+MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
+
+
+@struct.pytree
+class RewardLaw:
+    """The law of a reward, given its mean <x, theta*>."""
+
+    noise_std: float  # standard deviation of Gaussian noise, in units of reward
+    law: str = struct.static()  # one of `LAWS`
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether all rewards are in [0, 1]."""
+        return self.law != "gaussian"
+
+    def feedback(
+        self, key: Key[Array, ""], best: Float[Array, ""] | Float[Array, " M"], mean: Float[Array, " M"]
+    ) -> Feedback:
+        """Draws rewards for the means of the arms played, and returns them with the gaps `best` - `mean`.
+
+        `best` is the largest mean offered. Gaps are those of means before any clipping.
+        """
+        return Feedback(self.draw(key, mean, jnp.arange(len(mean))), best - mean)
+
+    def draw(self, key: Array, mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
+        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
+        if self.law == "bernoulli":
+            return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)
+        reward = mean + self.noise_std * random.normal_at(key, nothing, agent)
+        return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
+
+
+def reward_law(rewards: str, noise_std: float) -> RewardLaw:
+    """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0, and returns the law of rewards; see `sphere`."""
+    noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
+    return RewardLaw(noise_std=noise_std, law=validate.one_of("rewards", rewards, LAWS))
+
+
+def facts(rows: Float[np.ndarray, "N d"]) -> dict[str, Any]:
+    """Computes the fields of a `Spec` that a table of feature vectors decides: their largest norm, and `constant`."""
+    norm = float(np.linalg.norm(rows.astype(np.float64), axis=1).max())
+    return {"max_norm": round(norm, 6), "constant": bool(((rows == rows[0]).all(0) & (rows[0] != 0)).any())}
+
+
+def law_of_means(rewards: str, noise_std: float, means: np.ndarray) -> RewardLaw:
+    """Checks the law of rewards as `reward_law` does; Bernoulli rewards need means in [0, 1]."""
+    law = reward_law(rewards, noise_std)
+    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
+        got = f"[{means.min():g}, {means.max():g}]"
+        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
+    return law
+
+
+class SingleDraws:
+    """Base class that makes `observe` and `pull` of single draws: `features_at`, `mean_at` and a law of rewards.
+
+    Where an algorithm scores arms by their features alone, a run does without these two, see `core.choose`. A subclass
+    that overrides them is run by them.
+    """
+
+    rewards: RewardLaw
+    spec: Spec
+
+    def features_at(
+        self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
+    ) -> list[Array] | Array:
+        """Returns the d features of arms, uint32 numbers that broadcast: a list of arrays of their shape.
+
+        Above `UNROLL_DIM` features it may be an array, with the features on the last axis. The key is that of round t,
+        as in `observe`, or its two words.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.features_at")
+
+    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
+        """Returns the mean reward <x, theta*> of vectors with these d features, a list or a leading axis."""
+        return ridge.dot(list(x), world.theta)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[ArrayLike, ""]) -> tuple[Round, Any]:
+        """Offers K fresh feature vectors to each of the M users of a round."""
+        t = jnp.asarray(t)
+        arm, agent = lax.iota(jnp.uint32, self.spec.n_arms)[:, None], lax.iota(jnp.uint32, self.spec.n_agents)[None]
+        if self.spec.dim > ridge.UNROLL_DIM:
+            x = self.features_at(key, world, t, arm.T, agent.T)
+            return Round(x if isinstance(x, Array) else jnp.stack(x, -1)), world
+        return Round(ridge.from_features_first(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Draws the rewards of the arms played, and returns them with their gaps."""
+        means = ridge.inner(offered.contexts, world.theta[:, None])
+        played = jnp.take_along_axis(means, arms[None], axis=0)[0]
+        return Feedback(self.reward_at(key, played, jnp.arange(len(arms))), means.max(0) - played)
+
+    def reward_at(
+        self, key: Array, mean: Float[Array, "*shape"], agent: Integer[Array, "*shape"]
+    ) -> Float[Array, "*shape"]:
+        """Draws the rewards of agents who played arms of these means."""
+        return self.rewards.draw(key, mean, agent)
+
+
+def arrive(key: Key[Array, ""], cumulative: Float[Array | np.ndarray, " n"]) -> Int[Array, " 1"]:
+    """Draws the user who comes, given the cumulative probabilities of all users."""
+    u = random.uniform(key, (1,))
+    return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
+
+
+class UserWorld(NamedTuple):
+    """The users of one seed."""
+
+    thetas: Float[Array, "n d"]  # preference vector of every user
+    cluster: Int[Array, " n"]  # true cluster of every user, in 0 ... m - 1
+
+
+class KnownUsers:
+    """Base class of environments whose users have the preference vectors of a `UserWorld`."""
+
+    rewards: RewardLaw
+
+    def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
+        assert offered.user is not None
+        means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
+        return self.rewards.feedback(key, means.max(), means[arms])
+
+    def clusters(self, world: UserWorld) -> Int[Array, " n"]:
+        """Returns the true cluster of every user."""
+        return world.cluster
+
+
+def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
+    """Checks `arrivals`, "uniform" or n weights > 0, and returns the cumulative probabilities of users."""
+    if isinstance(arrivals, str):
+        validate.one_of("arrivals", arrivals, ("uniform",))
+        arrivals = np.ones(n_users)
+    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
+    if len(weights) != n_users or not weights.min() > 0:
+        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
+        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
+
+
+def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
+    """Checks and returns the numbers of users, servers and clusters; there must be no more of these than users."""
+    n = validate.integer("n_users", n_users, at_least=1)
+    if n > MAX_USERS:
+        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
+    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
+        if validate.integer(name, count, at_least=1) > n:
+            raise ValueError(f"{name} must be at most the {n} users, got {count}")
+    return n, n_servers, n_clusters
