@@ -112,14 +112,16 @@ def _arguments(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     if ("environment" in document) == ("environments" in document):
         raise ValueError(f"{top}: one of [environment] and [environments.NAME] must be given, got "
                          f"{'both' if 'environment' in document else 'neither'}")  # fmt: skip
-    grid = _table("grid", document.get("grid", {}))
+    grid = dict(_dotted(_table("grid", document.get("grid", {}))))
     algos = {
         name: _made(f"algorithms.{name}", _call(f"algorithms.{name}", table, _algorithms()))
         for name, table in _table("algorithms", document["algorithms"]).items()
     }
     make = _world("environment", document["environment"], grid) if "environment" in document else None
     parameters = inspect.signature(make).parameters if make else {}
-    known = [*parameters, *dict.fromkeys(name for algo in algos.values() for name in algo.parameters())]
+    paths = [path for algo in algos.values() for path in algo.parameters()]
+    known = {".".join(path.split(".")[i:]) for path in paths for i in range(path.count(".") + 1)} | {*parameters}
+    known |= {f"env.{name}" for name in parameters} | {f"algo.{path}" for path in paths}
     _known("[grid]", grid, known, "parameters of [environment] or of an algorithm")
     values = {
         name: [_value(f"grid.{name}", one) for one in _list("grid", name, listed)] for name, listed in grid.items()
@@ -139,6 +141,15 @@ def _arguments(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
     arguments = dict(env=env, algos=algos, grid=values, key=jax.random.key(key), seeds=seeds, **options)
     return arguments, _table("slurm", document.get("slurm", {}))
+
+
+def _dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the values of nested tables by dotted path: TOML reads `a.b = 1` as a table a."""
+    for name, value in table.items():
+        if isinstance(value, dict) and value and "type" not in value:
+            yield from ((f"{name}.{path}", one) for path, one in _dotted(value))
+        else:
+            yield name, value
 
 
 def _seeds(seeds: Any) -> Any:

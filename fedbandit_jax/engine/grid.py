@@ -17,6 +17,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 
 Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
+OURS, THEIRS = "env.", "algo."  # a parameter in the grid begins with one of these if both could be meant
 ENVIRONMENT = "environment"  # the coordinate that says which one, if several are given by name
 
 
@@ -35,6 +36,11 @@ class Worlds(NamedTuple):
     takes: frozenset[str]  # the parameters that it may be given
     named: tuple[str, ...]  # names of the environments, if they are given by name: values of `ENVIRONMENT`
 
+    def parameter(self, name: str) -> str:
+        """Returns the parameter that a name in the grid means here; empty if it means none."""
+        bare = name.removeprefix(OURS)
+        return bare if bare in self.takes else ""
+
 
 def expand(
     env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
@@ -47,7 +53,8 @@ def expand(
         env: an environment; name -> environment; or a function that makes one of parameters in the grid, and of
             defaults.
         algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> distinct values; an algorithm ignores parameters that it does not have.
+        grid: parameter -> distinct values. A parameter is a path as in `Algorithm.replace`, or a parameter of `env`;
+            an algorithm ignores those that it does not have.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or two configurations would have one label; the message says which.
@@ -60,11 +67,11 @@ def expand(
         for name, point in _points(label, algo, worlds, values):
             if name in found:
                 raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
-            own = {name: value for name, value in point.items() if name in worlds.takes}
+            own = {worlds.parameter(name): value for name, value in point.items() if worlds.parameter(name)}
             place = tuple(map(repr, own.values()))
             if place not in made:
                 made[place] = worlds.make(**own)
-            changes = {name: value for name, value in point.items() if name not in worlds.takes}
+            changes = {_path(name): value for name, value in point.items() if not worlds.parameter(name)}
             variant = algo.replace(**changes) if changes else algo
             found[name] = Configuration(made[place], variant, {"algorithm": label, **point})
     return found
@@ -124,12 +131,17 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
         raise TypeError(f"grid must map parameters to values, got {validate.shown(grid)}")
     checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
     for name, values in grid.items():
-        ours, theirs = name in worlds.takes and name not in checked, any(algo.takes(name) for algo in algos.values())
+        validate.text("a parameter in grid", name)
+        ours = "" if worlds.named else worlds.parameter(name)
+        theirs = not name.startswith(OURS) and any(algo.takes(_path(name)) for algo in algos.values())
         if not (ours or theirs):
             hint = "" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does"
             raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}{hint}")
         if ours and theirs:
-            raise ValueError(f"grid must name parameters of env or of an algorithm, got {name!r}, which both have")
+            which = f"give {OURS}{name} or {THEIRS}{name}"
+            raise ValueError(f"grid must say whose parameter is meant, got {name!r}, which both have: {which}")
+        if ours and ours in map(worlds.parameter, checked):
+            raise ValueError(f"grid must name every parameter once, got {name!r}, which is another name of {ours!r}")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         if not listed:
             raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {validate.shown(values)}")
@@ -145,8 +157,13 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
 def _points(
     label: str, algo: Algorithm, worlds: Worlds, grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    mine = {name: values for name, values in grid.items() if name in worlds.takes or algo.takes(name)}
+    mine = {name: values for name, values in grid.items() if worlds.parameter(name) or algo.takes(_path(name))}
     for values in itertools.product(*mine.values()):
         point = dict(zip(mine, values))
         varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
         yield f"{label}({varied})" if varied else label, point
+
+
+def _path(name: str) -> str:
+    """Returns the path in an algorithm that a name in the grid means."""
+    return name.removeprefix(THEIRS)

@@ -137,8 +137,10 @@ def sweep(
         env: environment, for instance `fb.envs.sphere(...)`; name -> environment; or a function that makes
             environments, for instance `fb.envs.sphere` itself, whose parameters are then in the grid.
         algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}; an algorithm
-            without that parameter is run once (see `algo.parameters()`), in every environment.
+        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}. A parameter of
+            a part is a path such as "policy.theta_norm", or the end of one where only one path ends in it, see
+            `algo.parameters()`; "env.n_agents" is that of `env`. An algorithm without the parameter is run once, in
+            every environment.
         horizon, key, seeds, stride, record, devices, progress, throw: as in `simulate`.
         checkpoint: as in `simulate`, with one file for each compiled program: `checkpoint`.0, `checkpoint`.1, ...
         store: if given, the sweep is cut into pieces, each of which is kept in this folder: what is there is not

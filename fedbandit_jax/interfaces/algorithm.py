@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import parameters, struct, validate
 from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
 
@@ -52,41 +52,49 @@ class Algorithm:
     batch: int = 1
 
     def parameters(self) -> tuple[str, ...]:
-        """Returns the names that `replace` takes, those of nested parts included."""
-        return tuple(_paths(self)) if dataclasses.is_dataclass(self) else ()
+        """Returns the paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""
+        return parameters.paths(self)
 
     def takes(self, name: str) -> bool:
-        """Returns whether `replace` takes a parameter of this name.
+        """Returns whether `replace` takes this parameter: a path, or the end of exactly one path.
 
         Raises:
-            TypeError: if several parts have one, so that it is not clear which is meant.
+            TypeError: several paths end in it, so that it is not clear which is meant; the message lists them.
         """
-        if name in self.parameters():
-            return True
-        owners = _owners(self, name) if dataclasses.is_dataclass(self) else []
-        if len(owners) > 1:
-            raise TypeError(f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them")
-        return False
+        return self._path(name, self.parameters()) is not None
 
     def replace(self, **changes: Any) -> Any:
         """Returns the same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
 
+        Args:
+            changes: parameter -> value. A parameter is a path, as in `replace(**{"policy.theta_norm": 0.7})`, or the
+                end of one if no other path ends in it, as in `replace(theta_norm=0.7)`.
+
         Raises:
-            TypeError: if no part has a parameter of that name, or several parts have one.
+            TypeError: no path ends in that, or several do; the message lists the paths there are.
         """
-        paths = _paths(self)
-        unknown = sorted(set(changes) - set(paths))
-        for name in unknown:
-            if len(owners := _owners(self, name)) > 1:
-                raise TypeError(
-                    f"{name} is a parameter of {' and of '.join(owners)} in {self.name}: rename one of them"
-                )
-        if unknown:
-            raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(paths)}")
+        every = parameters.paths(self)
+        found: dict[str, str] = {}
+        for name in changes:
+            path = self._path(name, every)
+            if path is None:
+                raise TypeError(f"{self.name} has no parameter {name}; it has {', '.join(every)}")
+            if path in found:
+                raise TypeError(f"{found[path]} and {name} are one parameter of {self.name}: give only one of them")
+            found[path] = name
         changed: Any = self
-        for name in sorted(changes, key=lambda name: len(paths[name])):  # replaces a part before its own parameters
-            changed = _replaced(changed, paths[name], changes[name])
+        for path in sorted(found, key=lambda path: path.count(".")):  # replaces a part before its own parameters
+            changed = parameters.replace(changed, path, changes[found[path]])
         return changed
+
+    def _path(self, name: str, among: tuple[str, ...]) -> str | None:
+        """Returns the only one of these paths that `name` is, or is the end of; None if there is none."""
+        if struct.is_sealed(self) and not isinstance(self, Recipe) and parameters.shared(name, among):
+            raise TypeError(f"{name} is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that")
+        found = parameters.matches(name, among)
+        if len(found) > 1:
+            raise TypeError(f"{name} is a parameter of several parts of {self.name}: give {' or '.join(found)}")
+        return found[0] if found else None
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         """Returns the algorithm for this environment and horizon T: calibrates noise and checks norms, on the host."""
@@ -168,9 +176,9 @@ class Algorithm:
 class Recipe(Algorithm):
     """An algorithm that is not yet bound: a frozen dataclass of parameters, which it validates itself.
 
-    Parts may be recipes too, and `replace` reaches into them. A subclass validates in `__post_init__` and defines
-    `bind`, which returns a bound algorithm, a pytree; its arguments have been checked when it begins, and `horizon` is
-    an int. No privacy is computed here: `certificate` reads it from what `bind` returns.
+    Parts may be recipes too, and `replace` reaches into them by dotted paths. A subclass validates in `__post_init__`
+    and defines `bind`, which returns a bound algorithm, a pytree; its arguments have been checked when it begins, and
+    `horizon` is an int. No privacy is computed here: `certificate` reads it from what `bind` returns.
     """
 
     def __init_subclass__(cls, **options: Any):
@@ -202,34 +210,3 @@ def certify(bound: Algorithm) -> Certificate:
         f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is "
         "given released statistics only, to have it certified"
     )
-
-
-def _paths(value: Any, prefix: tuple[str, ...] = ()) -> dict[str, tuple[str, ...]]:
-    """Returns the path to every parameter through nested dataclasses by name, without names that two parts have."""
-    found: dict[str, tuple[str, ...]] = {}
-    twice: set[str] = set()
-    for field in dataclasses.fields(value):
-        part = getattr(value, field.name)
-        inner = {field.name: (*prefix, field.name)} if field.name != "name" or not prefix else {}
-        if dataclasses.is_dataclass(part) and not isinstance(part, type):
-            inner |= _paths(part, (*prefix, field.name))
-        twice |= set(found) & set(inner)
-        found |= inner
-    return {name: path for name, path in found.items() if name not in twice}
-
-
-def _owners(value: Any, name: str) -> list[str]:
-    owners = []
-    for field in dataclasses.fields(value):
-        part = getattr(value, field.name)
-        if field.name == name:
-            owners.append(type(value).__name__)
-        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-            owners += _owners(part, name)
-    return owners
-
-
-def _replaced(value: Any, path: tuple[str, ...], new: Any) -> Any:
-    """Returns a copy of `value` in which the parameter at the end of `path` is `new`."""
-    first, *rest = path
-    return dataclasses.replace(value, **{first: _replaced(getattr(value, first), tuple(rest), new) if rest else new})

@@ -161,6 +161,10 @@ def test_changes(file):
     assert asked["algos"]["our own"] == fb.algos.fed_lin_ucb()
     assert asked["algos"]["ours"].privacy.budget == fb.privacy.Budget(3, 0.2)
     assert asked["algos"]["plain"].schedule.batch == 9
+    changes = ["grid.policy.theta_norm=[0.5]", "grid.privacy.budget.epsilon=[2]", "grid.env.n_arms=[3]"]
+    assert read(file(), *changes)["grid"] == {
+        **{"epsilon": [1, 5], "policy.theta_norm": [0.5], "privacy.budget.epsilon": [2], "env.n_arms": [3]}
+    }
     assert cli.parse(["sweep", "sweep.toml", "--set", "a=1", "--set", "b=2"]).set == ("a=1", "b=2")
 
 
@@ -203,6 +207,7 @@ def test_changes(file):
         ("grid=[1]", "[grid]: it must be a table, got [1]"),
         ("grid.epsilom=[1]", "[grid]: keys must be parameters of [environment] or of an algorithm, got "
          "'epsilom': did you mean 'epsilon'?"),
+        ("grid.policy.theta_nrom=[1]", "got 'policy.theta_nrom': did you mean 'policy.theta_norm'?"),
         ("grid.epsilon=1", "[grid]: epsilon must be a list of at least one value, got 1"),
         ("grid.epsilon=[]", "[grid]: epsilon must be a list of at least one value, got []"),
         ("grid.epsilon=[1, -1]", "[grid]: epsilon must be finite and > 0, got -1"),

@@ -1,10 +1,11 @@
 """Sweeps over environments, or over what makes them, beside those over algorithms."""
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
-from helpers import PLAIN, PRIVATE
+from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.grid import expand
@@ -87,3 +88,86 @@ def test_a_sweep_over_agents_is_its_runs(key):
 def test_errors(env, grid, kind, words):
     with pytest.raises(kind, match=words):
         expand(env, ALGOS, grid)
+
+
+# Parameters by path.
+
+GROUPED = fb.algos.Grouped(grouping=fb.algos.Mixture(), policy=fb.algos.UCB())
+
+
+def test_paths_are_labels_and_coordinates():
+    grid = {"policy.theta_norm": [0.5, 0.7], "privacy.budget.epsilon": [2.0]}
+    found = expand(ENV, {"ours": PRIVATE, "grouped": GROUPED}, grid)
+    assert {label: one.coordinates for label, one in found.items()} == {
+        **{
+            f"ours(policy.theta_norm={x})": {
+                "algorithm": "ours",
+                "policy.theta_norm": x,
+                "privacy.budget.epsilon": 2.0,
+            }
+            for x in (0.5, 0.7)
+        },
+        **{f"grouped(policy.theta_norm={x})": {"algorithm": "grouped", "policy.theta_norm": x} for x in (0.5, 0.7)},
+    }
+    assert [one.algo.policy.theta_norm for one in found.values()] == [0.5, 0.7, 0.5, 0.7]
+    assert found["ours(policy.theta_norm=0.5)"].algo.privacy.budget.epsilon == 2.0
+
+
+def test_parameters_of_the_environment_may_say_so():
+    make = functools.partial(fb.envs.gap, n_arms=4, dim=3)
+    found = labels(make, {"env.n_agents": [2, 3]}, {"plain": PLAIN})
+    assert found == {f"plain(env.n_agents={m})": {"algorithm": "plain", "env.n_agents": m} for m in (2, 3)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agents(fb.algos.Federated):
+    n_agents: int = 5
+
+
+def test_a_parameter_of_both_has_two_paths():
+    make = functools.partial(fb.envs.gap, n_arms=4, dim=3)
+    algos = {"own": Agents()}
+    with pytest.raises(ValueError, match="got 'n_agents', which both have: give env.n_agents or algo.n_agents"):
+        expand(make, algos, {"n_agents": [2, 3]})
+    (one,) = expand(make, algos, {"env.n_agents": [2], "algo.n_agents": [7]}).values()
+    assert (one.env.spec.n_agents, one.algo.n_agents) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "words"),
+    [
+        ({"theta_norm": [1]}, TypeError, "several parts of Mixture: give grouping.theta_norm or policy.theta_norm"),
+        ({"policy.theta_nrom": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'policy.th"),
+        ({"policy.theta_norm": [-1]}, ValueError, "theta_norm must be finite and >= 0, got -1"),
+        ({"policy.": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'policy.'"),
+        ({"": [1]}, TypeError, "a parameter in grid must be a string of at least one character, got ''"),
+        ({3: [1]}, TypeError, "a parameter in grid must be a string of at least one character, got 3"),
+        ({"env.dim": [3]}, ValueError, "grid must name parameters of env or of an algorithm, got 'env.dim'"),
+        ({"failure": [0.1], "policy.failure": [0.2]}, TypeError, "failure and policy.failure are one parameter of Mix"),
+    ],
+)
+def test_paths_that_are_refused(grid, error, words):
+    with pytest.raises(error, match=words):
+        expand(ENV, {"grouped": GROUPED}, grid)
+    with pytest.raises(ValueError, match="got 'env.dim', which is another name of 'dim'"):
+        expand(functools.partial(fb.envs.gap, 2, 4), {"plain": PLAIN}, {"dim": [2], "env.dim": [3]})
+
+
+def test_a_grid_over_a_path_is_compiled_once(key, monkeypatch):
+    traced = []
+    act = type(PLAIN.bind(ENV.spec, 40)).download
+
+    def counted(self, *given):
+        traced.append(self)
+        return act(self, *given)
+
+    monkeypatch.setattr(type(PLAIN.bind(ENV.spec, 40)), "download", counted)
+    options = dict(horizon=40, key=key, seeds=2)
+    result = fb.sweep(ENV, {"plain": PLAIN}, grid={"policy.theta_norm": [0.5, 0.7, 2.0]}, **options)
+    once = len(traced)
+    assert result.labels == tuple(f"plain(policy.theta_norm={x})" for x in (0.5, 0.7, 2.0))
+    assert result.sel(**{"policy.theta_norm": 0.7}).labels == ("plain(policy.theta_norm=0.7)",)
+    traced.clear()
+    alone = fb.simulate(ENV, PLAIN.replace(theta_norm=0.7), **options)
+    assert 0 < once <= len(traced)
+    np.testing.assert_allclose(result["plain(policy.theta_norm=0.7)"].regret, alone.regret, atol=1e-5)

@@ -178,5 +178,56 @@ def test_a_parameter_of_two_parts_is_nobody_s():
     tested = fb.schedules.PrivateLogDet(1.0, share=0.2)
     algo = fb.algos.Federated(policy=Sharing(), schedule=tested, privacy=fb.privacy.Budget(1.0, 0.1))
     for ask in (lambda: algo.replace(share=0.3), lambda: algo.takes("share")):
-        with pytest.raises(TypeError, match="share is a parameter of Sharing and of PrivateLogDet in Sharing: rename"):
+        with pytest.raises(TypeError, match="share is a parameter of several parts of .*: give policy.share or sch"):
             ask()
+    changed = algo.replace(**{"policy.share": 0.3, "schedule.share": 0.4})
+    assert (changed.policy.share, changed.schedule.share) == (0.3, 0.4)
+
+
+GROUPED = fb.algos.Grouped(grouping=fb.algos.Mixture(), policy=fb.algos.UCB(theta_norm=2.0))
+
+
+def test_a_parameter_of_two_parts_has_two_paths():
+    with pytest.raises(TypeError, match="several parts of Mixture: give grouping.theta_norm or policy.theta_norm"):
+        GROUPED.replace(theta_norm=0.7)
+    for path in ("grouping.theta_norm", "policy.theta_norm"):
+        part = path.partition(".")[0]
+        changed = GROUPED.replace(**{path: 0.7})
+        assert getattr(changed, part).theta_norm == 0.7
+        assert dataclasses.replace(changed, **{part: getattr(GROUPED, part)}) == GROUPED
+
+
+@pytest.mark.parametrize("name", ["epsilon", "budget.epsilon", "privacy.budget.epsilon"])
+def test_the_end_of_a_path_is_enough(name):
+    assert PRIVATE.takes(name)
+    assert PRIVATE.replace(**{name: 2.0}).privacy == fb.privacy.Mechanism(dataclasses.replace(BUDGET, epsilon=2.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        (
+            {"policy.epsilon": 2.0},
+            TypeError,
+            "Private-FedLinUCB has no parameter policy.epsilon; it has policy, ",
+        ),
+        ({"get.epsilon": 2.0}, TypeError, "no parameter get.epsilon"),
+        ({"": 2.0}, TypeError, "no parameter ;"),
+        ({"policy.": 2.0}, TypeError, "no parameter policy.;"),
+        ({"policy.exploration_scale": -1}, ValueError, "exploration_scale must be finite and >= 0, got -1"),
+        ({"privacy.budget.epsilon": "much"}, TypeError, "epsilon must be a number > 0, got 'much'"),
+        ({"policy": 3}, TypeError, "policy must be an fb.Policy"),
+        ({"epsilon": 2.0, "budget.epsilon": 2.0}, TypeError, "epsilon and budget.epsilon are one parameter of Private"),
+    ],
+)
+def test_paths_that_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        PRIVATE.replace(**changes)
+
+
+@pytest.mark.parametrize("name", ["n_syncs", "batch"])
+def test_what_was_bound_together_is_not_replaced_apart(name):
+    """A loop and its mechanism would disagree."""
+    bound = PRIVATE.bind(ENV.spec, 40)
+    with pytest.raises(TypeError, match=f"{name} is fixed in a bound BatchLoop: give it to the recipe, and bind that"):
+        bound.replace(**{name: 7})
