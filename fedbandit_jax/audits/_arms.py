@@ -101,7 +101,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     probability omega she sends random bits instead, so that any y and Z are equally likely. Users draw all of that; the
     shuffler is trusted, the server is not.
 
-    Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.relaxed`.
+    Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.relaxed_secagg`.
     """
     relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
     if relaxed is None:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.accounting.pld import PLD
-from fedbandit_jax.privacy.accounting.quantised import NearlyGaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     the epsilon of the worst such mechanisms, rounded up by about a part in 10^6, also if queries to several of them
     interleave (Vadhan & Zhang 2023). If some event is known by its Renyi divergences only, all curves are added.
     Integer noise that is nearly Gaussian, the `event` of "secagg" and "shuffle_vector_sum", is composed as Gaussian
-    noise with what its proof adds to it, see `fedbandit_jax.privacy.accounting.quantised`.
+    noise with what its proof adds to it, see `fedbandit_jax.privacy.accounting.nearly_gaussian`.
 
     Args:
         events: at least one mechanism, with independent noise; the same user may be in all of them.

@@ -32,7 +32,7 @@ from fedbandit_jax.core import control, random, struct, validate, wide
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
-from fedbandit_jax.privacy.accounting.relaxed import RelaxedSecAgg, relaxed_secagg
+from fedbandit_jax.privacy.accounting.relaxed_secagg import RelaxedSecAgg, relaxed_secagg
 from fedbandit_jax.privacy.integers.claims import NOT_COVERED, UNPROVED, certify, nothing_released, unproved
 from fedbandit_jax.privacy.integers.shares import Noise, SumProof
 from fedbandit_jax.privacy.samplers import integer as samplers

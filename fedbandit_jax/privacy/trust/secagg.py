@@ -15,7 +15,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.accounting import gaussian_mu, quantised
+from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.samplers.integer import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
 from fedbandit_jax.privacy.statistic import packed_size
@@ -93,9 +93,9 @@ class SecAgg(Trust):
             sensitivity=sensitivity, sigma=sigma, n_agents=self.n_agents, n_entries=ask.visits * entries
         )
         epsilon = ask.epsilon(
-            lambda delta: quantised.discrete_gaussian_epsilon(**noise, delta=delta), self.missing(ask)
+            lambda delta: nearly_gaussian.discrete_gaussian_epsilon(**noise, delta=delta), self.missing(ask)
         )
-        near = quantised.discrete_gaussian(**noise)
+        near = nearly_gaussian.discrete_gaussian(**noise)
         event = near if near.epsilon(ask.budget.delta) <= epsilon else None
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         return Proof(sigma / scale, epsilon, accountant, event, others)

@@ -17,7 +17,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, quantised
+from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.samplers.integer import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
@@ -232,8 +232,8 @@ class VectorSum(Trust):
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
         entries = ask.visits * len(g) * packed_size(ask.dim)
         noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
-        epsilon = ask.epsilon(lambda delta: quantised.binomial_epsilon(**noise, delta=delta), self.missing(ask))
-        near = quantised.binomial(**noise, delta=ask.budget.delta)
+        epsilon = ask.epsilon(lambda delta: nearly_gaussian.binomial_epsilon(**noise, delta=delta), self.missing(ask))
+        near = nearly_gaussian.binomial(**noise, delta=ask.budget.delta)
         return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
 
     @override

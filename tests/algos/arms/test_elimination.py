@@ -14,7 +14,7 @@ from oracles import elimination as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide
-from fedbandit_jax.privacy.accounting.relaxed import relaxed_secagg
+from fedbandit_jax.privacy.accounting.relaxed_secagg import relaxed_secagg
 from fedbandit_jax.privacy.samplers import integer
 
 # Blocks of 64 users, of which whole batches of this horizon need up to 16.

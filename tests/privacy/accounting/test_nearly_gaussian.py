@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from fedbandit_jax.privacy import compose, events, gaussian_epsilon
-from fedbandit_jax.privacy.accounting.quantised import (
+from fedbandit_jax.privacy.accounting.nearly_gaussian import (
     NearlyGaussian,
     binomial_epsilon,
     discrete_gaussian_epsilon,
     discrete_gaussian_xi,
 )
-from fedbandit_jax.privacy.accounting.quantised import binomial as binomial_event
-from fedbandit_jax.privacy.accounting.quantised import discrete_gaussian as discrete_gaussian_event
+from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial as binomial_event
+from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian as discrete_gaussian_event
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 
