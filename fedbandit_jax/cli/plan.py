@@ -88,7 +88,7 @@ class PlanCommand(Command):
         import jax
 
         import fedbandit_jax as fb
-        from fedbandit_jax.planning.code import code
+        from fedbandit_jax.planning.recommend import code
 
         visits = self.visits
         if self.users is not None:

@@ -61,12 +61,12 @@ class Demands(NamedTuple):
     max_bits: float | None  # that a silo sends and receives in T rounds
 
     def too_often(self, syncs: int) -> str:
-        """Returns that there are more synchronisations than is allowed, or an empty string."""
+        """Excess of synchronisations in words; empty if there is none."""
         most = math.inf if self.max_syncs is None else self.max_syncs
         return f"{syncs:,} synchronisations are more than {most:,}" if syncs > most else ""
 
     def too_much(self, bits: float) -> str:
-        """Returns that a silo sends and receives more than is allowed, or an empty string."""
+        """Excess of communication in words; empty if there is none."""
         most = math.inf if self.max_bits is None else self.max_bits
         return f"{bits:,.0f} bits of a silo are more than {most:,.0f}" if bits > most else ""
 

@@ -18,14 +18,16 @@ from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidates import PARTIES, Candidate, Demands, candidates, without_privacy
 from fedbandit_jax.planning.forecast import TRIED, forecast
-from fedbandit_jax.planning.table import table
 from fedbandit_jax.privacy import Budget
 from fedbandit_jax.privacy.mechanism import check_norms
+from fedbandit_jax.report.tables import aligned
 
 USERS = 1_000_000  # of a run that is simulated by default, unless they are less than 1 / TRIED of all
 SCREENING = 8  # the part of it through which all candidates go
 FINALISTS = 2  # groups of candidates that go further
 LEAST_ROUNDS = 8  # growth is compared between the quarters and halves of a run
+WIDTH = 100  # of a line of code, beyond which every argument has a line of its own
+HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit per silo", "simulated", "claim")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,26 @@ class Recommendation:
     seconds: float
 
     def __str__(self) -> str:
-        return table(self)
+        """The table, with only the best of each group that went no further; what is excluded; code and certificate."""
+        spec = self.spec
+        simulated = [one for one in self.candidates if one.forecast is not None]
+        longest = max((one.forecast.rounds for one in simulated if one.forecast), default=0)
+        best_of = {one.group: one for one in reversed(simulated)}
+        simulated = [one for one in simulated if one.forecast.rounds == longest or one is best_of[one.group]]  # pyright: ignore
+        base = self.reference[0].regret if self.reference else float("nan")
+        text = [f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}, T = {self.horizon:,} rounds"]
+        if simulated:
+            rows = [_row(one, base, self.horizon) for one in (*simulated, *self.reference[:1])]
+            text += [aligned([HEAD, *rows])]
+            if not all(one.forecast.tried(self.horizon) for one in simulated if one.forecast):
+                text += ["(?) so short a part of the horizon was simulated that such intervals have not been tested"]
+        excluded = [one for one in self.candidates if one.excluded]
+        text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
+        best = self.best
+        if best is None:
+            return "\n".join([*text, "", "Nothing meets these demands."])
+        text += ["", f"recommended: {best.label}", f"algo = {code(best.algo)}", "", str(best.certificate)]
+        return "\n".join([*text, "", f"The plan took {self.seconds:.0f} s."])
 
 
 def plan(
@@ -139,16 +160,19 @@ def plan(
     found = candidates(demands)
     able = [one for one in found if not one.excluded]
     last = [one for one in found if one.excluded]
-    if not able:
+
+    def recommendation(ranked: list[Candidate], reference: list[Candidate]) -> Recommendation:
         return Recommendation(
-            candidates=tuple(last),
-            best=None,
-            reference=(),
+            candidates=tuple(ranked),
+            best=ranked[0] if not ranked[0].excluded else None,
+            reference=tuple(reference),
             spec=spec,
             horizon=horizon,
             seconds=time.monotonic() - started,
         )
 
+    if not able:
+        return recommendation(last, [])
     most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # what regret cannot exceed
 
     def simulated(some: list[Candidate], length: int) -> list[Candidate]:
@@ -181,15 +205,7 @@ def plan(
     names = {one.label for one in reference}
     longest = simulated([one for one in able if one.group in further] + reference, rounds)
     best = [one for one in longest if one.label not in names]
-    ranked = (*best, *others, *last)
-    return Recommendation(
-        candidates=ranked,
-        best=ranked[0] if not ranked[0].excluded else None,
-        reference=tuple(one for one in longest if one.label in names),
-        spec=spec,
-        horizon=horizon,
-        seconds=time.monotonic() - started,
-    )
+    return recommendation([*best, *others, *last], [one for one in longest if one.label in names])
 
 
 def _demands(
@@ -209,3 +225,48 @@ def _demands(
     if max_bits is not None:
         validate.positive("max_bits", max_bits)
     return Demands(spec, horizon, budget, ("silo", *names), visits, max_syncs, max_bits)
+
+
+def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
+    """A row of the table; `base` is the regret without privacy."""
+    assert one.forecast is not None
+    assert one.bits is not None
+    assert one.certificate is not None
+    regret, low, high, rounds, _ = one.forecast
+    doubt = "" if one.forecast.tried(horizon) else " (?)"
+    return (
+        one.label,
+        f"{regret:,.0f}",
+        f"{low:,.0f} to {high:,.0f}{doubt}",
+        f"{regret / base:.2f}" if base > 0 else "-",
+        f"{one.syncs:,}",
+        f"{one.bits / 1000:,.0f}",
+        f"{rounds / horizon:.0%} of T",
+        one.certificate.claim,
+    )
+
+
+def code(value: Any, indent: str = "") -> str:
+    """Returns an expression that makes an equal recipe, budget, schedule or plain value, without its default arguments.
+
+    Args:
+        value: a dataclass of a public room of the package, whose parts are such dataclasses or plain values.
+        indent: what its lines after the first begin with.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> code(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"))
+        "fb.privacy.Mechanism(budget=fb.privacy.Budget(epsilon=1.0, delta=0.1), release='blt')"
+    """
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    kind = type(value)
+    room = kind.__module__.split(".")[1]
+    given = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind) if field.init
+             and (field.default is dataclasses.MISSING or field.default != getattr(value, field.name))}  # fmt: skip
+    head, deeper = f"fb.{room}.{kind.__name__}(", indent + "    "
+    parts = [f"{name}={code(part, deeper)}" for name, part in given.items()]
+    line = f"{head}{', '.join(parts)})"
+    if len(indent) + len(line) <= WIDTH:
+        return line
+    return "\n".join([head, *(f"{deeper}{part}," for part in parts), f"{indent})"])

@@ -6,7 +6,7 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.planning.candidates import SCALES, Demands, bits_per_silo, candidates, without_privacy
-from fedbandit_jax.planning.code import code
+from fedbandit_jax.planning.recommend import code
 
 ENV = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
 BUDGET = fb.privacy.Budget(1.0, 1e-5)
