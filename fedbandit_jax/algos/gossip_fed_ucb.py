@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 
 from fedbandit_jax import networks
-from fedbandit_jax.algos.loops.cliques import BoundGossip
+from fedbandit_jax.algos.loops.cliques import CliqueLoop
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Recipe, Spec
@@ -90,7 +90,7 @@ class GossipFedUCB(Recipe):
             object.__setattr__(self, "name", "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB")
         validate.text("name", self.name)
 
-    def bind(self, spec: Spec, horizon: int) -> BoundGossip:
+    def bind(self, spec: Spec, horizon: int) -> CliqueLoop:
         """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
 
         A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
@@ -116,10 +116,8 @@ class GossipFedUCB(Recipe):
         setting = Setting(m, d, uses, low, high)
         schedule = self.schedule.bind(setting)
         shift = self.schedule.shift(setting) / m
-        return BoundGossip(
-            first_regularization=(sizes * low).astype(np.float32),
-            regularization=(sizes * (low + high) / 2).astype(np.float32),
-            width=self.policy.width(of_silo, sizes[network.clique], d),
+        return CliqueLoop(
+            policy=self.policy.of_groups(of_silo, sizes, sizes[network.clique], d),
             mechanism=mechanism,
             sizes=sizes,
             # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).

@@ -15,7 +15,8 @@ from typing_extensions import override
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.grouping.mixture import Mixture
 from fedbandit_jax.algos.loops.loop import check_policy
-from fedbandit_jax.algos.loops.streams import REFRESH, BoundGrouped, Grouping, UserReleases
+from fedbandit_jax.algos.loops.own_rows import REFRESH
+from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.core import struct, validate

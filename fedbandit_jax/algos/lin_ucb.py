@@ -10,10 +10,9 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import adopt, best_arms
+from fedbandit_jax.algos.loops.loop import PlayingLoop, adopt
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
-from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Recipe, Report, Round, Spec, Status
 
@@ -36,11 +35,10 @@ class LinUCBRecord(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundLinUCB(Algorithm):
+class BoundLinUCB(PlayingLoop):
     """LinUCB for a known environment and horizon; a batch is the time between two refreshes."""
 
     policy: BoundUCB
-    spec: Spec = struct.static()
     batch: int = struct.static()  # B, rounds between two refreshes
 
     def init(self, key: Array, spec: Spec) -> LinUCBState:
@@ -53,19 +51,6 @@ class BoundLinUCB(Algorithm):
     def download(self, state: LinUCBState, offered: Round) -> Prepared:
         belief = Estimate(state.posterior, jnp.zeros(()), jnp.zeros(()), self.policy.width)
         return self.policy.prepare(belief, offered, self.spec.fixed_contexts)
-
-    @override
-    def act(self, key: Array, t: Array, local: Prepared, offered: Round) -> Array:
-        return best_arms(self.policy.indices(key, t, local, offered), offered)
-
-    @property
-    @override
-    def scores_alone(self) -> bool:
-        return True
-
-    @override
-    def scorer(self, t: Array, local: Prepared) -> Scorer:
-        return self.policy.scorer(t, local)
 
     @override
     def learn(

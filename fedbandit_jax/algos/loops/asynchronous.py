@@ -20,16 +20,15 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import WHO_COMES, adopt, believe, first, policy_doors, posterior_of, proven
+from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted, posterior_of
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
-from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import Exact, MechanismState
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
+from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.privacy.float_sums import Sums
-from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors, timing
+from fedbandit_jax.schedules import BoundSchedule
 
 
 class Agent(NamedTuple):
@@ -59,33 +58,23 @@ class AsyncState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class AsyncLoop(ArrivalAlgorithm):
+class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     """Asynchronous federated learning in a known environment; private if mechanism and schedule are.
 
-    All agents have the same mechanism and the same schedule, bound for one agent, and a state of these each. A schedule
-    counts the agent's own rounds, and is handed no more than it says it reads.
+    All agents have the same mechanism and the same schedule, bound for one agent, and a state of these each: `stds` and
+    `n_syncs` are of one agent's uploads. A schedule counts the agent's own rounds, and is handed no more than it says
+    it reads.
     """
 
-    policy: Policy
-    mechanism: Exact  # of one agent
-    stds: Any  # (S,) standard deviation of the noise of every release of one agent; (1,) without noise
     schedule: BoundSchedule  # of one agent
-    n_syncs: struct.Number  # S, the most uploads of one agent
-    spec: Spec = struct.static()
-
-    @property
-    def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: those of the schedule and of the policy."""
-        return (*doors(self.schedule), *policy_doors(self.policy, False, None))
 
     def guarantee(self) -> Certificate:
-        """Returns what the mechanism of one agent proves for each of its rounds, weakened by the doors in `raw`.
+        """What the mechanism of one agent proves for each of its rounds, weakened by the doors in `raw`.
 
         A round of an agent enters the tests of one of its epochs, and its own releases; all that others do depends on
         it through these.
         """
-        when = timing(self.schedule)
-        found = proven(self.mechanism, when, None, self.spec)
+        found = self.proof(self.spec)
         if found.server_noise_std is not None:
             largest = found.server_noise_std * math.sqrt(self.spec.n_users)
             found = dataclasses.replace(found, server_noise_std=largest, not_covered=(WHO_COMES, *found.not_covered))
@@ -93,34 +82,31 @@ class AsyncLoop(ArrivalAlgorithm):
 
     @property
     def reads(self) -> str:
-        """Returns which statistic the schedule is handed, see `BoundSchedule.reads`."""
+        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
         return type(self.schedule).reads
 
     @override
     def init(self, key: Array, spec: Spec) -> AsyncState:
         d, n = spec.dim, spec.n_users
-        belief, status = first(self.policy, d)
+        belief, status = self.first()
         zero = jnp.int32(0)
         blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero)
         agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
         nothing = jnp.zeros((d, d + 1))
         return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
 
+    @override
     def index(self, key: Array, t: Array, state: AsyncState, user: Array, contexts: Array) -> Array:
-        """Returns the worth of the arms (K,) by what the agent downloaded last (line 5)."""
-        belief = tables.take(state.agents.belief, user)
-        offered = Round(contexts[None], user=user[None])
-        prepared = self.policy.prepare(belief, offered, False)
-        return self.policy.indices(random.fold_in(key, t), t, prepared, offered)[:, 0]
+        return self.worth(key, t, tables.take(state.agents.belief, user), user, contexts)
 
     def serve(
         self, key: Array, t: Array, state: AsyncState, user: Array, x: Array, y: Array
     ) -> tuple[AsyncState, Report]:
         """Adds the round to the agent's sums, and has it upload and download if its schedule asks (lines 7-14)."""
-        d, key = len(x), random.fold_in(key, t)
+        key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
-        x, y, outside = self.mechanism.admit(x[:, None], y[None])  # as of one silo
-        row = x * jnp.concatenate([x[:, 0], y])
+        x, y, broken = self.admit(x[:, None], y[None])  # as of one silo
+        row = added(x, y)[..., 0]
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(posterior_of(self.policy, agent.belief), x, y).leverage
@@ -140,15 +126,8 @@ class AsyncLoop(ArrivalAlgorithm):
         before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
-        up, bits = self.mechanism.uplink(before.agents.synced + 1, d)
-        floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
-        broken = jnp.where(outside[0] & exists, Status.OUTSIDE_SPEC, 0)
-        report = Report(
-            rounds=jnp.where(due, 1, 0),
-            floats=jnp.where(due, floats, 0),
-            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
-            status=after.status | broken,
-        )
+        status = after.status | jnp.where(exists, broken, 0)
+        report = self.report(due, before.agents.synced, status, receivers=1)
         return after._replace(agents=tables.put(state.agents, user, agent)), report
 
     @override
@@ -158,22 +137,20 @@ class AsyncLoop(ArrivalAlgorithm):
         return Partition(together, together)
 
     def view(self, state: AsyncState) -> Any:
-        """Returns what the server has seen: every agent's last release, (M, d, d + 1), and its number, (M,)."""
+        """What the server has seen: every agent's last release, (M, d, d + 1), and its number, (M,)."""
         return state.agents.mechanism.view, state.agents.synced
 
     def _exchange(self, key: Array, state: AsyncState) -> AsyncState:
         """Uploads the sums of one agent, `state.agents`, and downloads the server's; the agent begins an epoch."""
         agent, d = state.agents, self.spec.dim
-        nothing, nobody = jnp.zeros((d, d + 1)), (jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
-        k = agent.synced
-        release = random.stream(key, "release")
-        statistics, sent = self.mechanism.step(release, k + 1, agent.mechanism, nothing, *nobody)
+        k, nothing = agent.synced, jnp.zeros((d, d + 1))
+        statistics, sent = self.release(random.stream(key, "release"), k, agent.mechanism, nothing)
         variances = jnp.asarray(self.stds) ** 2
         server = state.server.add(statistics - agent.mechanism.view)
         rounds = state.rounds + (agent.rounds - agent.sent)
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
         released = Released(server.high[:, :-1], server.high[:, -1], rounds, jnp.sqrt(variance))
-        belief, ok = adopt(believe(self.policy, state.synced, agent.belief, released), agent.belief)
+        belief, status = adopted(self.policy, state.synced, agent.belief, released)
         agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, synced=k + 1)
         return AsyncState(
             agents=self._epoch(random.stream(key, "epoch"), agent),
@@ -181,7 +158,7 @@ class AsyncLoop(ArrivalAlgorithm):
             rounds=rounds,
             variance=variance,
             synced=state.synced + 1,
-            status=state.status | jnp.where(ok, 0, Status.NO_ESTIMATE),
+            status=state.status | status,
         )
 
     def _epoch(self, key: Array, agent: Agent) -> Agent:

@@ -29,15 +29,12 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import LEARNS_IN_BATCH, best_arms
+from fedbandit_jax.algos.loops.loop import LEARNS_IN_BATCH, PlayingLoop, added
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
-from fedbandit_jax.algos.policies.confidence import LogDetWidth
-from fedbandit_jax.algos.policies.ucb import bounds, score
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct, tables
-from fedbandit_jax.core.kernels.choose import Scorer
-from fedbandit_jax.core.kernels.optimism import Own, one, optimism
-from fedbandit_jax.interfaces import Algorithm, Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
@@ -68,12 +65,14 @@ class Estimator(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundGossip(Algorithm):
-    """Decentralised FedUCB on a known network: its sums have the mechanism's noise, its requests reveal raw data."""
+class CliqueLoop(PlayingLoop):
+    """Decentralised FedUCB on a known network: its sums have the mechanism's noise, its requests reveal raw data.
 
-    first_regularization: Any  # (C,) n_C rho_min, the regulariser before the first synchronisation
-    regularization: Any  # (C,) n_C (rho_min + rho_max) / 2, which noisy sums are shifted by after it
-    width: LogDetWidth  # leaves (M,)
+    The policy's regularisers have leaves (C,), n_C rho_min before the first synchronisation and n_C (rho_min + rho_max)
+    / 2 after it, and its width has leaves (M,).
+    """
+
+    policy: BoundUCB
     mechanism: Exact  # leaves (C, ...)
     sizes: Any  # (C,) n_C, silos of every clique, whose noises add up
     schedule: BoundSchedule
@@ -81,18 +80,17 @@ class BoundGossip(Algorithm):
     clique: Any  # (M,) int32: each agent's clique
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     horizon: struct.Number  # T
-    spec: Spec = struct.static()
     batch: int = struct.static()  # gamma
     n_cliques: int = struct.static()  # C
     shifts: bool = struct.static()  # whether any c > 0
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
+        """The doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
         return LEAKS, LEARNS_IN_BATCH
 
     def guarantee(self) -> Certificate:
-        """Returns what the noise of one silo proves, weakened by both doors, so that the claim is `none`.
+        """What the noise of one silo proves, weakened by both doors, so that the claim is `none`.
 
         That noise is the silo's part of its clique's; the least over all cliques counts. Nobody is a server: the
         largest sums are those of the clique with the most noise.
@@ -117,11 +115,11 @@ class BoundGossip(Algorithm):
         return found.through(self.raw)
 
     def init(self, key: Array, spec: Spec) -> Estimator:
-        """Returns all estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
+        """All estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
         del key
         c, d = self.n_cliques, spec.dim
         sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
-        gram = jnp.asarray(self.first_regularization)[:, None, None] * jnp.eye(d)
+        gram = jnp.asarray(self.policy.first_regularization)[:, None, None] * jnp.eye(d)
         zeros = jnp.zeros(c, jnp.int32)
         shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
         nothing = jnp.zeros((d, d + 1, spec.n_agents))
@@ -139,30 +137,16 @@ class BoundGossip(Algorithm):
         )
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
 
-    def act(self, key: Array, t: Array, local: Estimator, offered: Round) -> Array:
-        """Returns the arms (M,) that maximise the upper confidence bounds of estimator t mod gamma (lines 4-5)."""
-        del key
-        own = self._own(t, local)
-        return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
+    @override
+    def prepared(self, t: Array, local: Estimator, offered: Round) -> Prepared:
+        one = _of(local, t % self.batch)  # lines 4-5
+        log_det = one.shared.log_det[self.clique] + one.own.gained
+        return Prepared(one.own.posterior, None, self.policy.width._replace(log_det=log_det))
 
     @property
     @override
     def stops_by_itself(self) -> bool:
         return True
-
-    @property
-    @override
-    def scores_alone(self) -> bool:
-        return True
-
-    @override
-    def scorer(self, t: Array, local: Estimator) -> Scorer:
-        return Scorer(optimism, self._own(t, local), one)
-
-    def _own(self, t: Array, local: Estimator) -> Own:
-        one = _of(local, t % self.batch)
-        width = self.width._replace(log_det=one.shared.log_det[self.clique] + one.own.gained)
-        return Own(one.own.posterior, width(t))
 
     def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
         """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
@@ -170,7 +154,7 @@ class BoundGossip(Algorithm):
         one = _of(local, g)
         x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
         used = dict(
-            pending=one.pending + x[:, None] * jnp.concatenate([x, y[None]]),
+            pending=one.pending + added(x, y),
             own=follow(one.own, x, y),
             shifted=follow(one.shifted, x, y),
             uses=one.uses + 1,
@@ -226,7 +210,7 @@ class BoundGossip(Algorithm):
         keys = jax.random.split(random.stream(key, "release"), c)
         states = self.mechanism, keys, one.synced + 1, one.mechanism, totals
         statistics, sent = jax.vmap(release, axis_size=c)(*states)
-        gram = jnp.asarray(self.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
+        gram = jnp.asarray(self.policy.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
         _, ok = ridge.solve(gram, statistics[..., -1])
         gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # where V has no inverse, keep what was shared
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)

@@ -1,6 +1,6 @@
-"""How a policy acts on what a mechanism releases: its first belief, the next one, and the doors to raw data it opens.
+"""What the loops share that run a policy: how agents act, releases and beliefs, costs, doors to raw data, certificates.
 
-Every loop that runs an `fb.Policy` is made of these functions.
+Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y over users.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from typing_extensions import override
 
+from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import ridge, struct
+from fedbandit_jax.core import random, ridge, struct
+from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.interfaces import Policy, Released, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, Timing
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, Timing
+from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 WHO_COMES = "who comes when, and how often"  # is public where each user, or agent, has a stream of releases
 
@@ -162,8 +167,131 @@ def posterior_of(policy: Policy, belief: Any) -> ridge.Posterior:
     return lax.optimization_barrier(posterior)  # refuses what is no array
 
 
-def best_arms(indices: Array, offered: Round) -> Array:
-    """Returns the first largest of the indices (K, M) among the arms that exist, (M,) int32."""
-    if offered.mask is not None:
-        indices = jnp.where(offered.mask.T, indices, -jnp.inf)
-    return ridge.first_argmax(indices)
+def adopted(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
+    """The policy's belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
+    belief, ok = adopt(believe(policy, k, belief, released), belief)
+    return belief, jnp.where(ok, 0, Status.NO_ESTIMATE)
+
+
+def added(x: Array, y: Array) -> Array:
+    """The summands [x x' | x y], (d, d + 1, M), of features x (d, M) and rewards y (M,)."""
+    return x[:, None] * jnp.concatenate([x, y[None]])[None]
+
+
+@struct.pytree
+class PlayingLoop(Algorithm):
+    """A loop whose agents play the best arms by a policy's indices; base class of all that are given whole rounds."""
+
+    policy: Policy
+    spec: Spec = struct.static()
+
+    def prepared(self, t: Array, local: Any, offered: Round) -> Any:
+        """What the policy scores arms with in round t; by default the local state, as `download` makes it."""
+        del t, offered
+        return local
+
+    @override
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        indices = self.policy.indices(key, t, self.prepared(t, local, offered), offered)
+        if offered.mask is not None:
+            indices = jnp.where(offered.mask.T, indices, -jnp.inf)
+        return ridge.first_argmax(indices)
+
+    @property
+    @override
+    def scores_alone(self) -> bool:
+        return struct.is_sealed(self.policy) and self.policy.scores_alone
+
+    @override
+    def scorer(self, t: Array, local: Any) -> Scorer:
+        nothing = Round(jnp.zeros((self.spec.n_agents, 0, self.spec.dim)))
+        return self.policy.scorer(t, self.prepared(t, local, nothing))
+
+
+@struct.pytree
+class PolicyLoop(PlayingLoop):
+    """A policy that acts on what a mechanism releases, for a known environment and horizon; base class of such loops.
+
+    A subclass says who sends when, and whose sums a release is of. It is private if its mechanism and schedule are.
+    """
+
+    mechanism: Exact
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) if all are alike
+    n_syncs: struct.Number  # S
+    schedule: BoundSchedule | None  # None: after each of its batches, which are of equal length
+    learns_in_batch: bool = struct.static(default=False)
+
+    @property
+    def equal_batches(self) -> int | None:
+        """B, if every batch has that many rounds; None if a schedule decides."""
+        return self.batch if self.schedule is None else None
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """The doors to raw data: those of the schedule and the policy, and learning between synchronisations."""
+        when = () if self.schedule is None else doors(self.schedule)
+        return (*when, *policy_doors(self.policy, self.learns_in_batch, self.equal_batches))
+
+    def proof(self, spec: Spec) -> Certificate:
+        """What the mechanism proves for the users of `spec`, whatever doors there are."""
+        equal = Timing("fixed in advance, so it tells nothing about users")
+        when = equal if self.schedule is None else timing(self.schedule)
+        return proven(self.mechanism, when, self.equal_batches, spec)
+
+    @override
+    def guarantee(self) -> Certificate:
+        return self.proof(self.spec).through(self.raw)
+
+    def first(self) -> tuple[Any, Array]:
+        """The belief before the first release, and `Status` bits."""
+        return first(self.policy, self.spec.dim)
+
+    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Features (d, M) and rewards (M,) as they enter sums, and `Status` bits of users who broke a bound."""
+        x, y, outside = self.mechanism.admit(x, y)
+        return x, y, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
+
+    def release(self, key: Array, k: Array, state: MechanismState, total: Array) -> tuple[Array, MechanismState]:
+        """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
+        d, silos = self.spec.dim, self.mechanism.n_agents
+        return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
+
+    def shown(self, k: Array, belief: Any, statistics: Array, count: Array) -> tuple[Any, Array]:
+        """Shows the policy release k of the sums over `count` users; returns its belief, and `Status` bits."""
+        std = jnp.asarray(self.stds)[k]
+        return adopted(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
+
+    def report(self, due: Array, k: Array, status: Array, *, senders: int = 1, receivers: int) -> Report:
+        """The cost of synchronisation k, if it is due: what mechanisms send up, and a packed sum for each receiver.
+
+        Args:
+            due: () bool.
+            k: number of the release, from 0.
+            status: `Status` bits of the seed.
+            senders: how many mechanisms like this one send.
+            receivers: how many agents download.
+        """
+        size = packed_size(self.spec.dim)
+        up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
+        floats = jnp.stack([senders * jnp.asarray(up, jnp.float32), jnp.float32(receivers * size)])
+        return Report(
+            rounds=jnp.where(due, 1, 0),
+            floats=jnp.where(due, floats, 0),
+            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
+            status=status,
+        )
+
+    @property
+    def longest(self) -> int:
+        """The most rounds whose rows float32 adds up before the mechanism does."""
+        return self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else own_rows.REFRESH
+
+    def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:
+        """The policy's indices of the arms (K,) for one user who acts on this belief."""
+        offered = Round(contexts[None], user=user[None])
+        prepared = self.policy.prepare(belief, offered, False)
+        return self.policy.indices(random.fold_in(key, t), t, prepared, offered)[:, 0]
+
+    @override
+    def view(self, state: Any) -> Any:
+        return state.mechanism.view

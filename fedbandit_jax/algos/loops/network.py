@@ -12,18 +12,15 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import IMPURE, adopt, believe, best_arms, first, policy_doors, proven
-from fedbandit_jax.algos.loops.own_rows import REFRESH, Turn, in_turn
-from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, bounds, score
+from fedbandit_jax.algos.loops.loop import IMPURE, PolicyLoop, added, adopted, first
+from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Prepared
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.kernels.choose import Scorer
-from fedbandit_jax.core.kernels.optimism import Own, one, optimism
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.interfaces import Algorithm, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors, timing
+from fedbandit_jax.schedules import BoundSchedule
 
 
 class GossipState(NamedTuple):
@@ -40,29 +37,26 @@ class GossipState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class GossipLoop(Algorithm):
-    """A bound `Gossip`. A step is one round; all silos release after the same rounds."""
+class GossipLoop(PolicyLoop):
+    """A bound `Gossip`. A step is one round; all silos release after the same rounds.
+
+    The mechanism and `stds` are of one silo, and all have noise of the same law; every agent has a policy of its own.
+    """
 
     policy: BoundUCB  # leaves (M, ...)
-    mechanism: Exact  # of one silo; all have noise of the same law
-    stds: Any  # (S,) standard deviation of the noise of one silo's releases
     schedule: BoundSchedule
     hears: Any  # (M, M) float32, 1 where agent i hears of silo j
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
-    n_syncs: struct.Number  # S
-    spec: Spec = struct.static()
 
     @property
+    @override
     def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: there are none unless another policy or schedule was put in after binding."""
-        own = not struct.is_sealed(self.policy)
-        return (*doors(self.schedule), *policy_doors(self.policy, False, None), *[IMPURE] * own)
+        return (*super().raw, *[IMPURE] * (not struct.is_sealed(self.policy)))
 
     @override
     def guarantee(self) -> Certificate:
-        one_silo = dataclasses.replace(self.spec, n_agents=1)
-        found = proven(self.mechanism, timing(self.schedule), None, one_silo)
+        found = self.proof(dataclasses.replace(self.spec, n_agents=1))
         if found.epsilon is not None and found.server_noise_std is not None:
             most = math.sqrt(np.asarray(self.hears, float).sum(1).max()) * found.server_noise_std
             whose = f"{found.noise_whose}, at most {most:.6g} in the sums that an agent adds up"
@@ -86,33 +80,16 @@ class GossipLoop(Algorithm):
         )
 
     @override
-    def act(self, key: Array, t: Array, local: GossipState, offered: Round) -> Array:
-        del key
-        own = self._own(t, local)
-        return best_arms(bounds(score(own.posterior, offered.contexts), own.width), offered)
-
-    @property
-    @override
-    def scores_alone(self) -> bool:
-        return True
-
-    @override
-    def scorer(self, t: Array, local: GossipState) -> Scorer:
-        return Scorer(optimism, self._own(t, local), one)
-
-    def _own(self, t: Array, local: GossipState) -> Own:
-        return Own(ridge.join(local.belief.posterior), local.belief.width(t))
+    def prepared(self, t: Array, local: GossipState, offered: Round) -> Prepared:
+        return Prepared(ridge.join(local.belief.posterior), None, local.belief.width)
 
     @override
     def learn(
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
         del t
-        x, y, outside = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards)
-        return local._replace(
-            pending=local.pending + x[:, None] * jnp.concatenate([x, y[None]])[None],
-            status=local.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
-        ), ()
+        x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
+        return local._replace(pending=local.pending + added(x, y), status=local.status | broken), ()
 
     def sync(
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
@@ -124,8 +101,7 @@ class GossipLoop(Algorithm):
         new = control.cond_any(due, lambda state: self._release(key, state), local)
         arrived = self._asked(k - self.delay) & (new.heard < new.released)
         new = control.cond_any(arrived, lambda state: self._hear(k, state), new)
-        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else REFRESH
-        new = in_turn(k, 1, self._refresh, new, longest)
+        new = in_turn(k, 1, self._refresh, new, self.longest)
         hops = jnp.asarray(self.hops).sum()
         return new, Report(
             rounds=jnp.where(due, 1, 0),
@@ -143,14 +119,11 @@ class GossipLoop(Algorithm):
         return jnp.all(call(self.schedule, "requests", jax.random.key(0), t, (), None, jnp.int32(1)))
 
     def _release(self, key: Array, state: GossipState) -> GossipState:
-        d, m, k = self.spec.dim, self.spec.n_agents, state.released + 1
-
-        def release(key: Array, silo: Any, total: Array) -> tuple[Array, Any]:
-            return self.mechanism.step(key, k, silo, total, jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
-
-        keys = jax.random.split(random.stream(key, "release"), m)
-        sent, mechanism = jax.vmap(release)(keys, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
-        return state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k)
+        k = state.released
+        keys = jax.random.split(random.stream(key, "release"), self.spec.n_agents)
+        release = jax.vmap(self.release, (0, None, 0, 0))
+        sent, mechanism = release(keys, k, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
+        return state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k + 1)
 
     def _hear(self, t: Array, state: GossipState) -> GossipState:
         hears, k = jnp.asarray(self.hears), state.heard
@@ -159,11 +132,11 @@ class GossipLoop(Algorithm):
         std = jnp.sqrt(n) * jnp.asarray(self.stds)[k]
         count = n * (t + 1 - self.delay)
 
-        def update(policy: Any, total: Array, count: Array, std: Array, old: Any) -> tuple[Any, Array]:
-            return adopt(believe(policy, k, old, Released(total[:, :-1], total[:, -1], count, std)), old)
+        def update(policy: Any, old: Any, total: Array, count: Array, std: Array) -> tuple[Any, Array]:
+            return adopted(policy, k, old, Released(total[:, :-1], total[:, -1], count, std))
 
-        belief, ok = jax.vmap(update)(self.policy, total, count, std, state.belief)
-        status = state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE)
+        belief, status = jax.vmap(update)(self.policy, state.belief, total, count, std)
+        status = state.status | jnp.bitwise_or.reduce(status)
         return state._replace(belief=belief, heard=k + 1, status=status)
 
     def _refresh(self, state: GossipState, turn: Turn) -> GossipState:

@@ -15,16 +15,13 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import adopt, believe, best_arms, first, policy_doors, posterior_of, proven
+from fedbandit_jax.algos.loops.loop import PolicyLoop, added, posterior_of
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
-from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState
-from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors, timing
+from fedbandit_jax.interfaces import Report, Round, Spec
+from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.schedules import BoundSchedule
 
 
 class RoundState(NamedTuple):
@@ -46,45 +43,30 @@ class RoundState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class ScheduledLoop(Algorithm):
+class ScheduledLoop(PolicyLoop):
     """Federated learning under a schedule, for a known environment and horizon; private if mechanism and schedule are.
 
     What is raw stays behind two doors: `own` is kept only if agents learn within their epoch or the schedule reads log
     det V_i, and a schedule is handed no more than it says it reads.
     """
 
-    policy: Policy
-    mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) if all are alike
     schedule: BoundSchedule
     shift: struct.Number  # c
-    n_syncs: struct.Number  # S
-    spec: Spec = struct.static()
-    learns_in_batch: bool = struct.static()
     shifts: bool = struct.static()  # whether c > 0
 
     @property
-    def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: those of the schedule and the policy, and learning within an epoch."""
-        return (*doors(self.schedule), *policy_doors(self.policy, self.learns_in_batch, None))
-
-    @override
-    def guarantee(self) -> Certificate:
-        return proven(self.mechanism, timing(self.schedule), None, self.spec).through(self.raw)
-
-    @property
     def reads(self) -> str:
-        """Returns which statistic the schedule is handed, see `BoundSchedule.reads`."""
+        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
         return type(self.schedule).reads
 
     @property
     def tracks(self) -> bool:
-        """Returns whether every agent's own matrix V_i is needed."""
+        """Whether every agent's own matrix V_i is needed."""
         return self.reads == "log_det" or self.learns_in_batch
 
     @override
     def init(self, key: Array, spec: Spec) -> RoundState:
-        belief, status = first(self.policy, spec.dim)
+        belief, status = self.first()
         nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
         return self._epoch(
             key,
@@ -104,37 +86,24 @@ class ScheduledLoop(Algorithm):
             ),
         )
 
-    def act(self, key: Array, t: Array, local: RoundState, offered: Round) -> Array:
-        """Returns the arms of the largest indices, (M,), as in Algorithm 1, lines 4-8."""
-        prepared = self.policy.prepare(self._belief(local), offered, False)
-        return best_arms(self.policy.indices(key, t, prepared, offered), offered)
-
-    @property
     @override
-    def scores_alone(self) -> bool:
-        return struct.is_sealed(self.policy) and self.policy.scores_alone
-
-    @override
-    def scorer(self, t: Array, local: RoundState) -> Scorer:
-        nothing = Round(jnp.zeros((self.spec.n_agents, 0, self.spec.dim)))
-        return self.policy.scorer(t, self.policy.prepare(self._belief(local), nothing, False))
-
-    def _belief(self, local: RoundState) -> Any:
-        if not self.learns_in_batch or local.own is None:
-            return local.belief
-        own = local.own
-        return local.belief._replace(posterior=own.posterior, log_det=local.belief.log_det + own.gained)
+    def prepared(self, t: Array, local: RoundState, offered: Round) -> Any:
+        del t
+        belief, own = local.belief, local.own
+        if self.learns_in_batch and own is not None:
+            belief = belief._replace(posterior=own.posterior, log_det=belief.log_det + own.gained)
+        return self.policy.prepare(belief, offered, False)
 
     def learn(
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
         del t
-        x, y, outside = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards)
-        rows = jnp.concatenate([x, y[None]])  # (d + 1, M)
+        x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
         if self.tracks:
-            pending = local.pending + x[:, None] * rows[None]
+            pending = local.pending + added(x, y)
         else:
+            rows = jnp.concatenate([x, y[None]])
             pending = local.pending + jnp.einsum("im,jm->ij", x, rows, precision="highest")[..., None]
         counted = local.counted
         if self.reads == "users":
@@ -146,7 +115,7 @@ class ScheduledLoop(Algorithm):
             own=follow(local.own, x, y),
             shifted=follow(local.shifted, x, y),
             since=local.since + 1,
-            status=local.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+            status=local.status | broken,
         ), ()
 
     def sync(
@@ -154,7 +123,7 @@ class ScheduledLoop(Algorithm):
     ) -> tuple[RoundState, Report]:
         """Asks the schedule after round k = 0, 1, ..., and synchronises if any agent asks (lines 12-24)."""
         del state, records
-        d, m = self.spec.dim, self.spec.n_agents
+        m = self.spec.n_agents
         gained = local.counted if self.reads == "users" else None
         if self.reads == "log_det":
             read = local.shifted if local.shifted is not None else local.own
@@ -164,17 +133,9 @@ class ScheduledLoop(Algorithm):
         asked = call(self.schedule, "requests", *given)
         local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
         due = local.asked.any()
-        up, bits = self.mechanism.uplink(local.synced + 1, d)
-        floats = jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(m * packed_size(d))])
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
-        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else own_rows.REFRESH
-        new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, longest)
-        return new, Report(
-            rounds=jnp.where(due, 1, 0),
-            floats=jnp.where(due, floats, 0),
-            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
-            status=new.status,
-        )
+        new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
+        return new, self.report(due, local.synced, new.status, receivers=m)
 
     @override
     def view(self, state: RoundState) -> Any:
@@ -182,27 +143,11 @@ class ScheduledLoop(Algorithm):
 
     def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
         """Releases the sums with the mechanism's noise after round t, and begins an epoch (lines 16-21)."""
-        d, m = self.spec.dim, self.spec.n_agents
-        statistics, sent = self.mechanism.step(
-            random.stream(key, "release"),
-            state.synced + 1,
-            state.mechanism,
-            state.pending.sum(-1),  # of older rows the mechanism has the sum
-            jnp.zeros((0, d, m)),
-            jnp.zeros((0, m)),
-        )
-        std = jnp.asarray(self.stds)[state.synced]
-        released = Released(statistics[:, :-1], statistics[:, -1], jnp.float32(m) * (t + 1), std)
-        belief, ok = adopt(believe(self.policy, state.synced, state.belief, released), state.belief)
-        return self._epoch(
-            key,
-            state._replace(
-                mechanism=sent,
-                belief=belief,
-                synced=state.synced + 1,
-                status=state.status | jnp.where(ok, 0, Status.NO_ESTIMATE),
-            ),
-        )
+        total, k = state.pending.sum(-1), state.synced  # of older rows the mechanism has the sum
+        statistics, sent = self.release(random.stream(key, "release"), k, state.mechanism, total)
+        belief, status = self.shown(k, state.belief, statistics, jnp.float32(self.spec.n_agents) * (t + 1))
+        state = state._replace(mechanism=sent, belief=belief, synced=k + 1, status=state.status | status)
+        return self._epoch(key, state)
 
     def _epoch(self, key: Array, state: RoundState) -> RoundState:
         m, shared = self.spec.n_agents, state.belief

@@ -16,21 +16,19 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import WHO_COMES, adopt, believe, first, policy_doors, proven
+from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import call
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState
-from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors, timing
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
+from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.schedules import BoundSchedule
 
 FOREIGN_GROUPS = Raw(
     claim="none",
     why="who is in one group, and what serves them, is found by a class of the caller's own, which may do anything",
     seen="who is in one group",
 )
-REFRESH = 1000  # most rounds of a user whose rows float32 adds up before her stream does
 
 
 class UserReleases(NamedTuple):
@@ -87,27 +85,24 @@ class StreamState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundGrouped(ArrivalAlgorithm):
-    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by what is pooled for her."""
+class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by what is pooled for her.
 
-    policy: Policy
+    The mechanism and `stds` are of one user's stream.
+    """
+
     grouping: Grouping
-    mechanism: Exact  # of one user
-    stds: Any  # (S,) `Released.std` of one user's stream
     schedule: BoundSchedule
-    n_syncs: Any  # S, a number
     bias_scale: Any  # the noise on U is this times that on the diagonal of W
-    spec: Spec = struct.static()
 
     @property
+    @override
     def raw(self) -> tuple[Raw, ...]:
-        """Returns the doors to raw data: those of the schedule and the policy, and a grouping of the caller's own."""
-        foreign = not struct.is_sealed(self.grouping)
-        return (*doors(self.schedule), *policy_doors(self.policy, False, None), *[FOREIGN_GROUPS] * foreign)
+        return (*super().raw, *[FOREIGN_GROUPS] * (not struct.is_sealed(self.grouping)))
 
     @override
     def guarantee(self) -> Certificate:
-        found = proven(self.mechanism, timing(self.schedule), None, self.spec)
+        found = self.proof(self.spec)
         if found.epsilon is not None:
             found = dataclasses.replace(
                 found,
@@ -122,7 +117,7 @@ class BoundGrouped(ArrivalAlgorithm):
     def init(self, key: Array, spec: Spec) -> StreamState:
         del key
         n, d = spec.n_users, spec.dim
-        belief, status = first(self.policy, d)
+        belief, status = self.first()
         return StreamState(
             streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
             pending=jnp.zeros((n, d, d + 1)),
@@ -135,38 +130,28 @@ class BoundGrouped(ArrivalAlgorithm):
 
     @override
     def index(self, key: Array, t: Array, state: StreamState, user: Array, contexts: Array) -> Array:
-        belief = tables.take(state.belief, user)
-        offered = Round(contexts[None])
-        prepared = self.policy.prepare(belief, offered, False)
-        return self.policy.indices(jax.random.fold_in(key, t), t, prepared, offered)[:, 0]
+        return self.worth(key, t, tables.take(state.belief, user), user, contexts)
 
     @override
     def serve(
         self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
     ) -> tuple[StreamState, Report]:
-        x, y, outside = self.mechanism.admit(x[:, None], y[None])
+        x, y, broken = self.admit(x[:, None], y[None])
         sums, count = tables.take((state.streams.sums, state.count), user)
-        pending = state.pending[user] + x * jnp.append(x[:, 0], y)[None]
+        pending = state.pending[user] + added(x, y)[..., 0]
         sums, pending = self._hand_over(sums, pending, count + 1)
         state = state._replace(
             streams=state.streams._replace(sums=tables.put(state.streams.sums, user, sums)),
             pending=tables.put(state.pending, user, pending),
             count=tables.put(state.count, user, count + 1),
-            status=state.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0),
+            status=state.status | broken,
         )
         key = jax.random.fold_in(key, t)
         due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
-        n, d = self.spec.n_users, self.spec.dim
-        up, bits = self.mechanism.uplink(state.synced + 1, d)
-        floats = n * jnp.stack([jnp.asarray(up, jnp.float32), jnp.float32(packed_size(d))])
+        k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)
-        return state, Report(
-            rounds=jnp.where(due, 1, 0),
-            floats=jnp.where(due, floats, 0),
-            float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
-            status=state.status,
-        )
+        return state, self.report(due, k, state.status, senders=n, receivers=n)
 
     @override
     def partition(self, state: StreamState) -> Partition:
@@ -177,35 +162,29 @@ class BoundGrouped(ArrivalAlgorithm):
         return state.streams.view, state.label, state.synced
 
     def _hand_over(self, sums: Any, pending: Array, count: Array) -> tuple[Any, Array]:
-        longest = self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else REFRESH
-
         def absorb(both: tuple[Any, Array]) -> tuple[Any, Array]:
             state = MechanismState(both[0], (), (), ())
             return self.mechanism.absorb(state, both[1]).sums, jnp.zeros_like(both[1])
 
-        return control.cond_any(count % max(1, longest) == 0, absorb, (sums, pending))
+        return control.cond_any(count % max(1, self.longest) == 0, absorb, (sums, pending))
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
-        n, d, k = self.spec.n_users, self.spec.dim, state.synced
-        keys = jax.random.split(random.stream(key, "release"), n)
-
-        def stream(key: Array, state: MechanismState, total: Array) -> tuple[Array, MechanismState]:
-            return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
-
-        statistics, streams = jax.vmap(stream)(keys, state.streams, state.pending)
+        k = state.synced
+        keys = jax.random.split(random.stream(key, "release"), self.spec.n_users)
+        release = jax.vmap(self.release, (0, None, 0, 0))
+        statistics, streams = release(keys, k, state.streams, state.pending)
         std = jnp.asarray(self.stds)[k]
         releases = UserReleases(
             statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std
         )
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
-        think = jax.vmap(lambda belief, released: believe(self.policy, k, belief, released))
-        fresh = think(state.belief, self.grouping.pool(releases, label))
-        belief, ok = jax.vmap(adopt)(fresh, state.belief)
+        shown = jax.vmap(lambda belief, released: adopted(self.policy, k, belief, released))
+        belief, status = shown(state.belief, self.grouping.pool(releases, label))
         return state._replace(
             streams=streams,
             pending=jnp.zeros_like(state.pending),
             label=label,
             belief=belief,
             synced=k + 1,
-            status=state.status | jnp.where(ok.all(), 0, Status.NO_ESTIMATE),
+            status=state.status | jnp.bitwise_or.reduce(status),
         )

@@ -55,20 +55,29 @@ class LogDetUCB(Exploration):
                 f"n_agents must be at least two for FedUCB (Definition 1), got an environment with {law.n_agents}: "
                 "private_fed_lin_ucb and LinUCB work with one"
             )
-        m = law.n_agents
-        of_silo = self.bounds(law, len(law.stds))
+        return self.of_groups(self.bounds(law, len(law.stds)), law.n_agents, law.n_agents, law.dim)
+
+    def of_groups(self, of_silo: Spectral, sizes: Any, sharing: Any, dim: int) -> BoundUCB:
+        """The policy of agents who share in groups.
+
+        Args:
+            of_silo: rho_min, rho_max and kappa of one silo, see `bounds`.
+            sizes: silos of every group, a number or (C,).
+            sharing: silos of every agent's group, a number or (M,).
+            dim: d.
+        """
         low, high, _ = of_silo
         return BoundUCB(
-            first_regularization=np.float32(m * low),
-            regularization=np.float32(m * (low + high) / 2),  # shifts noisy sums by 2 Lambda per silo
-            width=self.width(of_silo, m, law.dim),
+            first_regularization=np.asarray(sizes * low, np.float32),
+            regularization=np.asarray(sizes * (low + high) / 2, np.float32),  # shifts noisy sums by 2 Lambda per silo
+            width=self.width(of_silo, sharing, dim),
             known_noise=None,
             rho=(low, high),
             project=False,
         )
 
     def bounds(self, law: NoiseLaw, n_releases: int) -> Spectral:
-        """Returns rho_min, rho_max and kappa of one silo, which hold at all of n releases of all silos together.
+        """Bounds rho_min, rho_max and kappa of one silo, which hold at all of n releases of all silos together.
 
         Args:
             law: the law of the noise; without a mechanism rho_min = rho_max and kappa = 0.
@@ -102,7 +111,7 @@ class LogDetUCB(Exploration):
         )
 
     def width(self, of_silo: Spectral, sharing: Any, dim: int) -> LogDetWidth:
-        """Returns the widths of Proposition 2 for groups of n silos that share; n = `sharing` is an array of any shape.
+        """The widths of Proposition 2 for groups of n silos that share; n = `sharing` is an array of any shape.
 
             beta_i = R sqrt(2 ln(2/failure) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n
 
@@ -122,7 +131,7 @@ class LogDetUCB(Exploration):
 
 
 def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
-    """Returns the mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
+    """The mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
 
     PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree whose prefix sums the silos send.
     """

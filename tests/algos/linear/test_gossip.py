@@ -96,10 +96,10 @@ def test_algorithm_3(script, key, graph, budget, schedule):
         tree = trees.setdefault((g, clique[i]), oracles.TreeSilo(prefix=True))
         return tree.randomize(k, 0.0, np.asarray(unpack(draw, D), float))
 
-    width = bound.width
+    width = bound.policy.width
     sizes = np.bincount(clique)
-    rho_min = float(bound.first_regularization[0]) / sizes[0]
-    rho_max = 2 * float(bound.regularization[0]) / sizes[0] - rho_min
+    rho_min = float(bound.policy.first_regularization[0]) / sizes[0]
+    rho_max = 2 * float(bound.policy.regularization[0]) / sizes[0] - rho_min
     assert (rho_max > rho_min + 1e-3) == (budget is not None)
     expected = gossip_fed_ucb(
         script,
