@@ -8,6 +8,8 @@ as printed ("dp20") fires every other round until the data outweigh the noise. S
 Chowdhury (2024), Appendix B.3, feared; with the trigger as they restate it ("zc24") it was not violated.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
@@ -29,9 +31,9 @@ def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float,
     = d ln(2 rho_max / rho_min - 1). With epochs of Dt rounds, D n^2 / T <= sum D / Dt <= d L + n c, where L =
     ln(rho_max / rho_min + T / (d rho_min)).
     """
-    bound, d = algo.bind(ENV.spec, horizon), ENV.spec.dim
-    low, high = bound.policy.rho  # pyright: ignore[reportAttributeAccessIssue]
-    per_round = float(bound.schedule.threshold) / horizon  # pyright: ignore[reportAttributeAccessIssue]
+    bound: Any = algo.bind(ENV.spec, horizon)
+    d, (low, high) = ENV.spec.dim, bound.policy.rho
+    per_round = float(bound.schedule.threshold) / horizon
     total = d * np.log(high / low + horizon / (d * low))
     c = d * np.log(high / low if trigger == "zc24" else 2 * high / low - 1)
     ours = (c + np.sqrt(c * c + 4 * total * per_round)) / per_round / 2

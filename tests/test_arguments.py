@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import _arms, black_box
+from fedbandit_jax.audits import black_box
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.engine import driver, provenance
 from fedbandit_jax.engine.grid import Configuration
@@ -523,8 +523,9 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.audits.run: dict(cases=([CASE], empty), key=(KEY, single_key), progress=(False, flag)),
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families=("arms", nothing)),
-    fb.audits.linear: dict(algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), n_syncs=(2, count())),
-    fb.audits.scheduled: {"algo": (PRIVATE.replace(schedule=S.Geometric(2.0)), nothing), **alone},
+    fb.audits.linear: dict(
+        algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), horizon=(2, optional(count()))
+    ),
     fb.audits.asynchronous: {"algo": (ASYNC, nothing), "horizon": (12, count()), "name": ("x", text)},
     fb.audits.timing: {"algo": (A.fed_ucb(BUDGET), nothing), **alone},
     fb.audits.brink: dict(algo=(A.fed_ucb(BUDGET), nothing), n_agents=(2, count()), horizon=(4, count())),
@@ -568,7 +569,8 @@ def harmless(monkeypatch, tmp_path):
     monkeypatch.setattr(black_box, "_program", reached)
     monkeypatch.setattr(recommend, "candidates", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
-    monkeypatch.setattr(_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
+    audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
+    monkeypatch.setattr(audited_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
     for loader, name in dict(classification="require", lasso="_minimise", movielens="_read", mslr="_read").items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield

@@ -6,33 +6,35 @@ anywhere on the way is noticed. One pair of neighbours attains the sensitivity; 
 data are out of range, or a decision is close.
 """
 
-from fedbandit_jax.audits import _arms, _asynchronous, _clusters, _linear, _schedules, _streams
-from fedbandit_jax.audits._arms import arms as arms
-from fedbandit_jax.audits._arms import log_ratios as log_ratios
-from fedbandit_jax.audits._asynchronous import asynchronous as asynchronous
-from fedbandit_jax.audits._case import Case as Case
-from fedbandit_jax.audits._case import load as load
-from fedbandit_jax.audits._case import run as run
-from fedbandit_jax.audits._clusters import clusters as clusters
-from fedbandit_jax.audits._clusters import labels as labels
-from fedbandit_jax.audits._clusters import uploads as uploads
-from fedbandit_jax.audits._linear import BUDGET as BUDGET
-from fedbandit_jax.audits._linear import linear as linear
-from fedbandit_jax.audits._linear import transcript as transcript
-from fedbandit_jax.audits._schedules import above_threshold as above_threshold
-from fedbandit_jax.audits._schedules import brink as brink
-from fedbandit_jax.audits._schedules import scheduled as scheduled
-from fedbandit_jax.audits._schedules import timing as timing
-from fedbandit_jax.audits._streams import streams as streams
+from fedbandit_jax.audits.arms import arms as arms
+from fedbandit_jax.audits.arms import log_ratios as log_ratios
+from fedbandit_jax.audits.arms import shipped_arms
+from fedbandit_jax.audits.arrivals import asynchronous as asynchronous
+from fedbandit_jax.audits.arrivals import shipped_asynchronous, shipped_streams
+from fedbandit_jax.audits.arrivals import streams as streams
 from fedbandit_jax.audits.black_box import audit as audit
+from fedbandit_jax.audits.case import Case as Case
+from fedbandit_jax.audits.case import load as load
+from fedbandit_jax.audits.case import run as run
+from fedbandit_jax.audits.clusters import clusters as clusters
+from fedbandit_jax.audits.clusters import labels as labels
+from fedbandit_jax.audits.clusters import shipped_clusters
+from fedbandit_jax.audits.clusters import uploads as uploads
+from fedbandit_jax.audits.linear import BUDGET as BUDGET
+from fedbandit_jax.audits.linear import above_threshold as above_threshold
+from fedbandit_jax.audits.linear import brink as brink
+from fedbandit_jax.audits.linear import linear as linear
+from fedbandit_jax.audits.linear import shipped_linear, shipped_schedules
+from fedbandit_jax.audits.linear import timing as timing
+from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.findings import Audit as Audit
 
 FAMILIES = {
-    "linear": _linear.shipped_linear,
-    "schedules": lambda: _schedules.shipped_schedules() + _asynchronous.shipped_asynchronous(),
-    "arms": _arms.shipped_arms,
-    "clusters": lambda: [*_clusters.shipped_clusters(), *_streams.shipped_streams()],
+    "linear": shipped_linear,
+    "schedules": lambda: shipped_schedules() + shipped_asynchronous(),
+    "arms": shipped_arms,
+    "clusters": lambda: shipped_clusters() + shipped_streams(),
 }
 
 

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, middle, mu_bound, show
-from fedbandit_jax.audits._statistics import NAMES, Panel
+from fedbandit_jax.audits.statistics import NAMES, Event, Panel, choose, epsilon_bound, middle, mu_bound, show
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.findings import Audit
@@ -54,7 +53,7 @@ def audit(
 ) -> Audit:
     """Tries to refute that `mechanism` is (epsilon, delta)-DP on pairs of neighbouring data sets.
 
-    Some runs choose the pair that shows most, others the statistic of `_statistics.NAMES` and a threshold, and half of
+    Some runs choose the pair that shows most, others the statistic of `statistics.NAMES` and a threshold, and half of
     them or more show a bound. So however many pairs and statistics there are, one event is tested, on runs that had no
     part in choosing it.
 

@@ -10,7 +10,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits._linear import farthest_user, neighbours
+from fedbandit_jax.audits.transcripts import farthest_user, neighbours
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
@@ -105,7 +105,8 @@ def test_one_algorithm(key):
             "algo must have one fb.privacy.Budget, got",
         ),
         (fb.algos.fed_lin_ucb(), TypeError, "algo must have one fb.privacy.Budget, got None"),
-        (PRIVATE.replace(schedule=fb.schedules.Geometric()), TypeError, "fixed batch, got .*; see fb.audits.scheduled"),
+        (fb.algos.fed_lin_ucb(schedule=fb.schedules.LogDet()), TypeError, "one fb.privacy.Budget, got None"),
+        (PRIVATE.replace(schedule=fb.schedules.LogDet()), ValueError, "algo must be certified .* got none"),
         (PRIVATE.replace(learns_in_batch=True), ValueError, "algo must be certified for its claim to be audited, got"),
         (PRIVATE.replace(calibration="authors"), ValueError, "algo must be certified for its claim to be audited"),
     ],
@@ -113,19 +114,6 @@ def test_one_algorithm(key):
 def test_what_has_no_case(algo, error, words):
     with pytest.raises(error, match=words):
         audits.linear(algo, n_agents=2)
-
-
-@pytest.mark.parametrize(
-    ("algo", "error", "words"),
-    [
-        (PRIVATE, TypeError, "a schedule that is not Every, got .*; see fb.audits.linear"),
-        (fb.algos.fed_lin_ucb(schedule=fb.schedules.LogDet()), TypeError, "one fb.privacy.Budget, got None"),
-        (PRIVATE.replace(schedule=fb.schedules.LogDet()), ValueError, "algo must be certified .* got none"),
-    ],
-)
-def test_what_has_no_case_of_schedules(algo, error, words):
-    with pytest.raises(error, match=words):
-        audits.scheduled(algo, n_agents=2, name="none")
 
 
 def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
@@ -231,7 +219,7 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
     twice = fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), visits=2), schedule=fb.schedules.Geometric(2.0, first=2)
     )
-    scheduled = audits.scheduled(twice, n_agents=2, horizon=6, name="twice")
+    scheduled = audits.linear(twice, n_agents=2, horizon=6)
     for case, visits in ((shipped()["silo_local tree"], 1), (shipped()["silo_local tree 2 visits"], 2), (scheduled, 2)):
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == visits

@@ -9,8 +9,9 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits._clusters import TranscriptOfVisits, _flat, visits
+from fedbandit_jax.audits.clusters import TranscriptOfVisits, _flat, one_item, spec_of_visits
 from fedbandit_jax.engine.clocks import ArrivalClock
+from fedbandit_jax.envs import Script
 from fedbandit_jax.interfaces import Report
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -83,12 +84,27 @@ def test_controls_are_caught(key, name):
     assert audit.same_control_flow
 
 
+@fb.pytree
+class OneUser(Script):
+    """Rounds of user 0 alone."""
+
+    n_clusters: int = fb.static(default=1)
+
+    def observe(self, key, world, t):
+        offered, t = super().observe(key, world, t)
+        return offered._replace(user=jnp.zeros(1, jnp.int32)), t
+
+    def clusters(self, world):
+        return jnp.zeros(self.spec.n_users, jnp.int32)
+
+
 @pytest.mark.slow
 def test_transcripts_are_those_of_a_run(key):
     """One item, one user: rounds are alike, and the clock of arrivals may draw them at once."""
-    env = visits([[1.0, 0.0]], [1.0], [0], n_users=2, n_servers=2)
-    algo = HOMO.bind(env.spec, 3)
-    shown = jax.jit(TranscriptOfVisits(algo=algo, env=env, horizon=3))(key, (env.contexts, env.answers))
+    data, spec = one_item([[1.0, 0.0]] * 3, [1.0] * 3, [0] * 3), spec_of_visits(2, 2)
+    env = OneUser(contexts=data[0], answers=data[1], means=data[1], spec=spec)
+    algo = HOMO.bind(spec, 3)
+    shown, _ = jax.jit(TranscriptOfVisits(algo=algo, spec=spec))(key, data)
     process = ArrivalClock(env=env, algo=algo, horizon=3)
 
     def run(key):
@@ -110,14 +126,8 @@ def test_only_certified_algorithms_have_a_case():
         audits.clusters(fb.algos.homo_dc())
 
 
-def test_scripted_visits_are_an_environment():
-    env = visits(np.eye(2), [0.0, 1.0], [2, 1], n_users=3, n_servers=2)
-    offered, world = env.observe(jax.random.key(0), env.init(jax.random.key(0)), jnp.int32(1))
-    assert (offered.contexts.shape, offered.user.tolist()) == ((1, 1, 2), [1])
-    assert env.pull(jax.random.key(0), world, offered, jnp.array([0])).reward.tolist() == [1.0]
-    assert env.clusters(world).tolist() == [0] * 3
-    assert (env.n_clusters, env.spec.n_servers, env.spec.max_norm) == (1, 2, 1.0)
-    flat = _flat(jnp.array([[2.0, 1.0, 3.0], [1.0, 0.0, 4.0]]))  # in units of the noise
+def test_sums_are_shown_in_units_of_their_noise():
+    flat = _flat(jnp.array([[2.0, 1.0, 3.0], [1.0, 0.0, 4.0]]))
     np.testing.assert_allclose(flat, [2**0.5, 1, 0, 3, 4], rtol=1e-6)
 
 
@@ -152,7 +162,6 @@ def test_arms_of_other_servers_users_are_shown():
     contexts = np.zeros((4, 1, 2, 2), np.float32)
     contexts[[0, 1, 3], 0, 1, 0] = 0.5  # the second arm, but for the third round
     users = np.array([0, 1, 1, 2])
-    world = visits(contexts[:, 0, 0], np.zeros(4), users, n_users=3, n_servers=2)
-    transcript = TranscriptOfVisits(algo=Longer(), env=world, horizon=4)
+    transcript = TranscriptOfVisits(algo=Longer(), spec=spec_of_visits(3, 2, n_arms=2))
     _, arms = transcript(jax.random.key(0), (contexts, np.zeros((4, 1, 2), np.float32), users))
     assert arms.tolist() == [0, 1, 0, 0]  # users 0 and 2 are at the server that is trusted with them

@@ -8,7 +8,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits._streams import shipped_streams
+from fedbandit_jax.audits.arrivals import shipped_streams
 
 CONTROLS = {case.name: case for case in audits.load(Path(__file__).parent / "controls" / "streams.py")}
 

@@ -3,8 +3,18 @@
 import numpy as np
 import pytest
 
-from fedbandit_jax.audits._distinguish import Event, choose, epsilon_bound, middle, mu_bound, show
-from fedbandit_jax.audits._statistics import NAMES, Panel, _logistic, atoms
+from fedbandit_jax.audits.statistics import (
+    NAMES,
+    Event,
+    Panel,
+    _logistic,
+    atoms,
+    choose,
+    epsilon_bound,
+    middle,
+    mu_bound,
+    show,
+)
 from fedbandit_jax.privacy import gaussian_epsilon
 
 N, D, SHIFT, DELTA = 8192, 6, np.float32(0.05), 1e-5

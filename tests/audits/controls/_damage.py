@@ -22,7 +22,8 @@ def private(*, batch=2, budget=BUDGET, **options):
 
 def honest(*, n_agents=1, n_syncs=8, **options):
     """The case of that algorithm."""
-    return linear(private(**options), n_agents=n_agents, n_syncs=n_syncs)
+    algo = private(**options)
+    return linear(algo, n_agents=n_agents, horizon=n_syncs * algo.schedule.batch)
 
 
 def changed(case, name, change):

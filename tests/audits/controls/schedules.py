@@ -7,7 +7,7 @@ import numpy as np
 from _damage import changed, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, scheduled, timing, transcript
+from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, timing, transcript
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
@@ -103,14 +103,14 @@ def tested():
 
 def broken_tests():
     """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
-    case = scheduled(tested(), n_agents=2, horizon=4, name="honest")
+    case = linear(tested(), n_agents=2, horizon=4)
     change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
     return changed(case, "private_logdet without noise", change)
 
 
 def broken_releases():
     """A certified run whose tests are right, and whose releases have a fifth of their noise."""
-    case = scheduled(tested(), n_agents=2, horizon=4, name="honest")
+    case = linear(tested(), n_agents=2, horizon=4)
     return changed(case, "private_logdet, little noise in releases", little)
 
 
@@ -119,7 +119,7 @@ def broken_geometric():
     algo = fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"), schedule=fb.schedules.Geometric(1.5, first=1)
     )
-    return changed(scheduled(algo, n_agents=1, name="honest"), "geometric, little noise", little)
+    return changed(linear(algo, n_agents=1), "geometric, little noise", little)
 
 
 def broken_asynchronous():

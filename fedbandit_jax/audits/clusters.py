@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
-from jax.typing import ArrayLike
-from typing_extensions import override
+from jax import Array
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
-from fedbandit_jax.audits._case import Case
-from fedbandit_jax.audits._linear import certified
-from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs.script import Script
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Round, Spec
+from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.transcripts import certified, played
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
@@ -32,43 +29,22 @@ DELTA = 1e-3
 LONGEST = 10_000  # most rounds of each user in `labels`
 
 
-@struct.pytree
-class ScriptedVisits(Script):
-    """A script of one user per round who may return: `contexts` are (T, 1, K, d) and `answers` (T, 1, K)."""
-
-    users: Any  # (T,) who comes in each round, in 0 ... n - 1
-    n_clusters: int = struct.static(default=1)
-
-    @override
-    def observe(self, key: Array, world: Array, t: ArrayLike) -> tuple[Round, Array]:
-        offered, t = super().observe(key, world, t)
-        return offered._replace(user=jnp.asarray(self.users, jnp.int32)[t, None]), t
-
-    def clusters(self, world: Array) -> Array:
-        """Returns zeros (n,): all users are in one true cluster."""
-        return jnp.zeros(self.spec.n_users, jnp.int32)
+def spec_of_visits(n_users: int, n_servers: int, *, n_arms: int = 1, dim: int = 2) -> Spec:
+    """Returns the spec of users who return, with rewards in [0, 1]; user u is at server u mod `n_servers`."""
+    sizes: dict[str, Any] = dict(n_arms=n_arms, dim=dim, n_users=n_users, n_servers=n_servers)
+    return Spec(n_agents=1, max_norm=1.0, rewards_in_unit=True, **sizes)
 
 
-def visits(contexts: Any, answers: Any, users: Any, *, n_users: int, n_servers: int) -> ScriptedVisits:
-    """Builds a script in which every user is offered one item, or an item and its opposite.
+def one_item(contexts: Any, answers: Any, users: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns data of `TranscriptOfVisits` in which one item is offered in each round.
 
     Args:
         contexts: features of the items, (T, d), in the unit ball.
         answers: rewards, (T,), in [0, 1].
-        users: who comes in each round, (T,), in 0 ... n_users - 1.
-        n_users, n_servers: numbers of users and servers; user u is at server u mod n_servers.
+        users: who comes in each round, (T,).
     """
-    x, y = np.asarray(contexts, np.float32)[:, None, None], np.asarray(answers, np.float32)[:, None, None]
-    spec = Spec(
-        n_agents=1,
-        n_arms=1,
-        dim=x.shape[-1],
-        max_norm=1.0,
-        rewards_in_unit=True,
-        n_users=n_users,
-        n_servers=n_servers,
-    )
-    return ScriptedVisits(contexts=x, answers=y, means=y, users=np.asarray(users, np.int32), spec=spec)
+    x, y = (np.asarray(numbers, np.float32) for numbers in (contexts, answers))
+    return x[:, None, None], y[:, None, None], np.asarray(users, np.int32)
 
 
 class Shown(NamedTuple):
@@ -82,44 +58,30 @@ class Shown(NamedTuple):
 
 @struct.pytree
 class TranscriptOfVisits:
-    """A mechanism for `audit`: (key, data) -> all that a run of a bound algorithm shows, read in every round.
+    """A mechanism for `audit`: (key, (contexts, answers, users)) -> all that a run of a bound algorithm shows.
 
-    Data are (contexts, answers) of `env`, or (contexts, answers, users), where `users` say who comes. Then the arms of
-    users of all servers but the first are shown as well.
+    Contexts are (T, 1, K, d), answers (T, 1, K), and `users` (T,) say who comes. The arms of users of all servers but
+    the first are shown as well, (T,).
     """
 
     algo: ArrivalAlgorithm  # bound
-    env: ScriptedVisits
-    horizon: int = struct.static()  # T
+    spec: Spec = struct.static()
 
-    def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
-        contexts, answers, *users = data
-        algo, users = self.algo, users[0] if users else None
-        world = dataclasses.replace(self.env, contexts=contexts, answers=answers, means=answers)
-        if users is not None:
-            world = dataclasses.replace(world, users=users)
-        syncs = random.stream(key, "syncs")
+    def __call__(self, key: Array, data: tuple[Array, Array, Array]) -> tuple[Shown, Array]:
+        contexts, answers, users = data
+        servers = self.spec.n_servers
 
-        def play(carry, t):
-            script, state = carry
-            state, _ = algo.begin(syncs, t, state)
-            _, shared, uploads, _ = algo.view(state)
-            offered, script = world.observe(key, script, t)
-            assert offered.user is not None
-            user, items = offered.user[0], offered.contexts[0]
-            arm = ridge.first_argmax(algo.index(key, t, state, user, items))
-            answer = world.pull(key, script, offered, arm[None])
-            state, _ = algo.serve(syncs, t, state, user, items[arm], answer.reward[0])
-            released, now, counts, labels = algo.view(state)
+        def show(before: Any, after: Any, user: Array, arm: Array, report: Any) -> Any:
+            _, shared, uploads, _ = before
+            released, now, counts, labels = after
             message = (now - shared).sum(0)  # only one cluster gets an upload
-            shown = _flat(released), _flat(message), (counts != uploads).any(), labels
-            return (script, state), (*shown, jnp.where(user % self.env.spec.n_servers, arm, 0).astype(jnp.float32))
+            uploaded = (counts != uploads).any()
+            return (_flat(released), _flat(message), uploaded, labels), jnp.where(user % servers, arm, 0)
 
-        start = world.init(key), algo.init(random.stream(key, "learner"), self.env.spec)
-        released, messages, uploaded, labels, arms = lax.scan(play, start, jnp.arange(self.horizon))[1]
-        starts = np.array([2**s - 2 for s in range(1, (self.horizon + 1).bit_length())])
-        shown = Shown(released[starts], messages, uploaded, labels[starts])
-        return shown if users is None else (shown, arms)
+        shown, arms = played(self.algo, self.spec, key, users, contexts, answers, show)
+        released, messages, uploaded, labels = shown
+        starts = np.array([2**s - 2 for s in range(1, (len(contexts) + 1).bit_length())])
+        return Shown(released[starts], messages, uploaded, labels[starts]), arms.astype(jnp.float32)
 
 
 def _flat(sums: Array) -> Array:
@@ -158,9 +120,8 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     validate.integer("n_servers", n_servers, at_least=1)
     horizon = validate.integer("horizon", horizon, at_least=algo.visits)
     pairs = _neighbours(horizon, budget.adjacency, algo.visits)
-    env = visits(np.zeros((horizon, 2)), np.zeros(horizon), np.zeros(horizon), n_users=n_servers, n_servers=n_servers)
-    env = dataclasses.replace(env, spec=dataclasses.replace(env.spec, n_arms=2))
-    bound = algo.bind(env.spec, horizon)
+    spec = spec_of_visits(n_servers, n_servers, n_arms=2)
+    bound = algo.bind(spec, horizon)
     certified(bound)
     replay: dict[str, Any] = {}
     if algo.alpha_2 == math.inf:
@@ -169,7 +130,7 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     return Case.of(
         pairs,
         name=f"{algo.name} {algo.trigger}" if name is None else name,
-        mechanism=TranscriptOfVisits(algo=bound, env=env, horizon=horizon),
+        mechanism=TranscriptOfVisits(algo=bound, spec=spec),
         epsilon=budget.epsilon,
         delta=budget.delta,
         slow=2,
@@ -231,13 +192,13 @@ def labels(algo: FCLUB, *, name: str) -> Case:
     other = contexts.copy()
     other[2 * count - 2, 0] = 0 if removed else -1
     users = np.arange(horizon) % 2 * 2  # the first server has users 0 and 2
-    env = visits(contexts, answers, users, n_users=3, n_servers=2)
-    whole = TranscriptOfVisits(algo=algo.bind(env.spec, horizon), env=env, horizon=horizon)
+    spec = spec_of_visits(3, 2)
+    whole = TranscriptOfVisits(algo=algo.bind(spec, horizon), spec=spec)
     return Case(
         name=name,
-        mechanism=lambda key, data: whole(key, data).labels[-1],
-        data=(env.contexts, env.answers),
-        neighbour=(other[:, None, None], env.answers),
+        mechanism=lambda key, data: whole(key, data)[0].labels[-1],
+        data=one_item(contexts, answers, users),
+        neighbour=one_item(other, answers, users),
         epsilon=budget.epsilon,
         delta=budget.delta,
     )
@@ -252,18 +213,18 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
     reached; U is then replaced by the factor at which the noise decides.
     """
     _budget(algo)
-    env = visits([[0.0], [1.0]], [0.0, 1.0], [0, 0], n_users=1, n_servers=1)
-    bound = algo.bind(env.spec, 2)
+    spec = spec_of_visits(1, 1, dim=1)
+    bound = algo.bind(spec, 2)
     if bound.shifts and not bound.counts:
         rho = float(bound.rho)
-        bound = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho)).bind(env.spec, 2)
+        bound = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho)).bind(spec, 2)
     assert bound.noise is not None
-    whole = TranscriptOfVisits(algo=bound, env=env, horizon=2)
+    whole = TranscriptOfVisits(algo=bound, spec=spec)
     return Case(
         name=name,
-        mechanism=lambda key, data: whole(key, data).uploaded,
-        data=(env.contexts, env.answers),
-        neighbour=(np.zeros_like(env.contexts), np.zeros_like(env.answers)),
+        mechanism=lambda key, data: whole(key, data)[0].uploaded,
+        data=one_item([[0.0], [1.0]], [0.0, 1.0], [0, 0]),
+        neighbour=one_item([[0.0], [0.0]], [0.0, 0.0], [0, 0]),
         epsilon=dataclasses.replace(bound.noise, delta=DELTA).epsilon_exact,
         delta=DELTA,
     )

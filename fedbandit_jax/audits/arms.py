@@ -18,7 +18,7 @@ from jax import Array, lax
 
 from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
 from fedbandit_jax.algos.arms.elimination import GROWTH
-from fedbandit_jax.audits._case import Case
+from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify

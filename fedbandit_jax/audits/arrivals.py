@@ -1,0 +1,161 @@
+"""Cases of users who come one at a time: agents who release their own sums, and users with a private stream each.
+
+Axes: T rounds, n users, d features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.algos import Alone, AsyncFederated, Grouped, Mixture, Thompson
+from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.linear import BUDGET, prefixes_moved
+from fedbandit_jax.audits.transcripts import bound_to, one_budget, pairs_of, played, spec_of
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.schedules import Geometric, PrivateLogDet
+
+AGENTS, USERS = 2, 3  # who take turns in a case of agents, and in one of streams
+
+
+@struct.pytree
+class TranscriptOfTurns:
+    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that others see of a run of a bound algorithm.
+
+    That is, after every round, what the user who came has released (`asynchronous`: her last release, and whether she
+    uploaded) or what all users have (`streams`: (T, n, d, d + 1), and everyone's group (T, n)), and every arm that is
+    `seen`. Contexts (T, 1, K, d), answers (T, 1, K) and `seen` (T, 1) are those of `Transcript` with one silo.
+    """
+
+    algo: ArrivalAlgorithm  # bound
+    users: Array | np.ndarray  # (T,): whose turn it is
+    spec: Spec = struct.static()
+    all_users: bool = struct.static()
+
+    def __call__(self, key: Array, data: tuple[Array, Array, Array]) -> Any:
+        contexts, answers, seen = data
+
+        def show(before: Any, after: Any, user: Array, arm: Array, report: Any) -> Any:
+            if self.all_users:
+                return after[0], after[1].astype(jnp.float32), arm
+            return after[0][user], report.rounds, arm
+
+        released, beside, arms = played(self.algo, self.spec, key, jnp.asarray(self.users), contexts, answers, show)
+        return released, beside, jnp.where(seen[:, 0], arms, 0).astype(jnp.float32)
+
+
+def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
+    """Builds a case of all that certified agents who take turns show: releases, their rounds, and what they recommend.
+
+    The pairs are those of `linear`, which differ in one round of one agent.
+
+    Args:
+        algo: algorithm with a budget, which protects single interactions.
+        horizon: T; agents 0 and 1 take turns.
+        name: name of the case.
+
+    Raises:
+        TypeError: the algorithm has no budget.
+        ValueError: the algorithm is not certified, or protects several visits together.
+    """
+    privacy, budget = one_budget(algo, AsyncFederated, "AsyncFederated")
+    if privacy.together != 1:
+        raise ValueError(f"algo must have visits=1 for its claim to be audited, got {privacy.visits}")
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    spec = spec_of(1, constant=privacy.centred, n_users=AGENTS)
+    bound, certificate = bound_to(algo, spec, horizon)
+    fixed = bound.schedule.reads == "nothing"
+    users = (np.arange(horizon) % AGENTS).astype(np.int32)
+    return Case.of(
+        pairs_of(bound, budget, horizon, 1, 1, fixed=fixed),
+        name=name,
+        mechanism=TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=False),
+        epsilon=certificate.epsilon_exact or budget.epsilon,
+        delta=budget.delta,
+        gaussian=fixed,
+        fixed_control_flow=fixed,
+    )
+
+
+def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case:
+    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users come in turns.
+
+    Args:
+        algo: algorithm with a mechanism.
+        horizon: T.
+        name: name of the case; default: that of the algorithm.
+
+    Raises:
+        TypeError: there is no single budget.
+        ValueError: the algorithm is not certified, or nothing is released.
+    """
+    privacy, budget = one_budget(algo, Grouped, "Grouped")
+    visits = privacy.together
+    horizon = validate.integer("horizon", horizon, at_least=visits)
+    spec = spec_of(1, constant=privacy.centred, n_users=USERS)
+    bound, certificate = bound_to(algo, spec, horizon)
+    mechanism = bound.mechanism
+    users = (np.arange(horizon) // visits % USERS).astype(np.int32)
+    ends = [t for t in range(horizon) if bound.schedule.requests(None, t, (), None, 1)]
+    moved = prefixes_moved(mechanism, by_silo=False)
+
+    def measure(view: Any, other: Any) -> float:
+        both = [np.asarray(one[0])[ends] for one in (view, other)]
+        return float(np.linalg.norm([moved((both[0][:, u],), (both[1][:, u],)) for u in range(USERS)]))
+
+    return Case.of(
+        pairs_of(bound, budget, horizon, 1, visits),
+        name=str(algo.name) if name is None else name,
+        mechanism=TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=True),
+        epsilon=certificate.epsilon_exact or budget.epsilon,
+        delta=budget.delta,
+        gaussian=True,
+        fixed_control_flow=True,
+        sensitivity=mechanism.sensitivity,
+        measure=measure,
+    )
+
+
+def shipped_asynchronous() -> list[Case]:
+    """Returns cases of counts of rounds, and of private tests at a threshold that one round decides about."""
+    fixed = AsyncFederated(
+        policy=Thompson(),
+        schedule=Geometric(1.5, first=1),
+        privacy=Mechanism(Budget(1.0, 0.1), "blt", visits=1, centred=True, gram_scale=0.5),
+    )
+    tested = AsyncFederated(
+        schedule=PrivateLogDet(share=0.5, max_syncs=2, trigger="he22"),
+        privacy=Mechanism(Budget(4.0, 0.1, "add_remove"), visits=1),
+    )
+    policy: Any = tested.bind(spec_of(1, n_users=AGENTS), 8).policy
+    tested = tested.replace(threshold=math.log1p(1 / float(policy.first_regularization)) / 2)
+    return [
+        asynchronous(fixed, name="asynchronous blt geometric"),
+        asynchronous(tested, horizon=8, name="asynchronous tree private_logdet"),
+    ]
+
+
+def shipped_streams() -> list[Case]:
+    """Returns cases of groups found by a mixture, of users alone, and of two visits that are removed."""
+    half: dict[str, Any] = dict(centred=True, gram_scale=0.5)
+    mixture = Mixture(max_groups=2, tries=1)
+    geometric = Geometric(1.5, first=2)
+
+    def case(name: str, budget: Budget = BUDGET, grouping: Any = mixture, schedule: Any = geometric, **options: Any):
+        mechanism = Mechanism(budget, **{"release": "blt", "visits": 1, **options})
+        return streams(Grouped(grouping=grouping, schedule=schedule, privacy=mechanism), name=name)
+
+    return [
+        case("mixture blt"),
+        case("mixture decaying centred 1/2", release=Decaying(1.5), **half),
+        case("alone tree", grouping=Alone(), schedule=2, release="tree"),
+        case("mixture 2 visits removed", Budget(BUDGET.epsilon, BUDGET.delta, "add_remove"), visits=2),
+    ]

@@ -1,0 +1,288 @@
+"""Cases of linear bandits: every trust model, release, adjacency and schedule, of releases together with their times.
+
+What is learned from when silos synchronise is also audited alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax import networks
+from fedbandit_jax.algos import (
+    EpsilonGreedy,
+    Federated,
+    Gossip,
+    Greedy,
+    Thompson,
+    adac_oful,
+    dp_dpe,
+    fed_ucb,
+    private_fed_lin_ucb,
+)
+from fedbandit_jax.algos.policies.ucb import BoundUCB
+from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.transcripts import Transcript, alone, bound_to, one_budget, pairs_of, spec_of
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.privacy.statistic import matrix_weights
+from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
+
+BUDGET = Budget(1.0, 1e-5)  # of shipped cases
+BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
+QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
+
+
+def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = None, name: str | None = None) -> Case:
+    """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
+
+    In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If the
+    schedule reads what agents have seen, in the first pair the first user of the first silo is Alice or Tracy of
+    `timing`, and nobody else contributes anything. The claim is what the certificate says that the noise really gives,
+    which is at most what was asked for.
+
+    For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the
+    sharper of the two bounds is a heuristic.
+
+    Args:
+        algo: algorithm with one budget for all silos.
+        n_agents: M.
+        horizon: T; default: 8 batches, or 12 rounds if the batch is not fixed.
+        name: name of the case; default: trust model and release.
+
+    Raises:
+        TypeError: there is no single budget.
+        ValueError: the algorithm is not certified, nothing is released, or the horizon is shorter than the visits that
+            differ.
+    """
+    privacy, budget = one_budget(algo, (Federated, Gossip), "Federated")
+    batch = algo.schedule.batch if isinstance(algo, Federated) and isinstance(algo.schedule, Every) else 0
+    horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
+    horizon = validate.integer("horizon", horizon, at_least=privacy.together)
+    spec = spec_of(n_agents, constant=privacy.centred)
+    bound, certificate = bound_to(algo, spec, horizon)
+    mechanism = bound.mechanism
+    fixed = batch > 0 or bound.schedule.reads == "nothing"
+    options: dict[str, Any] = {}
+    if batch and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
+        by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
+        measure = prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
+        options = dict(sensitivity=mechanism.sensitivity, measure=measure)
+    elif batch:  # by how much slower are integers, counts of users' bits, and both message by message?
+        options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)
+    return Case.of(
+        pairs_of(bound, budget, horizon, n_agents, privacy.together, fixed=fixed),
+        name=f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name,
+        mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
+        epsilon=certificate.epsilon_exact or budget.epsilon,
+        delta=budget.delta,
+        gaussian=fixed,
+        fixed_control_flow=fixed,
+        **options,
+    )
+
+
+def _messages_moved(view: Any, other: Any) -> float:
+    """Computes the joint l2 distance of all messages (S, ..., D) of two views, whose noise is equal."""
+    return float(np.linalg.norm(view[0].astype(float) - other[0]))
+
+
+def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
+    """Returns a function like `_messages_moved` for private prefix sums, whose increments are the sums of the batches.
+
+    Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With noise on the joint matrix of (x, y) the
+    distance is in units of each entry's noise relative to that of the bias.
+    """
+    encoder, statistic = mechanism.release.encoder(), mechanism.statistic
+
+    def measure(view: Any, other: Any) -> float:
+        moved = view[0] - other[0]
+        moved = np.asarray(moved.sum(1) if by_silo else statistic.pack(jnp.asarray(moved)), float)
+        if mechanism.trust.joint_matrix:
+            moved = moved / matrix_weights(moved.shape[-1])
+        return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
+
+    return measure
+
+
+def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
+    """Builds a case of timing alone, i.e. after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
+
+    The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0; nobody else contributes anything.
+    Whatever is claimed must hold for this, too. Arguments are those of `linear`; any schedule will do.
+    """
+    _, budget = one_budget(algo, Federated, "Federated")
+    spec = spec_of(n_agents)
+    whole = Transcript(algo=algo.bind(spec, horizon), spec=spec, horizon=horizon)
+    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
+
+    def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
+        shown, rounds = whole(key, data)
+        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; nobody with a fixed batch
+
+    pure = float(as_schedule(algo.schedule).pure(budget.epsilon))
+    return Case(
+        name=name,
+        mechanism=mechanism,
+        data=tuple(data),
+        neighbour=tuple(neighbour),
+        which="Alice or Tracy",
+        epsilon=pure or budget.epsilon,
+        delta=1e-6 if pure else budget.delta,
+    )
+
+
+def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
+    """Returns the threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
+
+    It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
+
+    Raises:
+        TypeError: the policy has no regulariser of its own, as `UCB` and `LogDetUCB` have.
+    """
+    validate.instance("algo", algo, Federated, "an fb.algos.Federated")
+    policy: Any = algo.bind(spec_of(n_agents), horizon).policy
+    if not isinstance(policy, BoundUCB):
+        raise TypeError(f"algo must have a policy UCB or LogDetUCB, got {validate.shown(algo.policy)}")
+    return math.log1p(1 / float(policy.first_regularization)) / 2
+
+
+@struct.pytree
+class Requests:
+    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (QUERIES,).
+
+    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term.
+    """
+
+    schedule: BoundSchedule
+
+    def __call__(self, key: Array, gained: Array) -> Array:
+        bound: Any = self.schedule
+        start, *keys = jax.random.split(key, QUERIES + 2)
+        memory = bound.start(start, jnp.float32(1))
+        asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
+        asked = jnp.stack([jnp.any(one) for one in asked])
+        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)
+
+
+def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Case:
+    """Builds a case of one epoch of one silo's requests, on the worst sums that one user can move.
+
+    She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
+    the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
+    the former. In another pair she comes last. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
+
+    Args:
+        schedule: the schedule; each silo adds noise to its own threshold and sums.
+        epsilon: epsilon of the whole budget.
+        name: name of the case.
+    """
+    validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")
+    epsilon = validate.within("epsilon", epsilon, *EPSILON_RANGE)
+    bound = schedule.bind(Setting(1, 1, QUERIES + 1, 1.0, 1.0, epsilon))
+    low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
+    last = low.copy()
+    last[-1] = UNITS
+    return Case(
+        name=name,
+        mechanism=Requests(schedule=bound),
+        data=low,
+        neighbour=high,
+        which="first user",
+        others={"last user": (low, last)},
+        epsilon=float(schedule.pure(epsilon)),
+        delta=1e-6,
+    )
+
+
+def shipped_linear() -> list[Case]:
+    """Returns cases of every trust model, every release, every adjacency, and policies other than UCB.
+
+    Every trust model is also run message by message.
+    """
+
+    def case(
+        n_agents: int = 1,
+        batch: int = 2,
+        budget: Budget = BUDGET,
+        name: str | None = None,
+        horizon: int | None = None,
+        **options: Any,
+    ) -> Case:
+        algo = private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch)
+        return linear(algo, n_agents=n_agents, name=name, horizon=horizon)
+
+    silo_local = [
+        case(release=release, messages=release == "honaker")  # its prefix sums do not show all of its messages
+        for release in ("tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation")
+    ]
+    removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
+    thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
+    half = Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.35)
+    explores = Federated(policy=EpsilonGreedy(), schedule=2, privacy=Mechanism(BUDGET, "blt", "secagg"))
+    others = {
+        "DP-DPE": (dp_dpe(np.array([[-1.0, 0.0], [1.0, 0.0]]), half, schedule=2), 4),  # the arms of `neighbours`
+        "AdaC-OFUL": (adac_oful(BUDGET, schedule=2), 1),
+        "EpsilonGreedy secagg blt": (explores, 4),
+    }
+    small = Budget(8.0, BUDGET.delta)  # so that users' messages have few bits
+    return [
+        *silo_local,
+        case(n_agents=2, release="tree", messages=True),
+        case(n_agents=3, release="prefix_tree", messages=True),
+        case(calibration="theorem", name="silo_local tree theorem"),
+        case(budget=removed, name="silo_local tree add_remove"),
+        case(visits=2, name="silo_local tree 2 visits"),
+        case(centred=True, name="silo_local tree centred"),
+        case(n_agents=2, centred=True, gram_scale=0.5, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
+        case(n_agents=2, centred=True, gram_scale=0.5, trust="secagg", release="blt", name="secagg blt centred 1/2"),
+        case(n_agents=2, centred=True, gram_scale=0.5, messages=True, name="silo_local tree centred 1/2 messages"),
+        case(trust="silo_local_matrix", release="prefix_tree"),
+        case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
+        case(trust="shuffle_amplified"),
+        case(n_agents=2, trust="shuffle_amplified", messages=True),
+        case(n_agents=2, batch=1, horizon=2, budget=small, trust="shuffle_vector_sum"),
+        case(n_agents=2, batch=1, horizon=1, budget=small, trust="shuffle_vector_sum", messages=True),
+        case(n_agents=3, trust="secagg", release="tree"),
+        case(n_agents=3, trust="secagg", release="blt"),
+        case(n_agents=2, trust="secagg", release="blt", messages=True),
+        case(n_agents=3, trust="central", release="blt"),
+        case(n_agents=2, trust="central", release="tree", messages=True),
+        case(batch=1, trust="local", release="input_perturbation"),
+        case(n_agents=2, batch=1, trust="local", release="input_perturbation", messages=True),
+        linear(thompson, n_agents=3, name="Thompson central blt"),
+        *(dataclasses.replace(linear(algo, n_agents=2, name=name), slow=slow) for name, (algo, slow) in others.items()),
+    ]
+
+
+def shipped_schedules() -> list[Case]:
+    """Returns cases of every schedule that a certified algorithm may have."""
+    budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "add_remove")
+    adaptive = PrivateLogDet(share=0.5, max_syncs=2)
+    fed = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)
+    fed = fed.replace(threshold=brink(fed))
+    central = private_fed_lin_ucb(Mechanism(removed, trust="central"), schedule=adaptive)
+    central = central.replace(threshold=brink(central, n_agents=1))
+    fixed = private_fed_lin_ucb(Mechanism(budget, release="blt"), schedule=Geometric(1.5, first=1))
+    growing = fixed.replace(trust="secagg", centred=True, gram_scale=0.5)
+    network: dict[str, Any] = dict(graph=networks.make("line", 3), policy=Greedy(), schedule=Geometric(1.5, first=1))
+    gossip = Gossip(**network, privacy=Mechanism(budget, release="blt", centred=True, gram_scale=0.5))
+    return [
+        above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
+        timing(fed, name="FedUCB private_logdet timing"),
+        linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
+        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),
+        linear(fixed, n_agents=1, name="blt geometric"),
+        linear(growing, n_agents=2, name="secagg blt geometric"),
+        linear(gossip, n_agents=3, name="gossip blt geometric"),
+    ]

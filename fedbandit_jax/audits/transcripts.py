@@ -1,0 +1,274 @@
+"""What a run shows an adversary, where users and their data are written down, and neighbours that are far apart.
+
+Axes: T rounds, S synchronisations, M silos, K arms, d features, D = d(d+1)/2 + d numbers of a packed statistic (x x', x
+y). Whose turn it is, what is offered and what is answered is data; what is drawn is what an algorithm draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.envs import Script
+from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Round, Spec, certify
+from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.messages import Messages
+
+PARTS = 4  # of the bits that a shuffler shows, whose ones are counted: were they not mixed, the parts would differ
+FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # the user (x, y) who replaces x = (1, 0), y = 1; see `farthest_user`
+Pairs = Mapping[str, tuple[Any, Any]]  # what differs -> data and their neighbour
+
+
+@struct.pytree
+class Watched(Algorithm):
+    """An algorithm that also remembers the arms of the last batch."""
+
+    algo: Algorithm
+
+    @property
+    def batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number B of rounds in a step."""
+        return self.algo.batch
+
+    @override
+    def init(self, key: Array, spec: Spec) -> Any:
+        return self.algo.init(key, spec), jnp.zeros((self.batch, spec.n_agents), jnp.int32)
+
+    @override
+    def download(self, state: Any, offered: Round) -> Any:
+        return self.algo.download(state[0], offered)
+
+    @override
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        return self.algo.act(key, t, local, offered)
+
+    @override
+    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
+        local, record = self.algo.learn(t, local, offered, arms, rewards)
+        return local, (record, arms)
+
+    @override
+    def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Any]:
+        state, report = self.algo.sync(key, k, state[0], local, self.algo.gather(records[0]))
+        return (state, records[1].astype(jnp.int32)), report
+
+    @override
+    def view(self, state: Any) -> Any:
+        return self.algo.view(state[0]), state[1]
+
+
+@struct.pytree
+class Transcript:
+    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that a run of a bound algorithm shows.
+
+    That is its view after every step, how often it has synchronised in that step, and every user's arm that is `seen`,
+    (T, M) bool, by others than herself. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`. Without
+    `seen`, arms are not shown.
+    """
+
+    algo: Algorithm  # bound
+    spec: Spec = struct.static()
+    horizon: int = struct.static()  # T
+
+    def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
+        contexts, answers, *seen = data
+        world = Script(contexts=contexts, answers=answers, means=answers, spec=self.spec)
+        clock = RoundClock(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
+
+        def body(carry, k):
+            world, state, metrics = clock.step(key, carry[0], carry[1], k)
+            shown, arms = clock.algo.view(state)
+            return (world, state), (_counted(self.algo, shown), metrics.report.rounds, arms)
+
+        shown, rounds, arms = lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1]
+        if not seen:
+            return shown, rounds
+        arms = arms.reshape(-1, self.spec.n_agents)[: self.horizon]
+        return shown, rounds, jnp.where(seen[0], arms, 0).astype(jnp.float32)
+
+
+def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
+    """Returns the `Transcript` of an algorithm that is bound to this spec and horizon T."""
+    validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
+    if isinstance(algo, Recipe):
+        raise TypeError(f"algo must be bound, as algo.bind(spec, horizon) is, got {validate.shown(algo)}")
+    validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+    return Transcript(algo=algo, spec=spec, horizon=validate.integer("horizon", horizon, at_least=1))
+
+
+def _counted(algo: Any, shown: Any) -> Any:
+    """Counts the ones in each of the `PARTS` of bits (D, N) that were mixed; anything else is shown as it is.
+
+    Bits that are -1 were not sent. For bits in random order one count per entry tells all there is to know.
+    """
+    mechanism = getattr(algo, "mechanism", None)
+    if not isinstance(mechanism, Messages) or not mechanism.trust.needs_users:
+        return shown
+    ones = (shown == 1).astype(jnp.float32)
+    return jnp.stack([part.sum(1) for part in jnp.array_split(ones, PARTS, axis=1)], 1)
+
+
+def played(
+    algo: ArrivalAlgorithm,
+    spec: Spec,
+    key: Array,
+    users: Array,
+    contexts: Array,
+    answers: Array,
+    show: Callable[[Any, Any, Array, Array, Any], Any],
+) -> Any:
+    """Plays rounds of one user each.
+
+    Args:
+        algo: bound algorithm.
+        spec: what it is bound to.
+        key: randomness of the run.
+        users: who comes, (T,).
+        contexts, answers: (T, 1, K, d) and (T, 1, K).
+        show: (view before the user is served, view after it, user, arm, report) -> what a round shows.
+    """
+    syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
+
+    def play(state, row):
+        t, user, items, rewards = row
+        state, _ = algo.begin(syncs, t, state)
+        before = algo.view(state)
+        arm = ridge.first_argmax(algo.index(choices, t, state, user, items[0]))
+        state, report = algo.serve(syncs, t, state, user, items[0, arm], rewards[0, arm])
+        return state, show(before, algo.view(state), user, arm, report)
+
+    rounds = jnp.arange(len(contexts), dtype=jnp.int32), *map(jnp.asarray, (users, contexts, answers))
+    return lax.scan(play, algo.init(random.stream(key, "learner"), spec), rounds)[1]
+
+
+def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0) -> Spec:
+    """Returns the spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
+    return Spec(
+        n_agents=n_agents, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users
+    )
+
+
+def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mechanism, Budget]:
+    """Returns the mechanism of an algorithm, and the one budget of all its silos.
+
+    Raises:
+        TypeError: it is not of this kind, there is no budget, or silos have different ones.
+    """
+    mechanism = validate.instance("algo", algo, kind, f"an fb.algos.{name}").privacy
+    budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
+    if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
+        raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(mechanism)}")
+    return mechanism, budgets[0]
+
+
+def certified(bound: Any) -> Certificate:
+    """Returns the certificate of a bound algorithm, whose claim is to be refuted.
+
+    Raises:
+        ValueError: the bound algorithm is not certified.
+    """
+    certificate = certify(bound)
+    if certificate.claim != "certified":
+        got = f"{certificate.claim}: {certificate.reason}"
+        raise ValueError(f"algo must be certified for its claim to be audited, got {got}")
+    return certificate
+
+
+def bound_to(algo: Any, spec: Spec, horizon: int) -> tuple[Any, Certificate]:
+    """Binds an algorithm whose claim is to be refuted, and returns its certificate as well.
+
+    Raises:
+        ValueError: it is not certified, or nothing is released before the horizon.
+    """
+    bound: Any = algo.bind(spec, horizon)
+    certificate = certified(bound)
+    if not isinstance(bound.mechanism, BoundMechanism):
+        raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
+    return bound, certificate
+
+
+def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
+    """Returns the user (x, y) by whom replacing x = (1, 0), y = 1 moves a bound mechanism's statistic most.
+
+    See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
+    """
+    one = mechanism.statistic
+    square = 0.5 if mechanism.trust.joint_matrix else one.gram_scale**2
+    k = min(1.0, (0.125 if one.centred else 0.5) / square)
+    return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
+
+
+def pairs_of(bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True) -> Pairs:
+    """Builds the neighbours that are farthest apart for a bound algorithm.
+
+    If its schedule is not `fixed`, in the first pair one user decides about the time of a synchronisation.
+    """
+    nothing = 0.5 if bound.mechanism.statistic.centred else 0.0  # the reward with which a user adds nothing to x y
+    worst = farthest_user(bound.mechanism) if fixed else FARTHEST
+    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)
+    return pairs if fixed else {"Alice or Tracy": alone(horizon, n_agents), **pairs}
+
+
+def neighbours(
+    horizon: int,
+    n_agents: int,
+    adjacency: str,
+    visits: int,
+    *,
+    farthest: tuple[np.ndarray, float] = FARTHEST,
+    others: float = 0.0,
+) -> dict[str, tuple[Any, Any]]:
+    """Builds pairs of data for a `Transcript` with two arms, that differ in `visits` rounds of one user of one silo.
+
+    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, by default x =
+    (-1/2, sqrt 3 / 2) and y = 1 ("replace"), which moves (x x', x y) by sqrt 4.5 each, or by nothing ("add_remove"),
+    which moves it by sqrt 2. With noise on the joint matrix of [x y]'[x y] the farthest replacement is x = (-1, 0),
+    where x x' is the same; it differs in the pair "other direction". In "out of range" and "reward" the user's features
+    are too long and her rewards far outside [0, 1].
+
+    That user has the same features on both arms. All others choose between -e and e with e = (1, 0), and answer
+    `others`, which is 0 or, if rewards are centred, 1/2: what they add is the same whichever they choose, and their
+    choice is the sign of what is believed about e, however small that is. Their arms are seen, hers are not.
+    """
+    away = np.array([1.0, 0.0])
+    contexts = np.broadcast_to(np.stack([-away, away]), (horizon, n_agents, 2, 2)).astype(np.float32)
+    silo, last, middle = n_agents - 1, horizon - visits, (horizon - visits) // 2
+
+    def data(t: int, i: int, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rounds, features = slice(t, t + visits), contexts.copy()
+        answers = np.full((horizon, n_agents, 2), others, np.float32)
+        seen = np.ones((horizon, n_agents), bool)
+        features[rounds, i], answers[rounds, i], seen[rounds, i] = x, y, False
+        return features, answers, seen
+
+    replaced, one, none = adjacency == "replace", np.array([1.0, 0.0]), (np.zeros(2), 0.0)
+
+    def pair(t: int, i: int, x: Any, y: float, *other: Any) -> tuple[Any, Any]:
+        return data(t, i, x, y), data(t, i, *(other if replaced else none))
+
+    return {
+        "first user": pair(0, 0, one, 1.0, *farthest),
+        "middle user": pair(middle, n_agents // 2, one, 1.0, *farthest),
+        "last user": pair(last, silo, one, 1.0, *farthest),
+        "other direction": pair(0, silo, one[::-1], 1.0, one, 1.0),
+        "out of range": pair(0, 0, [3.0, 3.0], 50.0, [-3.0, 3.0], 50.0),
+        "reward": pair(middle, 0, one, -50.0, one, 50.0),
+    }
+
+
+def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
+    """Returns data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
+    contexts, answers = (np.zeros(shape, np.float32) for shape in ((horizon, n_agents, 2, 2), (horizon, n_agents, 2)))
+    one, seen = contexts.copy(), np.ones((horizon, n_agents), bool)
+    one[0, 0], seen[0, 0] = (1, 0), False
+    return (one, answers + 1, seen), (contexts, answers + 1, seen)
