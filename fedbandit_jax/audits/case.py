@@ -14,6 +14,9 @@ from tqdm import tqdm
 
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import random, validate
+from fedbandit_jax.privacy import behaviour
+from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.report.findings import Audit
 
 
@@ -49,10 +52,14 @@ class Case:
         return cls(data=data, neighbour=neighbour, which=which, others=dict(others), **fields)
 
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
-        """Audits the case; options are those of `fb.audits.audit`."""
+        """Audits the case, and measures the noise of a bound algorithm; options are those of `fb.audits.audit`."""
         validate.integer("n_runs", n_runs, at_least=1000)
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
+        found = audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
+        algo = getattr(self.mechanism, "algo", None)
+        part = getattr(algo, "mechanism", None) or getattr(algo, "protocol", None)
+        measured = isinstance(part, (BoundMechanism, SumProtocol))
+        return dataclasses.replace(found, noise=behaviour.fault(part)) if measured else found
 
 
 def load(controls: str | Path) -> list[Case]:

@@ -16,6 +16,8 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import parameters, struct, validate
 from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
+from fedbandit_jax.privacy import behaviour
+from fedbandit_jax.privacy.bound import BoundMechanism
 
 
 class Report(NamedTuple):
@@ -201,12 +203,23 @@ def _rounds(spec: Spec, horizon: int) -> int:
 def certify(bound: Algorithm) -> Certificate:
     """Returns what a bound algorithm proves; only the package's own sealed loops can prove anything.
 
-    It is read from the leaves and static fields of the pytree, which are all that a compiled program is given.
+    It is read from the leaves and static fields of the pytree, which are all that a compiled program is given. Where a
+    part is not the package's own, the noise is drawn as well, and must behave as it is said to (see
+    `fedbandit_jax.privacy.behaviour`).
     """
-    if struct.is_sealed(bound):
-        wrong = struct.counterfeit(bound)
-        return no_privacy(f"nothing is proved: {wrong}") if wrong else jax.tree.map(np.asarray, bound).guarantee()
-    return no_privacy(
-        f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is "
-        "given released statistics only, to have it certified"
-    )
+    if not struct.is_sealed(bound):
+        return no_privacy(
+            f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which "
+            "is given released statistics only, to have it certified"
+        )
+    wrong = struct.counterfeit(bound)
+    if wrong:
+        return no_privacy(f"nothing is proved: {wrong}")
+    bound = jax.tree.map(np.asarray, bound)
+    found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
+    if found.claim == "none" or not isinstance(mechanism, BoundMechanism):
+        return found
+    if struct.shipped(bound) and not mechanism.has_own_parts:
+        return found
+    wrong = behaviour.fault(mechanism)
+    return no_privacy(f"nothing is proved of this mechanism: {wrong}") if wrong else found

@@ -27,6 +27,7 @@ from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.float_sums import Sums, too_coarse
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
 from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
@@ -168,6 +169,11 @@ class BoundMechanism(Exact):
     def budgets(self) -> tuple[Budget, ...]:
         """The budgets asked for: one for all silos, or M, one for each."""
         return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
+
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether the release or the trust model is of the caller's making, kept as matrices or numbers."""
+        return isinstance(self.release, Explicit) or isinstance(self.trust, Numbers)
 
     @override
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:

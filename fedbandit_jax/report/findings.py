@@ -28,6 +28,7 @@ class Audit:
         deterministic: whether equal keys and data gave equal views.
         n_runs: runs per side.
         seconds: duration of the audit, compilation included.
+        noise: how the mechanism's noise differs from what it states, if that was measured; empty if it does not.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Audit:
     deterministic: bool
     n_runs: int
     seconds: float
+    noise: str = ""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class Audit:
             found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
         if not self.deterministic:
             found.append("equal keys and data gave different views: some randomness is not from the key")
-        return tuple(found)
+        return (*found, *[self.noise][: bool(self.noise)])
 
     @property
     def passed(self) -> bool:

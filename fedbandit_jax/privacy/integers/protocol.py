@@ -93,6 +93,10 @@ class SumProtocol:
         """Reads noisy sums from the sums (K,) over all blocks: noise that users did not add, the rest of S, and A."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
+    def stds(self) -> np.ndarray:
+        """Standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
+        raise NotImplementedError(f"{type(self).__name__}.stds")
+
     @property
     def missing(self) -> float:
         """Bounds the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
@@ -160,6 +164,12 @@ class GridSum(SumProtocol):
         noisy = wide.add(collected, wide.from_int32(noise))  # the noise is added before float32 rounds the sum
         return Decoded(wide.to_float(noisy) / self.steps, jnp.zeros(noise.shape, bool))
 
+    @override
+    def stds(self) -> np.ndarray:
+        scale, steps = (float(np.float32(number)) for number in (self.scale, self.steps))
+        std = 1 / (math.sqrt(2) * math.sinh(1 / (2 * scale)) * steps) if scale > 0 else 0.0
+        return np.where(np.asarray(self.users) > 0, std, 0.0)
+
     @property
     @override
     def missing(self) -> float:
@@ -176,7 +186,7 @@ class GridSum(SumProtocol):
         if not releases:
             return nothing_released()
         try:
-            std = 1 / (math.sqrt(2) * math.sinh(1 / (2 * scale)) * steps)
+            std = float(self.stds().max())
             return certify(
                 PureDP(steps / scale),
                 at=delta,
@@ -338,12 +348,18 @@ class RingSum(SumProtocol):
         asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
         return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
+    @override
+    def stds(self) -> np.ndarray:
+        sizes = [self._sizes(k) for k in range(len(self.users))]
+        laws = (self.noise.law(k, n) if n else None for k, (n, _, _) in enumerate(sizes))
+        return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
+
     def _guarantee(self, asked: Sequence[int], epsilon: float, delta: float) -> Certificate:
         noise, aggregation = self.noise, self.aggregation
         pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
         laws = [noise.law(k, n) for k, (n, _, _) in zip(asked, sizes)]
-        stds = [math.sqrt(law.variance) / steps for law, (_, steps, _) in zip(laws, sizes)]
+        stds = self.stds()[asked].tolist()
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
         bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
         return certify(

@@ -185,13 +185,17 @@ class SiloLocal(Trust):
         return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)
 
     @override
+    def silo_stds(self) -> np.ndarray:
+        return np.asarray(self.std, float)
+
+    @override
     def sum_std(self) -> float:
-        return float(np.linalg.norm(np.asarray(self.std, float)))
+        return float(np.linalg.norm(self.silo_stds()))
 
     @override
     def spare(self) -> float:
         most = float(np.max(self.std))
-        return SiloLocal.sum_std(self) / most if most > 0 else 1.0
+        return float(np.linalg.norm(np.asarray(self.std, float))) / most if most > 0 else 1.0
 
 
 @struct.sealed
@@ -237,8 +241,8 @@ class SiloLocalMatrix(SiloLocal):
         return message + noise * matrix_weights(message.shape[-1])
 
     @override
-    def sum_std(self) -> float:
-        return math.sqrt(2) * SiloLocal.sum_std(self)
+    def silo_stds(self) -> np.ndarray:
+        return math.sqrt(2) * np.asarray(self.std, float)
 
 
 @struct.sealed
@@ -335,6 +339,10 @@ class Local(Trust):
         """Counts the reports of all users, B times as many as messages, of 32 bits."""
         del k, size
         return numbers * self.batch, 32
+
+    @override
+    def silo_stds(self) -> np.ndarray:
+        return np.full(self.n_agents, float(self.std) * self.batch**0.5)
 
     @override
     def sum_std(self) -> float:

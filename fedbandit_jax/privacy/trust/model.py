@@ -190,6 +190,14 @@ class Trust:
         """Computes, on the host, the standard deviation of an entry of `noise`, over all silos, or a bound on it."""
         raise NotImplementedError(f"{type(self).__name__}.sum_std")
 
+    def message_stds(self, n: int) -> np.ndarray:
+        """Standard deviations (n,) of the noise on messages 1, ..., n, over all silos, where all users are zeros."""
+        return np.full(n, self.sum_std())
+
+    def silo_stds(self) -> np.ndarray:
+        """Standard deviations (M,) of the Gaussians that silos add to their messages, on the diagonal of x x'."""
+        raise NotImplementedError(f"{type(self).__name__}.silo_stds")
+
     def spare(self) -> float:
         """Computes how many times the noise that the proof counts on is in the sum over silos; 1 if in doubt."""
         return 1.0

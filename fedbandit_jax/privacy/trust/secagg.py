@@ -137,6 +137,10 @@ class SecAgg(Trust):
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
     @override
+    def message_stds(self, n: int) -> np.ndarray:
+        return np.full(n, float(self.share) * math.sqrt(self.n_agents) / float(self.scale))
+
+    @override
     def sum_std(self) -> float:
         return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
 

@@ -308,6 +308,12 @@ class VectorSum(Trust):
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
     @override
+    def message_stds(self, n: int) -> np.ndarray:
+        k = np.arange(1, n + 1)
+        levels = np.bitwise_count((k & -k) - 1)
+        return (np.sqrt(self._users() * np.floor(np.asarray(self.b, float)) / 4) / np.asarray(self.g, float))[levels]
+
+    @override
     def sum_std(self) -> float:
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
         return float((np.sqrt(self._users() * (b + 1) / 4) / g).max())
