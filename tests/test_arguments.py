@@ -372,7 +372,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         growth=(2.0, number(1, 3.4e38, inside=True)), policy=(A.UCB(), nothing), name=("x", text)
     ),
     A.Gossip: {
-        **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", text)),
+        **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", label)),
         **dict(policy=(A.Greedy(), nothing), schedule=(5, count())),
     },
     A.SuccessiveElimination: {

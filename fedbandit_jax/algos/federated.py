@@ -6,33 +6,25 @@ all batches that were synchronised.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from typing import Any
 
-import jax
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.batch import BatchLoop
-from fedbandit_jax.algos.loops.loop import check_policy
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.loops.scheduled import ScheduledLoop
 from fedbandit_jax.algos.policies.ucb import UCB
+from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
-from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.float_sums import USERS
-from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
-from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import check_schedule, find
-from fedbandit_jax.schedules import Every, LogDet, Schedule, Setting
+from fedbandit_jax.schedules import Every, LogDet, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Federated(Recipe):
+class Federated(PolicyRecipe):
     """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
 
     Released are the sums of x x' and x y over the users of all silos. Who adds the noise and who is trusted, adjacency,
@@ -71,18 +63,12 @@ class Federated(Recipe):
 
     policy: Policy = UCB()
     schedule: Schedule | int = Every(25)
-    privacy: Mechanism | Budget | None = None
     learns_in_batch: bool = False
-    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("policy", self.policy, Policy, "an fb.Policy")
-        schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
-        object.__setattr__(self, "schedule", schedule)
-        object.__setattr__(self, "privacy", privacy)
+        super().__post_init__()
+        schedule, privacy = self.normalised
         validate.boolean("learns_in_batch", self.learns_in_batch)
-        if privacy is None and np.max(schedule.pure(1.0)) > 0:
-            raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
         if privacy is not None and not isinstance(schedule, Every):
             check_schedule(privacy.trust, fixed=schedule.longest(1) is not None)
         if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
@@ -96,47 +82,22 @@ class Federated(Recipe):
             )
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
             raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
-        name = type(self.policy).__name__ if self.name is None else self.name
-        object.__setattr__(self, "name", validate.text("name", name))
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
-        schedule, privacy, m = schedules.as_schedule(self.schedule), as_mechanism(self.privacy), spec.n_agents
+        (schedule, _), m = self.normalised, spec.n_agents
         batch = schedule.batch if isinstance(schedule, Every) else None
-        n_syncs = validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
-        mechanism, stds, shares = Exact(n_agents=m), np.zeros(n_syncs), None
-        if privacy is not None:
-            check_norms(str(self.name), spec.max_norm)
-            shares = privacy.shares()
-            mechanism = privacy.bind(
-                LinearStatistic.of(spec),
-                n_agents=m,
-                n_syncs=n_syncs,
-                batch=batch,
-                most=schedule.longest(horizon),
-                longest=min(horizon, REFRESH, max(1, USERS // m)),
-                pure=schedule.pure(shares),
-            )
-            stds = mechanism.stds()
-        policy = self.policy.bind(NoiseLaw(m, spec.dim, stds, copy.deepcopy(jax.tree.map(np.array, mechanism))))
-        check_policy(policy, spec)
-        common: dict[str, Any] = dict(
-            policy=policy,
-            mechanism=mechanism,
-            stds=stds.astype(np.float32) if privacy is not None and n_syncs else np.zeros(1, np.float32),
-            spec=spec,
-            n_syncs=n_syncs,
-            learns_in_batch=self.learns_in_batch,
-        )
+        longest = min(horizon, REFRESH, max(1, USERS // m))
+        sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest)
+        mechanism, stds = self.calibrated(spec, m, self.n_syncs(horizon), **sizes)
+        policy = self.informed(spec, mechanism, m, stds)
+        common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
             return BatchLoop(**common, batch=batch)
-        low, high = policy.rho if policy.keeps_matrix else (1.0, 1.0)  # pyright: ignore
-        setting = Setting(m, spec.dim, horizon, low, high, shares)
-        shift, chosen = schedule.shift(setting), schedule.bind(setting)
-        schedules.check(chosen, m)
-        if not policy.keeps_matrix and (self.learns_in_batch or chosen.reads != "nothing"):
+        if self.learns_in_batch and not policy.keeps_matrix:
             raise ValueError(
-                f"policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch or a schedule that "
-                f"reads what they have learned, got {type(self.policy).__name__}"
+                "policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch, got "
+                f"{type(self.policy).__name__}"
             )
+        chosen, shift = self.timed(spec, horizon, m, policy)
         return ScheduledLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)

@@ -11,33 +11,26 @@ has one stream of releases, and every agent adds up the last ones of all silos i
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from typing import Any
 
 import jax
-import networkx as nx
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax import networks, schedules
 from fedbandit_jax.algos.loops.network import GossipLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.ucb import UCB
+from fedbandit_jax.algos.recipe import NetworkRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import NoiseLaw, Recipe, Spec
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact
-from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
-from fedbandit_jax.privacy.statistic import LinearStatistic
-from fedbandit_jax.privacy.trust import find
+from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.schedules import Every, Geometric, Setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gossip(Recipe):
+class Gossip(NetworkRecipe):
     """A policy that acts on what silos on a network release to each other, without a server; certified with noise.
 
     After the rounds of a schedule that is fixed in advance every silo releases its own sums of x x' and x y with its
@@ -82,67 +75,46 @@ class Gossip(Recipe):
         'certified'
     """
 
-    graph: nx.Graph
-    gamma: int = 1
+    by_itself = "as there is no server"
+    policies = (UCB, Greedy), "an fb.algos.UCB or an fb.algos.Greedy"
+
     policy: UCB | Greedy = UCB(confidence="known_noise", regularizer="project")
     schedule: Every | Geometric | int = Every(25)
-    privacy: Mechanism | Budget | None = None
-    name: str = "Gossip"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        networks.network(self.graph, self.gamma)
-        validate.instance("policy", self.policy, (UCB, Greedy), "an fb.algos.UCB or an fb.algos.Greedy")
-        schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
-        validate.instance("schedule", schedule, (Every, Geometric), "fb.schedules.Every or Geometric")
-        object.__setattr__(self, "schedule", schedule)
-        object.__setattr__(self, "privacy", privacy)
-        if privacy is not None and not find(privacy.trust).per_silo:
-            raise ValueError(
-                f"trust must be 'silo_local' or 'silo_local_matrix' where there is no server, got {privacy.trust!r}"
-            )
-        if privacy is not None and len(privacy.budgets) > 1:
-            raise ValueError(f"budget must be one fb.privacy.Budget for all silos, got {len(privacy.budgets)}")
-        validate.text("name", self.name)
+        super().__post_init__()
+        validate.instance("schedule", self.schedule, (Every, Geometric), "fb.schedules.Every or Geometric")
+
+    @property
+    @override
+    def label(self) -> str:
+        return "Gossip"
 
     @override
     def bind(self, spec: Spec, horizon: int) -> GossipLoop:
-        schedule, privacy, m = schedules.as_schedule(self.schedule), as_mechanism(self.privacy), spec.n_agents
-        if len(self.graph) != m:
-            raise ValueError(f"graph must have one node for each of {m} agents, got {len(self.graph)} nodes")
-        network, n_syncs = networks.network(self.graph, self.gamma), schedule.n_syncs(horizon)
+        (schedule, _), network, m = self.normalised, self.network(spec), spec.n_agents
         shortest = _shortest(schedule, horizon)
         if shortest < self.gamma:
             raise ValueError(
                 f"schedule must leave gamma = {self.gamma} rounds or more between two releases, got {schedule!r}, "
                 f"which leaves {shortest}"
             )
-        mechanism, stds = Exact(n_agents=1), np.zeros(n_syncs)
-        if privacy is not None:
-            check_norms(self.name, spec.max_norm)
-            statistic, longest = LinearStatistic.of(spec), min(horizon, REFRESH)
-            mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, longest=longest)
-            stds = mechanism.stds()
+        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=min(horizon, REFRESH))
         hears = network.distances <= self.gamma
         sizes = hears.sum(1)
-        law = copy.deepcopy(jax.tree.map(np.array, mechanism))
-        of_size = {
-            n: self.policy.bind(NoiseLaw(int(n), spec.dim, stds * math.sqrt(n), law)) for n in sorted(set(sizes))
-        }
+        of_size = {n: self.informed(spec, mechanism, int(n), stds * math.sqrt(n)) for n in sorted(set(sizes))}
+        policies = jax.tree.map(lambda *x: np.stack(x).astype(np.float32), *(of_size[n] for n in sizes))
         return GossipLoop(
-            policy=jax.tree.map(lambda *x: np.stack(x).astype(np.float32), *(of_size[n] for n in sizes)),
-            mechanism=mechanism,
-            stds=stds.astype(np.float32) if isinstance(mechanism, BoundMechanism) else np.zeros(1, np.float32),
+            **parts(spec, policies, mechanism, stds),
             schedule=schedule.bind(Setting(m, spec.dim, horizon, 1.0, 1.0)),
             hears=hears.astype(np.float32),
             hops=np.asarray(network.hops, np.int32),
             delay=np.int32(self.gamma - 1),
-            n_syncs=n_syncs,
-            spec=spec,
         )
 
 
 def _shortest(schedule: Any, horizon: int) -> int:
-    """Returns the fewest rounds between two releases; before the first any number will do."""
+    """The fewest rounds between two releases; before the first any number will do."""
     if isinstance(schedule, Every):
         return schedule.batch
     return int(np.diff(schedule.rounds(horizon)).min(initial=2**31 - 1))

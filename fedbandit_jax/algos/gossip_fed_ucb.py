@@ -5,24 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import networkx as nx
 import numpy as np
+from typing_extensions import override
 
-from fedbandit_jax import networks
 from fedbandit_jax.algos.loops.cliques import CliqueLoop
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
+from fedbandit_jax.algos.recipe import NetworkRecipe
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import NoiseLaw, Recipe, Spec
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact
-from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.mechanism import Mechanism, check_norms
-from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.interfaces import NoiseLaw, Spec
+from fedbandit_jax.privacy.bound import BoundMechanism
 from fedbandit_jax.privacy.trust import check_schedule
 from fedbandit_jax.schedules import LogDet, Setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GossipFedUCB(Recipe):
+class GossipFedUCB(NetworkRecipe):
     """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
 
     A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
@@ -63,12 +60,10 @@ class GossipFedUCB(Recipe):
     Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
     """
 
-    graph: nx.Graph
-    gamma: int = 1
-    privacy: Mechanism | Budget | None = None
+    policies = LogDetUCB, "an fb.algos.LogDetUCB"
+
     policy: LogDetUCB = LogDetUCB()
     schedule: LogDet = LogDet()
-    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
         if not isinstance(self.schedule, LogDet):
@@ -80,15 +75,16 @@ class GossipFedUCB(Recipe):
             raise ValueError(
                 f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
             )
-        validate.instance("policy", self.policy, LogDetUCB, "an fb.algos.LogDetUCB")
-        networks.network(self.graph, self.gamma)
-        privacy = privatizer(self.privacy)
-        object.__setattr__(self, "privacy", privacy)
+        object.__setattr__(self, "privacy", privatizer(self.privacy))
+        super().__post_init__()
+        _, privacy = self.normalised
         if privacy is not None:
             check_schedule(privacy.trust)
-        if self.name is None:
-            object.__setattr__(self, "name", "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB")
-        validate.text("name", self.name)
+
+    @property
+    @override
+    def label(self) -> str:
+        return "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB"
 
     def bind(self, spec: Spec, horizon: int) -> CliqueLoop:
         """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
@@ -96,17 +92,11 @@ class GossipFedUCB(Recipe):
         A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
         """
         m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
-        privacy = privatizer(self.privacy)
         if m < 2:
             raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
-        if len(self.graph) != m:
-            raise ValueError(f"graph must have one node for each of {m} agents, got {len(self.graph)} nodes")
-        network = networks.network(self.graph, self.gamma)
+        network = self.network(spec)
         sizes = np.asarray(network.sizes, float)
-        mechanism = Exact(n_agents=1)
-        if privacy is not None:
-            check_norms(str(self.name), spec.max_norm)
-            mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=1, n_syncs=uses)
+        mechanism, _ = self.calibrated(spec, 1, uses)
         of_silo = self.policy.bounds(NoiseLaw(m, d, np.zeros(0), mechanism), horizon)
         low, high, _ = of_silo
         if isinstance(mechanism, BoundMechanism):
@@ -134,5 +124,5 @@ class GossipFedUCB(Recipe):
 
 
 def _up(std: np.ndarray) -> np.ndarray:
-    """Returns float32 numbers, none of which is smaller than the given one."""
+    """Numbers as float32, none of which is smaller than the given one."""
     return np.nextafter(std.astype(np.float32), np.float32(np.inf))

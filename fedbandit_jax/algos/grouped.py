@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -14,17 +12,14 @@ from typing_extensions import override
 
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.grouping.mixture import Mixture
-from fedbandit_jax.algos.loops.loop import check_policy
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases
 from fedbandit_jax.algos.policies.greedy import Greedy
-from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
+from fedbandit_jax.algos.recipe import PolicyRecipe, need_users, parts
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
-from fedbandit_jax.privacy.bound import Exact
+from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
-from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Geometric, Schedule, Setting
 
@@ -52,7 +47,7 @@ class Together(Grouping):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grouped(Recipe):
+class Grouped(PolicyRecipe):
     """Serves users who come again by what was released of them and of all who are taken to be alike, each by a stream.
 
     A user's sums of x x' and x y are in no stream but her own, which is released at times that are fixed in advance,
@@ -89,44 +84,30 @@ class Grouped(Recipe):
     Chowdhury (2024), Algorithm 2, with a silo for each user.
     """
 
+    by_itself = "as every user has a stream of her own"
+
     grouping: Grouping = Mixture()
     policy: Policy = Greedy()
     schedule: Schedule | int = Geometric(1.2, first=100)
-    privacy: Mechanism | Budget | None = None
-    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
         validate.instance("grouping", self.grouping, Grouping, "fb.algos.Mixture(), Alone() or Together()")
-        validate.instance("policy", self.policy, Policy, "an fb.Policy")
-        if isinstance(self.policy, PhasedElimination):
-            raise ValueError(
-                f"policy must not be PhasedElimination, as groups change from phase to phase, got {self.policy!r}"
-            )
-        object.__setattr__(self, "schedule", schedules.as_schedule(self.schedule))
-        privacy = self.privacy
-        if isinstance(privacy, Budget):
-            privacy = Mechanism(privacy, "blt", visits=1)
-        privacy = as_mechanism(privacy)
-        if privacy is not None and not find(privacy.trust).per_silo:
-            raise ValueError(
-                "trust must be 'silo_local' or 'silo_local_matrix' where every user has a stream of her own, "
-                f"got {privacy.trust!r}"
-            )
+        if isinstance(self.privacy, Budget):
+            object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", visits=1))
+        super().__post_init__()
+        _, privacy = self.normalised
         if privacy is not None and privacy.messages:
             raise ValueError("messages must be False where every user has a stream of her own, got True")
-        if privacy is not None and len(privacy.budgets) > 1:
-            raise ValueError(f"budget must be one for all users, got {len(privacy.budgets)}")
-        object.__setattr__(self, "privacy", privacy)
-        name = type(self.grouping).__name__ if self.name is None else self.name
-        object.__setattr__(self, "name", validate.text("name", name))
+
+    @property
+    @override
+    def label(self) -> str:
+        return type(self.grouping).__name__
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundGrouped:
-        if spec.n_users < 1:
-            raise ValueError(
-                f"{self.name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
-            )
-        schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
+        need_users(str(self.name), spec)
+        schedule, privacy = self.normalised
         refusal = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
         if np.any(schedule.pure(1.0)):
             raise ValueError(refusal)
@@ -134,24 +115,14 @@ class Grouped(Recipe):
         schedules.check(bound, 1)
         if bound.reads != "nothing":
             raise ValueError(refusal)
-        n_syncs = validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
-        mechanism, stds, bias_scale = Exact(n_agents=1), np.zeros(n_syncs), 1.0
+        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=min(horizon, REFRESH))
+        bias_scale = 1.0
         if privacy is not None:
-            check_norms(str(self.name), spec.max_norm)
-            statistic = LinearStatistic.of(spec)
             bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
-            mechanism = privacy.bind(statistic, n_agents=1, n_syncs=n_syncs, batch=None, longest=min(horizon, REFRESH))
-            stds = mechanism.stds()
         most = stds * np.sqrt(spec.n_users)  # a group's noise is largest if all users are in it
-        policy = self.policy.bind(NoiseLaw(1, spec.dim, most, copy.deepcopy(jax.tree.map(np.array, mechanism))))
-        check_policy(policy, spec)
         return BoundGrouped(
-            policy=policy,
+            **parts(spec, self.informed(spec, mechanism, 1, most), mechanism, stds),
             grouping=self.grouping.bind(spec),
-            mechanism=mechanism,
-            stds=stds.astype(np.float32) if len(stds) else np.zeros(1, np.float32),
             schedule=bound,
-            n_syncs=n_syncs,
             bias_scale=np.float32(bias_scale),
-            spec=spec,
         )

@@ -188,7 +188,7 @@ GROUPED = fb.algos.Grouped(grouping=fb.algos.Mixture(), policy=fb.algos.UCB(thet
 
 
 def test_a_parameter_of_two_parts_has_two_paths():
-    with pytest.raises(TypeError, match="several parts of Mixture: give grouping.theta_norm or policy.theta_norm"):
+    with pytest.raises(TypeError, match="several parts of Mixture: give policy.theta_norm or grouping.theta_norm"):
         GROUPED.replace(theta_norm=0.7)
     for path in ("grouping.theta_norm", "policy.theta_norm"):
         part = path.partition(".")[0]

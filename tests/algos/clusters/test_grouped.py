@@ -387,7 +387,7 @@ def test_certificates(key):
         (lambda: A.Grouped(policy=3), "policy must be"),
         (lambda: A.Grouped(privacy=mechanism(trust="central")), "trust must be 'silo_local'"),
         (lambda: A.Grouped(schedule=S.LogDet()), "schedule must be one that reads nothing"),
-        (lambda: A.Grouped(schedule=S.PrivateLogDet()), "schedule must be one that reads nothing"),
+        (lambda: A.Grouped(schedule=S.PrivateLogDet(), privacy=mechanism()), "schedule must be one that reads nothing"),
         (lambda: A.Grouped(grouping=A.Mixture(max_groups=0)), "max_groups must be"),
         (lambda: A.Grouped(grouping=A.Mixture(tries=0)), "tries must be"),
         (lambda: A.Grouped(grouping=A.Mixture(theta_norm=-1.0)), "theta_norm must be"),

@@ -1,0 +1,174 @@
+"""The recipes that combine a policy, a schedule and a private mechanism: normalised, calibrated and bound once."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, ClassVar, cast
+
+import jax
+import networkx as nx
+import numpy as np
+
+from fedbandit_jax import networks, schedules
+from fedbandit_jax.algos.loops.loop import check_policy
+from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
+from fedbandit_jax.networks import Network
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
+from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.trust import TRUST, find
+from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyRecipe(Recipe):
+    """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
+
+    Args:
+        policy: an `fb.Policy`.
+        schedule: one of `fb.schedules`, or B, rounds between synchronisations.
+        privacy: an `fb.privacy.Mechanism`, or a budget for one with the recipe's defaults; None: no privacy.
+        name: label in results; None: `label`.
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
+    """
+
+    by_itself: ClassVar[str] = ""  # why every silo, agent or user releases by itself, if so
+    policies: ClassVar[tuple[Any, str]] = Policy, "an fb.Policy"  # what `policy` may be, and in words
+
+    policy: Policy
+    schedule: Schedule | int
+    privacy: Mechanism | Budget | None = None
+    name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self):
+        validate.instance("policy", self.policy, *self.policies)
+        schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
+        object.__setattr__(self, "schedule", schedule)
+        object.__setattr__(self, "privacy", privacy)
+        if privacy is None and np.max(schedule.pure(1.0)) > 0:
+            raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
+        if self.by_itself and isinstance(self.policy, PhasedElimination):
+            raise ValueError(f"policy must not be PhasedElimination, {self.by_itself}, got {self.policy!r}")
+        if self.by_itself and privacy is not None:
+            if not find(privacy.trust).per_silo:
+                able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
+                raise ValueError(f"trust must be {able}, {self.by_itself}, got {privacy.trust!r}")
+            if len(privacy.budgets) > 1:
+                raise ValueError(f"budget must be one for all, {self.by_itself}, got {len(privacy.budgets)}")
+        object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
+
+    @property
+    def label(self) -> str:
+        """The label in results if no `name` is given."""
+        return type(self.policy).__name__
+
+    @property
+    def normalised(self) -> tuple[Schedule, Mechanism | None]:
+        """The schedule and the mechanism, which are neither a number nor a budget any more."""
+        return cast(Schedule, self.schedule), cast("Mechanism | None", self.privacy)
+
+    def n_syncs(self, horizon: int) -> int:
+        """The most synchronisations S in T rounds."""
+        schedule, _ = self.normalised
+        return validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
+
+    def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[Exact, np.ndarray]:
+        """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,).
+
+        Args:
+            spec: the environment.
+            n_agents: silos whose sums one mechanism releases together.
+            n_syncs: S.
+            rounds: how many rounds batches have, as in `Mechanism.bind`.
+
+        Raises:
+            ValueError: if feature vectors may be longer than 1, or the noise cannot be calibrated.
+        """
+        schedule, privacy = self.normalised
+        if privacy is None:
+            return Exact(n_agents=n_agents), np.zeros(n_syncs)
+        check_norms(str(self.name), spec.max_norm)
+        pure = schedule.pure(privacy.shares())
+        mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=n_agents, n_syncs=n_syncs, pure=pure, **rounds)
+        return mechanism, mechanism.stds()
+
+    def informed(self, spec: Spec, mechanism: Exact, n_agents: int, stds: np.ndarray) -> Any:
+        """The policy, bound to the law of the noise and checked; it is given a copy of the mechanism's numbers.
+
+        Args:
+            spec: the environment.
+            mechanism: which draws the noise.
+            n_agents: M, the agents whose sums the policy is shown.
+            stds: (S,) standard deviation of the noise on these.
+        """
+        numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))
+        policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
+        check_policy(policy, spec)
+        return policy
+
+    def timed(self, spec: Spec, horizon: int, n_agents: int, policy: Any) -> tuple[BoundSchedule, float]:
+        """The bound schedule of `n_agents` agents with a bound policy, and the shift c by which it reads log det."""
+        schedule, privacy = self.normalised
+        low, high = policy.rho if policy.keeps_matrix else (1.0, 1.0)
+        shares = None if privacy is None else privacy.shares()
+        setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
+        shift, bound = schedule.shift(setting), schedule.bind(setting)
+        schedules.check(bound, n_agents)
+        if not policy.keeps_matrix and bound.reads != "nothing":
+            raise ValueError(
+                "policy must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned, "
+                f"got {type(self.policy).__name__}"
+            )
+        return bound, shift
+
+
+def parts(spec: Spec, policy: Any, mechanism: Exact, stds: np.ndarray, **more: Any) -> dict[str, Any]:
+    """The fields that all loops have, see `PolicyLoop`, and more of them."""
+    noisy = isinstance(mechanism, BoundMechanism)
+    return dict(
+        policy=policy,
+        mechanism=mechanism,
+        stds=stds.astype(np.float32) if noisy else np.zeros(1, np.float32),
+        n_syncs=len(stds),
+        spec=spec,
+        **more,
+    )
+
+
+def need_users(name: str, spec: Spec) -> None:
+    """Raises a ValueError, naming the algorithm, unless users are told apart."""
+    if spec.n_users < 1:
+        raise ValueError(
+            f"{name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkRecipe(PolicyRecipe):
+    """A recipe for agents on a network, without a server.
+
+    Args:
+        graph: connected `networkx.Graph` on nodes 0..M-1, or one without any edge.
+        gamma: hops after which a message is dropped, 1 to the graph's diameter.
+    """
+
+    graph: nx.Graph
+    gamma: int = 1
+
+    def __post_init__(self):
+        networks.network(self.graph, self.gamma)
+        super().__post_init__()
+
+    def network(self, spec: Spec) -> Network:
+        """The network of an environment's agents."""
+        if len(self.graph) != spec.n_agents:
+            raise ValueError(
+                f"graph must have one node for each of {spec.n_agents} agents, got {len(self.graph)} nodes"
+            )
+        return networks.network(self.graph, self.gamma)
