@@ -6,6 +6,8 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 
+from fedbandit_jax.report.tables import aligned
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
@@ -92,27 +94,13 @@ class Audit:
 
 def table(audits: Sequence[Audit]) -> str:
     """Returns a table of text with one line per audit."""
-    rows = [
-        (
-            "mechanism",
-            "epsilon, delta",
-            "epsilon >=",
-            "sensitivity",
-            "statistic",
-            "neighbours",
-            "verdict",
-            "runs",
-            "seconds",
-        )
-    ]
+    by = "sensitivity", "statistic", "neighbours"
+    rows: list[tuple[str, ...]] = [("mechanism", "epsilon, delta", "epsilon >=", *by, "verdict", "runs", "seconds")]
     for a in audits:
         claim, shown, verdict = f"{a.epsilon:g}, {a.delta:g}", f"{a.epsilon_lower:.3f}", "pass" if a.passed else "FAIL"
         by = a.statistic, a.which
         rows.append((a.name, claim, shown, _sensitivities(a), *by, verdict, f"{a.n_runs:,}", f"{a.seconds:.1f}"))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
-    )
+    return aligned(rows)
 
 
 def _sensitivities(a: Audit) -> str:

@@ -60,7 +60,7 @@ def tables(result: Measured) -> list[Rows]:
     for first, others in _paired(one).items():
         rows = [(f"minus {first}, seed by seed", "mean", "s.e.", "95 % interval")]
         for label in others:
-            mean, error = _mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
+            mean, error = mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
             half = _t_quantile(result.status.shape[-1]) * error
             interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
             rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
@@ -80,7 +80,7 @@ def doubts(result: Measured) -> list[str]:
 def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
     rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
     for label, result in one.items():
-        mean, error = _mean_error(result.regret[:, -1])
+        mean, error = mean_error(result.regret[:, -1])
         certificate = result.certificate
         private = certificate.epsilon_exact is not None
         rows.append(
@@ -119,7 +119,8 @@ def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
     return {first: others for first, *others in places if others}
 
 
-def _mean_error(values: np.ndarray) -> tuple[float, float]:
+def mean_error(values: np.ndarray) -> tuple[float, float]:
+    """Computes the mean of values and its standard error, NaN for one value."""
     error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(values.mean()), float(error)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax.core import metrics, random, ridge, struct
+from fedbandit_jax.core import graph, random, ridge, struct
 from fedbandit_jax.engine.clocks.checks import admit, check_environment, is_array, need, same
 from fedbandit_jax.engine.clocks.clock import salted
 from fedbandit_jax.engine.recorder import Moment, Recorder
@@ -182,9 +182,9 @@ class ArrivalClock:
         found, spec = self.algo.partition(state), self.env.spec
         truth, m = self.env.clusters(world), self.env.n_clusters
         return {
-            "adjusted Rand index": metrics.adjusted_rand(found.shared, truth, m),
-            "adjusted Rand index on servers": metrics.mean_adjusted_rand(found.local, truth, m, spec.n_servers),
-            "clusters": metrics.n_labels(found.shared),
+            "adjusted Rand index": graph.adjusted_rand(found.shared, truth, m),
+            "adjusted Rand index on servers": graph.mean_adjusted_rand(found.local, truth, m, spec.n_servers),
+            "clusters": graph.n_labels(found.shared),
         }
 
     def check(self, label: str) -> None:

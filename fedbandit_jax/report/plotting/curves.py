@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import checked, finish, places, scale, tick_words, whose
 from fedbandit_jax.report.result import Result
+from fedbandit_jax.report.tables import mean_error
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
 
@@ -264,9 +264,7 @@ def weakest(certificates: Sequence[Certificate]) -> tuple[str, str]:
 
 def final(result: Result, label: str) -> tuple[float, float]:
     """Returns the mean of final regret over seeds and its standard error, NaN for one seed."""
-    values = result[label].regret[:, -1]
-    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.mean()), float(error)
+    return mean_error(result[label].regret[:, -1])
 
 
 def word(value: Any) -> str:

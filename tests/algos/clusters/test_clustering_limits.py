@@ -17,7 +17,7 @@ from test_clustering import INF, LARGE, SMALL, STARTS, A, T, close
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub_phases import Held
-from fedbandit_jax.core import graph, metrics
+from fedbandit_jax.core import graph
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_thresholds_that_never_cut_or_always_merge(key):
     homo = play(A.homo_dc().bind(spec, T), key, given, spec)  # with one true cluster its Rand index is always 1
     np.testing.assert_array_equal(homo.groups, 0)
     one = np.zeros(9, int)
-    np.testing.assert_array_equal([metrics.adjusted_rand(row, one, 1) for row in homo.groups[:2]], 1)
+    np.testing.assert_array_equal([graph.adjusted_rand(row, one, 1) for row in homo.groups[:2]], 1)
 
 
 FINDERS = (
@@ -92,7 +92,7 @@ def test_clusters_are_found(key, algo):
         means = np.einsum("tkd,td->tk", given.contexts, theta[given.users])
         played = play(algo.bind(spec, T), key, given._replace(rewards=(means + noise).astype(np.float32)), spec)
         local, shared = (
-            [float(metrics.adjusted_rand(labels, truth, m)) for labels in (rows[0], rows[-1])]
+            [float(graph.adjusted_rand(labels, truth, m)) for labels in (rows[0], rows[-1])]
             for rows, truth, m in ((played.labels, 2 * cluster + users % 2, 4), (played.groups, cluster, 2))
         )
         assert local[0] < local[1] == 1

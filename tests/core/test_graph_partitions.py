@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from fedbandit_jax.core import metrics
+from fedbandit_jax.core import graph
 
 N, M = 24, 6
-rand = jax.jit(metrics.adjusted_rand, static_argnums=2)
-count = jax.jit(metrics.n_labels)
+rand = jax.jit(graph.adjusted_rand, static_argnums=2)
+count = jax.jit(graph.n_labels)
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,7 +57,7 @@ def test_few_users(n):
 def test_users_of_every_server_alone():
     """User u is at server u % L: the labels of servers are not compared, and the mean is over servers."""
     truth, labels = np.array([0, 0, 0, 1, 1, 1, 0]), np.array([0, 1, 0, 1, 4, 1, 0])
-    mean = jax.jit(metrics.mean_adjusted_rand, static_argnums=(2, 3))
+    mean = jax.jit(graph.mean_adjusted_rand, static_argnums=(2, 3))
     for n_servers in (1, 2, 3):
         alone = [adjusted_rand_score(truth[i::n_servers], labels[i::n_servers]) for i in range(n_servers)]
         np.testing.assert_allclose(mean(labels, truth, 2, n_servers), np.mean(alone), atol=1e-6)
