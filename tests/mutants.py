@@ -1,7 +1,8 @@
 """One-line mistakes in the package, and whether the default tests find them.
 
     python tests/mutants.py                    every mistake of tests/mistakes, each on the tests nearest to it
-    python tests/mutants.py privacy/trust      those whose file, layer or description contains one of these words
+    python tests/mutants.py trust gaussian     those whose layer, anchor or description contains one of these words
+    python tests/mutants.py --part 1/4         the second of four parts of them
     python tests/mutants.py --full             survivors are also run on the whole default suite
 
 For every mistake a fresh process imports a copy of the package in which one line is changed, and runs tests until one
@@ -10,11 +11,10 @@ lives, and shares by layer. Ctrl-C ends the run, and shows what was found so far
 
 A layer of the package is a text file in tests/mistakes, and a mistake is a paragraph in it:
 
-    core/ridge.py: half of log det                   the file in fedbandit_jax, and what is wrong
-    - return Solution(inverse, theta, 2 * jnp.log(   a part of one line that occurs once in the file
-    + return Solution(inverse, theta, jnp.log(       what is put in its place
-    > core/test_ridge.py::test_scores_and_update     tests that should see it, the cheapest ones that do
-    ! why no test sees it                            only of survivors that are known
+    solve_one: half of log det                    the name of a function, and what is wrong in it
+      B * A -> A                                  what is written there, and what replaces it: see tests/patterns.py
+      > core/test_ridge.py::test_update           tests that should see it, the cheapest ones that do
+      ! why no test sees it                       only of survivors that are known
 
 Leave out mistakes that change nothing. The exit code is 1 if fewer than 95 % die, or if one lives that is not known.
 """
@@ -34,6 +34,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from patterns import Place, anchors, read
 from quick import compile_quickly
 from tqdm import tqdm
 
@@ -47,43 +48,30 @@ LIBRARIES = ("jax.numpy", "scipy.stats", "optax", "networkx", "matplotlib.pyplot
 
 class Mistake(NamedTuple):
     layer: str  # name of the text file
-    file: str  # in the package
+    anchor: str  # function of the package
     what: str
-    old: str  # a part of one line of the file
-    new: str
+    change: str  # a pattern and its replacement
     tests: tuple[str, ...]  # ids of tests
-    known: str  # why it lives, empty if it should die
+    known: str = ""  # why it lives, empty if it should die
+
+    @property
+    def place(self) -> Place:
+        """Where it is in the package."""
+        return Place(self.anchor, self.change)
 
 
 def mistakes() -> Iterator[Mistake]:
-    """Reads tests/mistakes.
+    """The mistakes of tests/mistakes.
 
     Raises:
         ValueError: a paragraph is not in the format above.
     """
     for text in sorted((TESTS / "mistakes").glob("*.txt")):
         for paragraph in text.read_text().strip().split("\n\n"):
-            title, *rest = paragraph.split("\n")
-            found = {line[:1]: line[2:] for line in rest}
-            if len(found) < len(rest) or not {"-", "+", ">"} <= set(found) <= set("-+>!") or ": " not in title:
-                raise ValueError(f"{text.name}: a mistake must have one line each of - + > and perhaps !, got {title}")
-            tests = tuple(found[">"].split())
-            yield Mistake(text.stem, *title.split(": ", 1), found["-"], found["+"], tests, found.get("!", ""))
-
-
-def mutated(one: Mistake, package: Path = TESTS.parent / PACKAGE) -> str:
-    """Returns the text of the file with the mistake.
-
-    Raises:
-        ValueError: the part that is replaced does not occur exactly once.
-    """
-    text = (package / one.file).read_text()
-    if text.count(one.old) != 1:
-        raise ValueError(
-            f"the old line of {one.what!r} must occur once in {one.file}, not {text.count(one.old)} times: if that "
-            f"file has changed, change tests/mistakes/{one.layer}.txt too"
-        )
-    return text.replace(one.old, one.new)
+            title, change, tests, *known = (line.strip() for line in paragraph.split("\n"))
+            if ": " not in title or tests[:2] != "> " or len(known) > 1 or any(line[:2] != "! " for line in known):
+                raise ValueError(f"{text.name}: a mistake must have a title, a change, > and perhaps !, got {title}")
+            yield Mistake(text.stem, *title.split(": ", 1), change, tuple(tests[2:].split()), "".join(known)[2:])
 
 
 def first_failure(copy: Path, tests: Sequence[str], seconds: float) -> str | None:
@@ -125,12 +113,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=first, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("words", nargs="*", help="only mistakes with one of these in layer, file or description")
+    parser.add_argument("words", nargs="*", help="only mistakes with one of these in layer, anchor or description")
+    parser.add_argument("--part", type=part, default=(0, 1), metavar="I/N", help="part I of N, from 0")
     parser.add_argument("--full", action="store_true", help="run survivors on all default tests (10 minutes each)")
     asked = parser.parse_args(arguments)
     chosen = [one for one in mistakes() if not asked.words or any(w in " ".join(one[:3]) for w in asked.words)]
     if not chosen:
-        parser.error(f"words must name a layer, a file or a part of a description, got {' '.join(asked.words)}")
+        parser.error(f"words must name a layer, a function or a part of a description, got {' '.join(asked.words)}")
+    known = anchors(read(TESTS.parent / PACKAGE))
+    chosen = {one: one.place.mutated(known) for one in chosen[asked.part[0] :: asked.part[1]]}
     os.environ.setdefault("FEDBANDIT_TEST_CACHE", str(TESTS.parent / ".jax_cache"))
     os.environ.setdefault("MPLBACKEND", "Agg")
     compile_quickly()
@@ -149,18 +140,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.dont_write_bytecode = True
         found: dict[Mistake, str | None] = {}
         try:
-            for one in tqdm(chosen, unit=" mistakes", smoothing=0):
-                found[one] = _fate(one, copy, asked.full)
-                tqdm.write(f"{'lives' if found[one] is None else 'dies '}  {one.file}: {one.what}  [{found[one]}]")
+            for one, (file, wrong) in tqdm(chosen.items(), unit=" mistakes", smoothing=0):
+                found[one] = _fate(one, copy / PACKAGE / file, wrong, copy, asked.full)
+                tqdm.write(f"{'lives' if found[one] is None else 'dies '}  {one.anchor}: {one.what}  [{found[one]}]")
         except KeyboardInterrupt:
             print("stopped")
     return report(found)
 
 
-def _fate(one: Mistake, copy: Path, full: bool) -> str | None:
-    path = copy / PACKAGE / one.file
-    honest, wrong = path.read_text(), mutated(one, copy / PACKAGE)
+def part(text: str) -> tuple[int, int]:
+    """Reads "1/4", the second of four parts."""
+    i, n = map(int, text.split("/"))
+    if not 0 <= i < n:
+        raise argparse.ArgumentTypeError(f"a part must be I/N with 0 <= I < N, got {text}")
+    return i, n
+
+
+def _fate(one: Mistake, path: Path, wrong: str, copy: Path, full: bool) -> str | None:
     compile(wrong, one.what, "exec")  # a mistake that is no Python would always die
+    honest = path.read_text()
     for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         old.unlink()
     path.write_text(wrong)
@@ -183,10 +181,10 @@ def report(found: dict[Mistake, str | None]) -> int:
     share = 1 - len(lives) / max(len(found), 1)
     print(f"{'all':<14} {len(found):>8} {share:>5.1%}")
     for one in lives:
-        print(f"lives: {one.file}: {one.what} ({one.known or 'not known: write a test'})")
+        print(f"lives: {one.anchor}: {one.what} ({one.known or 'not known: write a test'})")
     for one, fate in found.items():
         if one.known and fate is not None:
-            print(f"no longer lives, remove its line '!': {one.file}: {one.what}")
+            print(f"no longer lives, remove its line '!': {one.anchor}: {one.what}")
     return 1 if share < LEAST or not all(one.known for one in lives) else 0
 
 

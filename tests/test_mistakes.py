@@ -1,14 +1,86 @@
-"""The list of one-line mistakes that `python tests/mutants.py` tries is about the package and the tests as they are."""
+"""The one-line mistakes that `python tests/mutants.py` tries are places of the package, and tests that there are."""
 
-from mutants import TESTS, mistakes, mutated
+import ast
+import collections
+
+import pytest
+from mutants import PACKAGE, TESTS, mistakes
+from patterns import Place, Source, anchors, read
 
 ALL = list(mistakes())
+SMALL = """
+def area(width, height=3):
+    return round(width * height) + round(2 * width)  # of both
+
+
+class Box:
+    depth: int = 4
+
+    def area(self):
+        return f"{self.depth:.3f}"
+"""
+
+
+def small(text=SMALL):
+    return anchors([Source("a/b.py", text, ast.parse(text))])
+
+
+@pytest.mark.parametrize(
+    ("anchor", "change", "old", "new"),
+    [
+        ("area", "A * B -> A # 1/2", "width * height", "width"),
+        ("area", "round(A * B) + C -> A", "round(width * height) + round(2 * width)", "width"),
+        ("area", "2 * A -> A - 2", "2 * width", "(width - 2)"),
+        ("b.py:area", "3 -> 4", "=3", "=4"),
+        ("Box.depth", "4 -> 5", "= 4", "= 5"),
+        ("Box.area", "f'{A:.3f}' -> f'{A:.2f}'", "3f", "2f"),
+        (
+            "area",
+            "return round(A * B) + C -> return -C",
+            "round(width * height) + round(2 * width)",
+            "-round(2 * width)",
+        ),
+    ],
+)
+def test_a_pattern_is_replaced_where_it_stands(anchor, change, old, new):
+    file, text = Place(anchor, change).mutated(small())
+    assert file == "a/b.py"
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(SMALL.replace(old, new)))
+
+
+@pytest.mark.parametrize("renamed", [("width", "w"), (" + ", " + \\\n    "), ("  # of both", ""), ("b.py", "c.py")])
+def test_a_pattern_survives_other_names_and_lines(renamed):
+    text = SMALL.replace(*renamed)
+    assert "round((2 - w" in Place("area", "2 * A -> 2 - A").mutated(small(text))[1]
+
+
+@pytest.mark.parametrize(
+    ("anchor", "change", "says"),
+    [
+        ("areas", "A -> 0", "areas must be in one file, not in none"),
+        ("area", "A * B -> A", "must be 1 times in area, not 2 times"),
+        ("area", "round(A) -> A # 1/3", "must be 3 times in area, not 2 times"),
+        ("area", "A * B -> A * B # 1/2", "changes nothing"),
+        ("Box", "A.B -> B", "must be 1 times in Box, not 0 times"),  # what is in an f-string counts as one
+        ("area", "return A -> return B + A", "does not say what B is"),
+        ("area", "A * B -> A * length # 1/2", "length is not a name of a/b.py"),
+    ],
+)
+def test_what_is_not_there_is_told(anchor, change, says):
+    with pytest.raises(ValueError, match=says):
+        Place(anchor, change).mutated(small())
 
 
 def test_every_mistake_is_a_place_of_the_package():
+    """A function that is renamed is renamed in the list, once for each of its mistakes; what was in it, nowhere."""
+    known = anchors(read(TESTS.parent / PACKAGE))
+    lost = []
     for one in ALL:
-        assert one.new in mutated(one)
-        assert one.new != one.old
+        try:
+            compile(one.place.mutated(known)[1], one.what, "exec")
+        except ValueError as error:
+            lost.append(f"tests/mistakes/{one.layer}.txt, {one.anchor}: {one.what}: {error}")
+    assert not lost, "\n".join(lost)
 
 
 def test_tests_that_should_see_them_exist():
@@ -20,7 +92,8 @@ def test_tests_that_should_see_them_exist():
 
 def test_all_layers_have_mistakes_and_hardly_one_is_known_to_live():
     assert len(ALL) >= 150
-    assert len({(one.file, one.old, one.new) for one in ALL}) == len(ALL)
-    rooms = {one.file.partition("/")[0].removesuffix(".py") for one in ALL}
+    assert max(collections.Counter((one.anchor, one.change) for one in ALL).values()) == 1
+    known = anchors(read(TESTS.parent / PACKAGE))
+    rooms = {known[one.anchor.rpartition(":")[2]][0][0].name.partition("/")[0].removesuffix(".py") for one in ALL}
     assert rooms >= {"core", "interfaces", "privacy", "schedules", "algos", "envs", "data", "engine", "report", "cli"}
     assert sum(bool(one.known) for one in ALL) <= 0.05 * len(ALL)
