@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -59,8 +58,10 @@ class Command:
 
     def digest(self, name: str) -> str:
         """Returns `name` with 8 hexadecimal digits that stand for all options, except where the files go."""
-        request = repr([(key, value) for key, value in vars(self).items() if key not in ("given", "out", "output")])
-        return f"{name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
+        from fedbandit_jax.engine import identity
+
+        options = {key: value for key, value in vars(self).items() if key not in ("given", "out", "output")}
+        return f"{name}-{identity.digest(options).hex()[:8]}"
 
     def named(self, error: str) -> str:
         """Returns an error message whose first word, an argument of the public API, is replaced by the flag."""

@@ -1,92 +1,117 @@
-"""The salt of privacy noise: a digest of all that runs, so that no two configurations share their noise.
+"""The one digest of what runs, which sets privacy noise apart and tells checkpoints and stores what they belong to.
 
 Configurations under one key see the same users, the same reward noise and the same random choices. If they drew the
 same privacy noise too, the difference of what two of them release would show raw sums. So the streams of privacy noise
-are set apart by two words that follow from the environment and the bound algorithm, i.e. from all numbers and programs
-that a run depends on. The same configuration has the same words, and so the same noise, wherever it runs: alone, or
-anywhere in a sweep. (Under two horizons the same bound algorithm draws the same noise, but one run is then the
-beginning of the other, and releases the very same.)
+are set apart by two words of the digest (`salt`). The same configuration has the same words wherever it runs: alone, or
+anywhere in a sweep.
+
+The digest covers the names of classes and parameters, and their values. That is all there is to say about parts of this
+package; so draws survive its refactoring and its versions. What a part of somebody else's computes is not said by its
+parameters: it may read tables, files and helpers beside them. Where there is one, the digest also covers the traced
+program with its constants, and all numbers that were bound (`program`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import json
 import types
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 
-from fedbandit_jax.engine.provenance import nameless, written
+from fedbandit_jax.core import programs
+from fedbandit_jax.engine.provenance import describe, nameless
 
-PLAIN = (bool, int, float, complex, str, type(None))
+PACKAGE = __name__.partition(".")[0]
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
 
 
-def digest(part: Any) -> bytes:
-    """Returns a digest of an environment or a bound algorithm, on the host, the same in every process.
+def digest(*parts: Any) -> bytes:
+    """The digest of configurations and of what else `describe` accounts for; 1 and 1.0 are the same number."""
+    text = json.dumps(list(map(describe, parts)), sort_keys=True)
+    numbers = json.loads(text, parse_int=lambda digits: float(digits) if len(digits) < 16 else digits)
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).digest()
 
-    It covers every number as the device holds it, every static field and the names of all classes; of classes that are
-    not the package's own also their code, since somebody may write another one under the same name.
+
+def salt(mark: bytes) -> tuple[np.uint32, ...]:
+    """Two words that differ for different digests, up to an accident of probability 2^-64."""
+    return tuple(np.frombuffer(mark[:8], ">u4").astype(np.uint32))
+
+
+def shipped(value: Any) -> bool:
+    """Whether all classes and functions in a part are this package's, so that its parameters say what it computes."""
+    if isinstance(value, (tuple, list, set, frozenset)) and (type(value).__module__ == "builtins"):
+        return all(map(shipped, value))
+    if isinstance(value, Mapping):
+        return all(map(shipped, value.values()))
+    if isinstance(value, PLAIN):
+        return True
+    named = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    if named.__module__.partition(".")[0] != PACKAGE:
+        return False
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    within = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields]
+    return named is value or all(map(shipped, within))
+
+
+def program(clock: Any, *, private: bool = False) -> bytes:
+    """The digest of the traced programs of a clock's `init` and `step`, the constants that they hold included.
+
+    Its numbers are arguments of the programs, of which only shapes count.
+
+    Raises:
+        TypeError: a `private` run calls back to the host, of whose answers a program says nothing.
     """
+    leaves, treedef = jax.tree.flatten(clock)
+
+    def method(name: str):
+        return lambda leaves, *arguments: getattr(jax.tree.unflatten(treedef, leaves), name)(*arguments)
+
+    key = jax.random.key(0)
+    first, state = jax.make_jaxpr(method("init"), return_shape=True)(leaves, key)
+    step = jax.make_jaxpr(method("step"))(leaves, key, *state, 0)
     found = hashlib.sha256()
-    for piece in _pieces(part):
-        found.update(len(piece).to_bytes(8, "big") + piece)
-    for account in written(jax.tree.structure(part), own=True):
-        found.update(account.encode())
+    for one in (first, step):
+        called = {equation.primitive.name for equation in programs.equations(one.jaxpr)} - {"debug_callback"}
+        if private and (names := sorted(name for name in called if "callback" in name)):
+            raise TypeError(
+                "env and algorithm must not call the host in a private run, for what it answers is in no digest that "
+                f"keeps privacy noise apart, got {', '.join(names)}: hold the data as arrays"
+            )
+        found.update(nameless(str(one)).encode())
+        for constant in _constants(one):
+            found.update(json.dumps(describe(constant)).encode())
     return found.digest()
 
 
-def salt(env: bytes, algo: bytes) -> tuple[np.uint32, ...]:
-    """Returns two words that differ for different digests, up to an accident of probability 2^-64."""
-    words = hashlib.sha256(env + algo).digest()[:8]
-    return tuple(np.frombuffer(words, ">u4").astype(np.uint32))
+def _constants(closed: Any) -> Iterator[Any]:
+    """Constants of a program, those of inner programs included, and arrays that stand in it without being printed."""
+    yield from map(_number, closed.consts)
+    for equation in programs.equations(closed.jaxpr):
+        parts = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns"))
+        yield from (_number(x) for part in parts for x in getattr(part, "consts", ()))
+        yield from (part for part in parts if isinstance(part, (np.ndarray, jax.Array)))
+        yield from (_number(value.val) for value in equation.invars if hasattr(value, "val"))
 
 
-def _pieces(value: Any, static: bool = False) -> Iterator[bytes]:
-    """Yields bytes that two values have in common only if they are of equal classes with equal contents.
+def _number(constant: Any) -> Any:
+    return str(constant.aval) if isinstance(constant, jax.core.Tracer) else jnp.atleast_1d(constant)
 
-    A number that is not `static` is taken in the precision of the device, so that the last digits of what was computed
-    on the host do not matter.
-    """
-    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        yield str(value.dtype).encode()
-        value = jax.random.key_data(value)
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)) or (isinstance(value, (float, complex)) and not static):
-        value = np.asarray(value)
-    cls = type(value)
-    yield f"{cls.__module__}.{cls.__qualname__}".encode()
-    if isinstance(value, bytes):
-        yield value
-    elif isinstance(value, PLAIN):
-        yield repr(value).encode()
-    elif isinstance(value, (type, types.FunctionType)):
-        yield f"{value.__module__}.{value.__qualname__}".encode()
-    elif isinstance(value, np.ndarray):
-        with np.errstate(over="ignore"):
-            held = value if static else value.astype(jnp.result_type(value))
-        yield f"{held.dtype} {held.shape}".encode()
-        yield held.tobytes()
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield field.name.encode()
-            yield from _pieces(getattr(value, field.name), static or bool(field.metadata.get("static")))
-    elif isinstance(value, Mapping):
-        for name in sorted(value, key=repr):
-            yield from _pieces(name, True)
-            yield from _pieces(value[name], static)
-    elif isinstance(value, (set, frozenset)):
-        yield from sorted(b"".join(_pieces(part, static)) for part in value)
-    elif isinstance(value, (tuple, list)):
-        yield str(len(value)).encode()
-        for part in value:
-            yield from _pieces(part, static)
-    else:
-        leaves, structure = jax.tree.flatten(value)
-        if jax.tree_util.treedef_is_leaf(structure):
-            yield nameless(repr(value)).encode()
-        else:
-            yield nameless(str(structure)).encode()
-            yield from _pieces(leaves, static)
+
+@functools.cache
+def code() -> str:
+    """The digest of this package's files, for what must not be continued by other code: checkpoints and stores."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -17,10 +16,9 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.engine import records as records
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.grid import Configuration, check_environment
-from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.engine.recorder import Kept
 from fedbandit_jax.engine.records import Record
-from fedbandit_jax.engine.setup import bind_process, recorded_rounds
+from fedbandit_jax.engine.setup import bind, recorded_rounds
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
 
 
@@ -70,11 +68,8 @@ def rollout(
     at = np.arange(1, horizon + 1) if isinstance(record, Mapping) else np.arange(0)
     recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
     with jax.ensure_compile_time_eval():  # what is set up once is set up on the host, within `jit` as well
-        bound = algo.bind(env.spec, horizon)
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((env, bound)))
-        world = None if traced else digest(env)
-        process = bind_process(world, algo.name, Configuration(env, bound, {}), horizon, recorder)
-    return _play(process, key, horizon)
+        clock, _ = bind(algo.name, Configuration(env, algo, {}), horizon, recorder)
+    return _play(clock, key, horizon)
 
 
 def _play(process: Clock, key: Array, horizon: int) -> Rollout:

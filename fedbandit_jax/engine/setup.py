@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core import random, validate
 from fedbandit_jax.engine import clocks as clocks
 from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine import records as records
 from fedbandit_jax.engine.clocks import Clock, RoundClock
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.identity import digest, salt
-from fedbandit_jax.engine.provenance import describe
+from fedbandit_jax.engine.identity import code, digest, program, salt, shipped
+from fedbandit_jax.engine.provenance import describe, versions
 from fedbandit_jax.engine.recorder import Recorder
-from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.interfaces import Algorithm, certify
 from fedbandit_jax.report.result import spans
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
@@ -32,13 +33,19 @@ _CHECKED: set[Any] = set()  # signatures of processes whose shapes are already c
 class Setup(NamedTuple):
     """A sweep whose arguments have been checked."""
 
-    worlds: dict[str, bytes]  # digest of every configuration's environment
+    marks: dict[str, bytes]  # digest of every configuration
     processes: dict[str, Clock]
     at: np.ndarray  # rounds that are recorded
     key: Array
     seeds: np.ndarray
     config: dict[str, Any]  # of the result
     record_rounds: dict[str, np.ndarray]  # rounds of everything that is recorded beside the curves
+
+    def fingerprint(self) -> str:
+        """The digest of the configuration and the code, equal for runs that must give the same numbers."""
+        recorder = next(iter(self.processes.values())).recorder
+        marks = {label: mark.hex() for label, mark in self.marks.items()}
+        return digest(self.config, marks, recorder, versions(), code()).hex()
 
     @property
     def groups(self) -> list[list[str]]:
@@ -64,12 +71,11 @@ def set_up(
     at = recorded_rounds(horizon, stride)
     seeds = numbers(seeds, len(at))
     random.check_key("key", key)
-    of_env = {id(one.env): digest(one.env) for one in configurations.values()}
-    worlds = {label: of_env[id(one.env)] for label, one in configurations.items()}
     recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
-    processes = {
-        label: bind_process(worlds[label], label, one, horizon, recorder) for label, one in configurations.items()
-    }
+    known = Known({}, {})
+    bound = {label: bind(label, one, horizon, recorder, known) for label, one in configurations.items()}
+    processes = {label: clock for label, (clock, _) in bound.items()}
+    marks = {label: mark for label, (_, mark) in bound.items()}
     if validate.one_of("devices", devices, ("runs", "agents")) == "agents":
         processes = {label: _spread(label, process) for label, process in processes.items()}
     for one in configurations.values():
@@ -82,7 +88,7 @@ def set_up(
         "stride": stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
     }
-    return Setup(worlds, processes, at, key, seeds, config, _kept(processes, len(seeds)))
+    return Setup(marks, processes, at, key, seeds, config, _kept(processes, len(seeds)))
 
 
 def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
@@ -149,12 +155,19 @@ def _kept(processes: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
 
-def bind_process(
-    world: bytes | None, label: str, one: Configuration, horizon: int, recorder: Recorder | None = None
-) -> Clock:
-    """Binds an algorithm, and returns the process that runs it after checking that all parts fit together.
+class Known(NamedTuple):
+    """Digests that the configurations of a sweep share."""
 
-    `world` is the digest of the environment, which many processes of a sweep share; None: privacy noise has no salt.
+    worlds: dict[int, bytes]  # by the environment's id
+    programs: dict[Any, bytes]  # by the signature of the clock
+
+
+def bind(
+    label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
+) -> tuple[Clock, bytes]:
+    """Binds an algorithm, and returns the clock that runs it, with the digest of what it is.
+
+    It is checked that all parts fit together. Privacy noise has no salt where the digest would be of traced numbers.
     """
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
@@ -173,9 +186,36 @@ def bind_process(
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    made = clocks.make_clock(env, bound, horizon, () if world is None else salt(world, digest(bound)), recorder)
-    signature = driver.signature(made)
-    if not struct.shipped(made) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
-        made.check(label)
+    clock = clocks.make_clock(env, bound, horizon, (), recorder)
+    signature = driver.signature(clock)
+    if not shipped(clock) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
+        clock.check(label)
         _CHECKED.add(signature)
-    return made
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(clock)):
+        return clock, b""
+    return _identified(clock, one, horizon, Known({}, {}) if known is None else known)
+
+
+def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) -> tuple[Clock, bytes]:
+    """Returns a clock whose noise is set apart, and whose compiled programs are those of the code that it has now."""
+    env, plain = one.env, dataclasses.replace(clock, recorder=None)
+    if id(env) not in known.worlds:
+        known.worlds[id(env)] = digest(env, env.spec)
+    algo = describe(one.algo)
+    if isinstance(algo, dict):
+        algo.pop("name", None)  # is for people
+    mark = digest(known.worlds[id(env)].hex(), algo, horizon)
+
+    def traced(clock: Clock) -> bytes:
+        signature = driver.signature(clock)
+        if signature not in known.programs:
+            known.programs[signature] = program(clock, private=certify(clock.algo).claim == "certified")
+        return known.programs[signature]
+
+    if not shipped((plain, one.algo)):
+        mark = digest(mark.hex(), traced(plain).hex(), jax.tree.leaves(plain))
+    words = salt(mark)
+    if not shipped(clock):
+        mark = digest(mark.hex(), traced(clock).hex())
+        clock = dataclasses.replace(clock, program=mark.hex())
+    return dataclasses.replace(clock, salt=words), mark

@@ -22,11 +22,9 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.files.atomic import check_writable
 from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine.checkpoint import Checkpoints
-from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves
 from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
-from fedbandit_jax.engine.identity import digest
-from fedbandit_jax.engine.provenance import fingerprint, provenance
+from fedbandit_jax.engine.provenance import provenance
 from fedbandit_jax.engine.records import Record
 from fedbandit_jax.engine.setup import Setup, set_up
 from fedbandit_jax.engine.store import pieces
@@ -257,7 +255,7 @@ def run(configurations: dict[str, Configuration], *, progress=None, checkpoint=N
         for label, process in processes.items()
     }
     keys = random.of_seeds(setup.key, seeds)
-    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, fingerprint(config, processes.values()))
+    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, setup.fingerprint())
     started = time.monotonic()
     by_label: dict[str, Curves] = {}
     programs, together = 0, len(seeds)
@@ -351,7 +349,7 @@ def _cut(
     setup = set_up(configurations, **options)
     check_writable("store", folder)
     names = {
-        label: pieces.name(setup.worlds[label], digest(_recorded(process)), at=setup.at, key=setup.key)
+        label: pieces.name(setup.marks[label], process, at=setup.at, key=setup.key)
         for label, process in setup.processes.items()
     }
     found = pieces.cut(
@@ -379,10 +377,6 @@ def _in_pieces(cut: _Cut, executor: Executor | None, progress: bool | None) -> R
     found = cut.gather()
     account = {"pieces": len(cut.pieces), "computed": len(computed), "seconds": round(time.monotonic() - started, 3)}
     return dataclasses.replace(found, provenance={**found.provenance, **account})
-
-
-def _recorded(process: Clock) -> Any:
-    return process.algo if process.recorder is None else (process.algo, process.recorder)
 
 
 def raise_if_bad(result: Result, throw: bool) -> Result:

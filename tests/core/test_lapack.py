@@ -14,8 +14,7 @@ from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.engine import batching
 from fedbandit_jax.engine.clocks import rounds
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.identity import digest
-from fedbandit_jax.engine.setup import bind_process
+from fedbandit_jax.engine.setup import bind
 
 Z = np.random.default_rng(0).normal(size=(2, 3, 4, 9)).astype(np.float32)
 GRAM = Z @ Z.swapaxes(-1, -2)  # (2, 3) matrices
@@ -93,7 +92,7 @@ FAMILIES = {
 def test_the_package_factorises_one_by_one(family):
     """For two seeds, or configurations, side by side, as in the pieces of `engine.layout`."""
     env, algo = FAMILIES[family]
-    process = bind_process(digest(env), family, Configuration(env, algo, {}), 10)
+    process = bind(family, Configuration(env, algo, {}), 10)[0]
     keys = jax.random.split(jax.random.key(0), 2)
     worlds, states = jax.eval_shape(jax.vmap(process.init), keys)
     assert not several(jax.vmap(process.step, (0, 0, 0, None)), keys, worlds, states, jnp.int32(0))
@@ -101,7 +100,7 @@ def test_the_package_factorises_one_by_one(family):
 
 def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
     monkeypatch.setattr(rounds, "SHORT", 0)  # short runs would not be side by side
-    process = bind_process(digest(SPHERE), "own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)
+    process = bind("own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)[0]
     play = batching.Pieces([process], jax.random.split(jax.random.key(0), 4))
     assert play.workers == batching._cores()
     play.compile(play.init(), 4)

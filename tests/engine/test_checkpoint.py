@@ -11,7 +11,6 @@ import pytest
 
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.core.files.atomic import remove_unfinished
-from fedbandit_jax.engine import provenance
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.curves import RoundRecord
 
@@ -203,12 +202,3 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch, checkpoints):
     assert (tmp_path / "run.0").read_bytes() == written
     checkpoints.save(0, progress(9))  # there is room again
     assert checkpoints.restore(0, progress()).k == 9
-
-
-def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
-    config = {"horizon": 3, "key": [0, 7]}
-    one = provenance.fingerprint(config, [])
-    assert one == provenance.fingerprint(dict(config), [])
-    assert one != provenance.fingerprint({**config, "key": [0, 8]}, [])
-    monkeypatch.setattr(provenance, "versions", lambda: {"jax": "0"})
-    assert one != provenance.fingerprint(config, [])

@@ -12,7 +12,8 @@ from helpers import ENV, PLAIN, simulate
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching
 from fedbandit_jax.engine.clocks import RoundClock, rounds
-from fedbandit_jax.engine.identity import digest, salt
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import bind
 
 GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", ENV.spec.n_agents), gamma=1)
 
@@ -81,8 +82,7 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
     both = fb.simulate(env, algo, horizon=40, key=key, seeds=2)
-    bound = algo.bind(env.spec, 40)
-    process = RoundClock(env=env, algo=bound, horizon=40, salt=salt(digest(env), digest(bound)))
+    process = bind("x", Configuration(env, algo, {}), 40)[0]
     init, step = jax.jit(process.init), jax.jit(process.step)
     for seed in range(2):
         alone = jax.random.fold_in(key, seed)

@@ -1,6 +1,5 @@
-"""A checkpoint is of one run, whose fingerprint knows the program, numbers bound into it, and code on the host."""
+"""A checkpoint is of one run, whose fingerprint knows parameters, versions, and programs of code that is not ours."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -9,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PRIVATE, deep, simulate
+from helpers import ENV, deep, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import provenance
-from fedbandit_jax.engine.clocks import RoundClock
-from fedbandit_jax.engine.identity import digest, salt
+from fedbandit_jax.engine import setup
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import bind, set_up
 
 
 @pytest.mark.slow
@@ -54,13 +53,12 @@ def checkpointed(tmp_path, env=ENV, algo=None):
     return simulate(env, algo, checkpoint=tmp_path / "run", throw=False)
 
 
-def own_algorithm(bonus=0.0, told="nothing", table=None, seen=lambda state: state):
-    """Equal arguments make equal code; `told` and `seen` are never traced."""
+def own_algorithm(bonus=0.0, table=None):
+    """Equal arguments make equal code."""
 
     @fb.pytree
     class Own(fb.Algorithm):
         table: jax.Array
-        hook: object = fb.static(default=None)
 
         def init(self, key, spec):
             return jnp.zeros(())
@@ -71,19 +69,13 @@ def own_algorithm(bonus=0.0, told="nothing", table=None, seen=lambda state: stat
         def learn(self, t, local, offered, arms, rewards):
             return local + bonus * rewards.sum(), None
 
-    if told == "something":
-        Own.view = lambda self, report: 1 if report else 2
-    return Own(table=jnp.zeros(2) if table is None else table, hook=seen)
-
-
-def other_hook(state):
-    return state + 1
+    return Own(table=jnp.zeros(2) if table is None else table)
 
 
 @pytest.mark.parametrize(
     "change",
-    deep([dict(bonus=1.0), dict(told="something"), dict(table=jnp.ones(2)), dict(seen=other_hook)], keep=()),
-    ids=["traced", "on the host", "a number that is bound", "in a static field"],
+    deep([dict(bonus=1.0), dict(bonus=jnp.ones(2)[1]), dict(table=jnp.ones(2))], keep=()),
+    ids=["traced", "a constant", "a number that is bound"],
 )
 def test_a_checkpoint_knows_the_code(tmp_path, change):
     """Whatever changes, the checkpoint is another run's; the same code made again is not."""
@@ -93,49 +85,25 @@ def test_a_checkpoint_knows_the_code(tmp_path, change):
         checkpointed(tmp_path, algo=own_algorithm(**change))
 
 
-def settled(told):
-    """A process whose policy holds settings of a class of their own; `told` is never traced."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Settings:
-        def tell(self, words=told):
-            return words
-
-    @fb.pytree
-    class Own(fb.algos.Thompson):
-        settings: object = fb.static()
-
-    algo = fb.algos.Federated(policy=Own(settings=Settings()), schedule=5)
-    return RoundClock(env=ENV, algo=algo.bind(ENV.spec, 40), horizon=40)
+def fingerprint(env=ENV, algo=None, **options):
+    algo = fb.algos.fed_lin_ucb(schedule=2) if algo is None else algo
+    one = {"x": Configuration(env, algo, {"algorithm": "x"})}
+    return set_up(one, **{"horizon": 4, "key": jax.random.key(0), "seeds": 1, "stride": None, **options}).fingerprint()
 
 
-def test_a_fingerprint_knows_the_code_of_static_fields():
-    marks = [provenance.fingerprint({}, [settled(told)]) for told in ("one", "one", "other")]
-    assert marks[0] == marks[1] != marks[2]
-
-
-def test_a_fingerprint_knows_the_numbers():
-    """Of arrays, which the text of a program leaves out."""
-
-    def mark(reward):
-        env = fb.envs.script(np.ones((4, 1, 2, 2)), np.full((4, 1, 2), reward))
-        bound = fb.algos.fed_lin_ucb(schedule=2).bind(env.spec, 4)
-        return provenance.fingerprint({}, [RoundClock(env=env, algo=bound, horizon=4)])
-
-    assert mark(0.5) == mark(0.5) != mark(0.6)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_knows_the_code_of_the_package(tmp_path, monkeypatch):
-    """A built-in class that was changed at run time, for instance to add less noise or to claim more."""
-    run = PRIVATE.replace(release="blt")
-    checkpointed(tmp_path, algo=run)
-    checkpointed(tmp_path, algo=run)
-    bound = run.bind(ENV.spec, 40)
-    monkeypatch.setattr(type(bound), "guarantee", lambda self: "all is well")
-    mark = provenance.fingerprint({}, [RoundClock(env=ENV, algo=bound, horizon=40)])
-    monkeypatch.undo()
-    assert provenance.fingerprint({}, [RoundClock(env=ENV, algo=bound, horizon=40)]) != mark
+def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
+    one = fingerprint()
+    assert one == fingerprint()
+    changes = [dict(horizon=6), dict(key=jax.random.key(1)), dict(seeds=2), dict(record={"arms": fb.record.arms})]
+    found = [fingerprint(**change) for change in changes]
+    script = (fb.envs.script(np.ones((4, 1, 2, 2)), np.full((4, 1, 2), reward)) for reward in (0.5, 0.5, 0.6))
+    a, same, b = map(fingerprint, script)
+    assert a == same
+    for name, value in (("versions", {"jax": "0"}), ("code", "others")):
+        with monkeypatch.context() as patch:
+            patch.setattr(setup, name, lambda value=value: value)
+            found.append(fingerprint())
+    assert len({one, a, b, *found}) == 3 + len(changes) + 2
 
 
 @pytest.mark.slow
@@ -143,17 +111,32 @@ def test_a_fingerprint_is_that_of_another_process(tmp_path):
     """Nothing in it depends on addresses, or on the order of a set."""
     code = (
         "import jax, fedbandit_jax as fb\n"
-        "from fedbandit_jax.engine import process, provenance, salt\n"
-        "env = fb.envs.sphere(3, 4, 5, rewards='gaussian')\n"
-        "bound = fb.algos.LinUCB().bind(env.spec, 40)\n"
-        "print(provenance.fingerprint({}, [process.process(env, bound, 40, ())]))\n"
-        "print(*salt.salt(salt.digest(env), salt.digest(bound)))"
+        "from fedbandit_jax.engine.grid import Configuration\n"
+        "from fedbandit_jax.engine.setup import bind\n"
+        "env, algo = fb.envs.sphere(3, 4, 5, rewards='gaussian'), fb.algos.LinUCB()\n"
+        "@fb.pytree\n"
+        "class Own(type(env)):\n"
+        "    def pull(self, key, world, offered, arms):\n"
+        "        return super(Own, self).pull(key, world, offered, arms)\n"
+        "own = Own(**{name: getattr(env, name) for name in env.__dataclass_fields__})\n"
+        "for one in (env, own):\n"
+        "    clock, mark = bind('x', Configuration(one, algo, {}), 40)\n"
+        "    print(mark.hex(), *clock.salt)"
     )
     (tmp_path / "it.py").write_text(code)
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, tmp_path / "it.py"], capture_output=True, text=True, env=environment)
     assert not done.returncode, done.stderr
-    bound = fb.algos.LinUCB().bind(ENV.spec, 40)
-    here = RoundClock(env=ENV, algo=bound, horizon=40)
-    marks = provenance.fingerprint({}, [here]), *salt(digest(ENV), digest(bound))
-    assert done.stdout.split() == list(map(str, marks))
+    here = [bind("x", Configuration(env, fb.algos.LinUCB(), {}), 40) for env in (ENV, own_sphere())]
+    assert done.stdout.split() == [str(word) for clock, mark in here for word in (mark.hex(), *clock.salt)]
+
+
+def own_sphere():
+    """What the script above calls `own`."""
+
+    @fb.pytree
+    class Own(type(ENV)):
+        def pull(self, key, world, offered, arms):
+            return super().pull(key, world, offered, arms)
+
+    return Own(**{name: getattr(ENV, name) for name in ENV.__dataclass_fields__})

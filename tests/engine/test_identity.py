@@ -14,7 +14,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArmBatchClock, ArrivalClock, RoundClock
-from fedbandit_jax.engine.identity import digest, salt
+from fedbandit_jax.engine.identity import digest, program, salt
 from fedbandit_jax.interfaces import ArmAlgorithm, ArrivalAlgorithm, Partition, Pulls
 
 M, RUNS, ALPHA = 3, 2000, 1e-6
@@ -90,13 +90,14 @@ def test_the_difference_of_two_runs_is_noise(monkeypatch, name):
 
 
 def test_the_same_configuration_has_the_same_noise(monkeypatch):
-    """Alone, within a grid, and under a horizon that the algorithm does not depend on."""
+    """Alone, within a grid, and under whatever name."""
     alone, _, inside = (
         processes(monkeypatch, ENV, [private(2.0), private()], grid={})
-        + processes(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2.0, 1.0]})[1:2]
+        + processes(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2, 1.0]})[1:2]
     )
-    longer = processes(monkeypatch, ENV, [private(2.0)], horizon=3)[0]
-    assert alone.salt == inside.salt == longer.salt
+    named = processes(monkeypatch, ENV, [private(2.0).replace(name="other")])[0]
+    recording = processes(monkeypatch, ENV, [private(2.0)], record={"t": lambda moment: moment.t})[0]
+    assert alone.salt == inside.salt == named.salt == recording.salt
     assert len(alone.salt) == 2
 
 
@@ -133,6 +134,80 @@ def test_whatever_differs_has_noise_of_its_own(monkeypatch):
     assert len(set(found.values())) == len(found)
 
 
+TABLE = np.zeros((2, M, 1, 2), np.float32)  # a module's table, which other runs find changed
+
+
+def looked_up(t):
+    return jax.lax.dynamic_index_in_dim(jnp.asarray(TABLE), t, keepdims=False)
+
+
+@fb.pytree
+class Tabled:
+    """An environment that reads contexts from a table of its module, by a helper."""
+
+    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=1, dim=2, max_norm=1.0))
+
+    def init(self, key):
+        return ()
+
+    def observe(self, key, world, t):
+        return fb.Round(looked_up(t)), world
+
+    def pull(self, key, world, offered, arms):
+        return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(M) + offered.contexts[:, 0, 1])
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """Puts another number for one feature of one user into the table."""
+
+    def put(number):
+        changed = np.full_like(TABLE, 0.5)
+        changed[0, 0, 0, 1] = number
+        monkeypatch.setitem(globals(), "TABLE", changed)
+
+    return put
+
+
+def test_a_table_of_a_module_counts(monkeypatch, table):
+    """With shared noise the difference of two runs would be what the one user released, to four digits."""
+    made = []
+    for number in (0.5, 0.25, 0.5):
+        table(number)
+        made += processes(monkeypatch, Tabled(), [private()])
+    one, other, again = made
+    assert one.salt == again.salt != other.salt
+    table(0.5)
+    first = np.asarray(released(one))
+    table(0.25)
+    difference = (np.asarray(released(other)) - first)[:, :, -1]  # of sums of x y
+    sigma = math.sqrt(4.5) / mu(1.0)
+    assert variance_test((difference - difference.mean(0)).ravel(), 2 * M * sigma**2) > ALPHA
+
+
+def test_a_process_runs_the_table_that_it_finds(table):
+    """The second run is not that of the first one's compiled program."""
+    found = []
+    for number in (0.5, 0.25):
+        table(number)
+        found.append(fb.simulate(Tabled(), fb.algos.fed_lin_ucb(schedule=2), horizon=2, key=jax.random.key(0), seeds=1))
+    np.testing.assert_allclose(found[0].regret - found[1].regret, 0.25)
+
+
+def test_answers_of_the_host_do_not_count(monkeypatch):
+    """So a private run must not ask it."""
+
+    @fb.pytree
+    class Asking(Tabled):
+        def observe(self, key, world, t):
+            answer = jax.pure_callback(lambda t: np.full((M, 1, 2), 0.5, np.float32), jnp.zeros((M, 1, 2)), t)
+            return fb.Round(answer), world
+
+    assert processes(monkeypatch, Asking(), [fb.algos.fed_lin_ucb(schedule=2)])
+    with pytest.raises(TypeError, match="must not call the host in a private run, .* got pure_callback: hold the data"):
+        fb.simulate(Asking(), private(), horizon=2, key=jax.random.key(0), seeds=1)
+
+
 def greedy(bonus):
     """A policy of one's own; equal arguments make equal code."""
 
@@ -144,17 +219,50 @@ def greedy(bonus):
             return released.bias
 
         def index(self, key, t, belief, contexts):
-            return contexts @ belief + bonus
+            return contexts @ belief + (bonus() if callable(bonus) else bonus)
 
     return Greedy()
 
 
-def test_code_of_one_s_own_counts():
-    """Another class of the same name does something else, and so would release other sums under the same noise."""
-    assert digest(greedy(1.0)) == digest(greedy(1.0))
-    assert digest(greedy(1.0)) != digest(greedy(2.0))
-    assert digest(greedy(jnp.ones(2))) != digest(greedy(jnp.zeros(2)))
-    assert digest(greedy(1.0)) != digest(dataclasses.replace(greedy(1.0), scale=3.0))
+def test_code_of_one_s_own_counts(monkeypatch):
+    """Whatever it computes with: literals, closures, helpers; and parameters as everywhere."""
+
+    def mark(policy):
+        algo = fb.algos.Federated(policy=policy, privacy=BUDGET, schedule=2)
+        return processes(monkeypatch, ENV, [algo])[0].salt
+
+    one = mark(greedy(1.0))
+    others = [greedy(2.0), greedy(jnp.ones(4)), greedy(jnp.zeros(4)), greedy(lambda: 3.0)]
+    others += [dataclasses.replace(greedy(1.0), scale=3.0)]
+    assert one == mark(greedy(1.0)) == mark(greedy(lambda: 1.0))
+    assert len({one, *map(mark, others)}) == 1 + len(others)
+
+
+def test_constants_of_inner_programs_count():
+    """Of a table that a scan, a conditional or a compiled helper holds."""
+
+    def of(table):
+        @jax.jit
+        def helper(x):
+            return jnp.asarray(table)[0] + x
+
+        def inner(x):
+            return jax.lax.scan(lambda c, _: (jax.lax.cond(c > 0, helper, lambda x: x, c), None), x, length=2)[0]
+
+        @fb.pytree
+        class Own:
+            def init(self, key):
+                return (), jnp.float32(0)
+
+            def step(self, key, world, state, k):
+                return world, inner(state), ()
+
+        return program(Own())
+
+    tables = [np.full(5000, number, np.float32) for number in (0, 1)]
+    tables.append(np.append(tables[0][1:], 1).astype(np.float32))
+    assert of(tables[0]) == of(tables[0].copy())
+    assert len(set(map(of, tables))) == 3
 
 
 @fb.pytree
@@ -170,9 +278,11 @@ class Hidden:
 
 def test_numbers_are_those_of_the_device():
     """Two programs that are given the same float32 numbers do the same; all that a device tells apart counts."""
-    same = digest(Held(number=np.float64(0.1)))
-    assert same == digest(Held(number=0.1)) == digest(Held(number=np.float64(0.1) + 1e-12))
-    different = [Held(number=x) for x in (0.1, 0.2, 1, True, None, (0.1,), [0.1], {"a": 0.1}, {"b": 0.1})]
+    assert digest(Held(number=np.float64(0.1))) == digest(Held(number=0.1))
+    assert digest(Held(number=1)) == digest(Held(number=1.0))
+    assert digest(Held(number=np.full(2, 0.1))) == digest(Held(number=np.full(2, 0.1) + 1e-12))
+    different = [Held(number=x) for x in (0.1, 0.2, 1, True, None, (0.1,), {"a": 0.1}, {"b": 0.1})]
+    different += [Held(fixed=2**54 + i) for i in (0, 1)]
     different += [Held(number=np.float32(x)) for x in ([0.1, 0.2], [[0.1, 0.2]], [0.2, 0.1])]
     different += [Held(number=np.arange(2, dtype=kind)) for kind in (np.int32, np.uint32, np.float32)]
     different += [Held(number=jax.random.key(i)) for i in (0, 1)]
@@ -180,7 +290,8 @@ def test_numbers_are_those_of_the_device():
     different += [Held(fixed=Hidden(bytes(5000 * [0]) + bytes([i]))) for i in (0, 1)]  # longer than any repr shows
     different += [Held(fixed=Hidden(np.append(np.zeros(5000), i).tobytes())) for i in (0, 1)]
     assert len({digest(one) for one in different}) == len(different)
-    assert salt(b"a", b"b") == salt(b"a", b"b") != salt(b"a", b"c") != salt(b"b", b"c")
+    marks = [digest("a", "b"), digest("ab"), digest("a", ("b",))]
+    assert len(set(map(salt, marks))) == 3
 
 
 # Which keys an algorithm is given: those of privacy noise are salted, those of users and of its choices are not.

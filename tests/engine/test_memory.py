@@ -7,7 +7,7 @@ from helpers import PLAIN, PRIVATE, simulate
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver, memory
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.setup import bind_process
+from fedbandit_jax.engine.setup import bind
 
 
 def room(monkeypatch, size):
@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
 
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
-        process = bind_process(None, "x", Configuration(env, algo, {}), 40)
+        process = bind("x", Configuration(env, algo, {}), 40)[0]
         return memory.seeds_together(process, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)

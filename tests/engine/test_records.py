@@ -167,8 +167,8 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
     """Two functions without names are told apart by what they do."""
     names = []
 
-    def name(env, algo, **_):
-        names.append(algo)
+    def name(mark, clock, **_):
+        names.append(mark)
         raise InterruptedError
 
     monkeypatch.setattr(pieces, "name", name)

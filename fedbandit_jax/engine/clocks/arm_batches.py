@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.engine.clocks.clock import salted
-from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.identity import shipped
+from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Report, Status
 
 BLOCK = 2**10  # users who are drawn from one key
@@ -22,7 +24,7 @@ MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the 
 
 
 @struct.pytree
-class ArmBatchClock:
+class ArmBatchClock(Clock):
     """A process in which a step is a batch of users; their number depends on which arms are still active.
 
     Every seed has five named streams: the world, users' rewards, the coins by which users round, their shares of the
@@ -34,16 +36,10 @@ class ArmBatchClock:
     algo: ArmAlgorithm  # bound
     horizon: int = struct.static()  # T, which is also the number of users
     block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
-    salt: tuple[Any, ...] = ()
-    recorder: Recorder | None = None  # with it the state is a `Kept`, whose learner is that state
 
     @property
-    def mesh(self) -> None:
-        """Returns None: there is one agent."""
-
-    @property
+    @override
     def n_steps(self) -> int:
-        """Returns the most batches that the algorithm may need."""
         return self.algo.n_batches
 
     @property
@@ -51,39 +47,21 @@ class ArmBatchClock:
         """Returns how many blocks are drawn at once; draws do not depend on it."""
         return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
 
-    @property
-    def alone(self) -> bool:
-        """Returns False: runs are best executed side by side."""
-        return False
-
-    @property
-    def draws(self) -> bool:
-        """Returns True: there are no contexts."""
-        return True
-
-    @property
-    def seeds_together(self) -> int:
-        """Returns 1: side by side, all seeds would draw for every arm that is active for any of them."""
-        return 1
-
-    def beside(self, n_configs: int) -> ArmBatchClock:
-        """Returns this process, whatever runs beside it."""
-        del n_configs
-        return self
-
+    @override
     def rounds_at(self, k: int) -> None:
-        """Returns None: how many users a batch has depends on how many arms are active."""
-        del k
+        del k  # how many users a batch has depends on how many arms are active
 
+    @override
     def init(self, key: Array) -> tuple[Any, Any]:
-        """Returns a world, and as the state the number of users so far, 0, with the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
-        state = jnp.int32(0), self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        users = jnp.int32(0)  # so far
+        state = users, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
         if self.recorder is None:
             return world, state
         moment = Moment(jnp.int32(0), world, state[1], self.algo)
         return world, self.recorder.start(state, 1, lambda: moment, lambda: moment)
 
+    @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """Plays one batch; if the horizon cuts it short, nothing is collected or learned."""
         streams = (random.stream(key, name) for name in ("users", "choices"))
@@ -131,7 +109,7 @@ class ArmBatchClock:
             reward violates the spec.
         """
         arms = jnp.arange(self.env.spec.n_arms)
-        readers = self.algo if struct.shipped(self.env) else None  # `_outside` reads the rewards of others, too
+        readers = self.algo if shipped(self.env) else None  # `_outside` reads the rewards of others, too
         n = jnp.where(asked & pulls.active, pulls.users, 0)
         blocks = control.largest((n + self.block - 1) // self.block)
         ends = jnp.cumsum(blocks)
@@ -162,14 +140,14 @@ class ArmBatchClock:
 
         The package's own environments keep to it (tests look), so that it would be computed for nothing.
         """
-        if struct.shipped(self.env):
+        if shipped(self.env):
             return jnp.bool_(False)
         unit = self.env.spec.rewards_in_unit
         fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))
         return ~jnp.logical_and(*fine).all()
 
+    @override
     def check(self, label: str) -> None:
-        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
         env, algo, spec = self.env, self.algo, self.env.spec
         key, k, arm = jax.random.key(0), jnp.int32(0), jnp.int32(0)
         arms, half = (spec.n_arms,), (self.block // 2,)

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from typing_extensions import override
 
 from fedbandit_jax.core import graph, random, ridge, struct
 from fedbandit_jax.engine.clocks.checks import admit, check_environment, is_array, need, same
-from fedbandit_jax.engine.clocks.clock import salted
-from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import (
     ArrivalAlgorithm,
     ArrivalEnvironment,
@@ -28,7 +29,7 @@ MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 
 
 @struct.pytree
-class ArrivalClock:
+class ArrivalClock(Clock):
     """A process in which a step is a block of rounds with one user each.
 
     Who comes, what is offered and what every arm would pay is drawn for all rounds of a block at once, before the first
@@ -43,10 +44,9 @@ class ArrivalClock:
 
     env: ArrivalEnvironment
     algo: ArrivalAlgorithm  # bound
-    horizon: Any  # T, a number, which is also the number of arrivals: runs of most lengths share a program
-    salt: tuple[Any, ...] = ()
     block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
-    recorder: Recorder | None = None  # with it the state is a `Kept`
+
+    alone = True  # uploads, downloads, splits and merges are branches that are seldom taken
 
     def __post_init__(self):
         """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
@@ -55,40 +55,16 @@ class ArrivalClock:
             object.__setattr__(self, "block", min(max(BLOCK[0], fitting), BLOCK[1]))
 
     @property
-    def mesh(self) -> None:
-        """Returns None: there is one agent."""
-
-    @property
+    @override
     def n_steps(self) -> int:
-        """Returns the number of blocks."""
         return -(-self.horizon // self.block)
 
-    def beside(self, n_configs: int) -> ArrivalClock:
-        """Returns this process, whatever runs beside it."""
-        del n_configs
-        return self
-
+    @override
     def rounds_at(self, k: int) -> range:
-        """Returns the rounds of block k; the last block may be cut short by the horizon."""
         return range(k * self.block, min((k + 1) * self.block, self.horizon))
 
-    @property
-    def alone(self) -> bool:
-        """Returns True: uploads, downloads, splits and merges are branches that are seldom taken."""
-        return True
-
-    @property
-    def draws(self) -> bool:
-        """Returns True: its contexts are few."""
-        return True
-
-    @property
-    def seeds_together(self) -> int:
-        """Returns 1, see `alone`."""
-        return 1
-
+    @override
     def init(self, key: Array) -> tuple[Any, Any]:
-        """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
         if self.recorder is None:
@@ -103,8 +79,8 @@ class ArrivalClock:
 
         return world, self.recorder.start(state, 1, during, lambda: end)
 
+    @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """Plays one block of rounds."""
         syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
         kept = None
@@ -187,8 +163,8 @@ class ArrivalClock:
             "clusters": graph.n_labels(found.shared),
         }
 
+    @override
     def check(self, label: str) -> None:
-        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
         env, algo, spec = self.env, self.algo, self.env.spec
         k, d = spec.n_arms, spec.dim
         key, t = jax.random.key(0), jnp.int32(0)

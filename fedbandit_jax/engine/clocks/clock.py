@@ -1,81 +1,58 @@
-"""The protocol of a process, i.e. of an environment and a bound algorithm that are run step by step."""
+"""The base class of clocks, which run an environment and a bound algorithm step by step."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Self
 
 import jax
 from jax import Array
 from jax.sharding import Mesh
 
-from fedbandit_jax.core import random
+from fedbandit_jax.core import random, struct
 from fedbandit_jax.engine.recorder import Recorder
-from fedbandit_jax.interfaces import Algorithm, Environment, Metrics
+from fedbandit_jax.interfaces import Metrics
 
 
-class Clock(Protocol):
-    """A pytree that can be stepped. Its world never depends on the algorithm, so that a sweep shares it."""
+@struct.pytree
+class Clock:
+    """A pytree that can be stepped. Its world never depends on the algorithm, so that a sweep shares it.
 
-    @property
-    def salt(self) -> tuple[Any, ...]:
-        """Returns the words that set the privacy noise of this process apart from others', see `salted`."""
-        ...
+    Subclasses define `n_steps`, `rounds_at`, `init`, `step` and `check`.
+    """
 
-    @property
-    def recorder(self) -> Recorder | None:
-        """Returns what keeps records; with it, states are `Kept`."""
-        ...
+    env: Any
+    algo: Any  # bound; the certificate is read from it
+    horizon: Any  # T, a number: runs of any length share a program
+    salt: tuple[Any, ...] = ()  # words that set the privacy noise apart from that of other clocks, see `salted`
+    recorder: Recorder | None = None  # with it, states are `Kept`
+    program: str = struct.static(default="")  # digest of the programs of parts that are not the package's
+    mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
-    @property
-    def mesh(self) -> Mesh | None:
-        """Returns the devices that the agents of every run are spread over, if they are."""
-        ...
-
-    @property
-    def env(self) -> Environment:
-        """Returns the environment, i.e. the world and its users."""
-        ...
-
-    @property
-    def algo(self) -> Algorithm:
-        """Returns the bound algorithm that runs, from which the certificate is read."""
-        ...
+    alone = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
+    draws = True  # whether contexts are never stored
+    seeds_together = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 
     @property
     def n_steps(self) -> int:
-        """Returns the number of steps in a run."""
-        ...
+        """The most steps that a run may have."""
+        raise NotImplementedError
 
-    @property
-    def alone(self) -> bool:
-        """Returns whether a step branches on data; on a CPU a run is then faster by itself than beside others."""
-        ...
-
-    @property
-    def draws(self) -> bool:
-        """Returns whether contexts are never stored."""
-        ...
-
-    @property
-    def seeds_together(self) -> int:
-        """Returns how many seeds side by side fill the vector units of a CPU, and still fit into its cache."""
-        ...
-
-    def beside(self, n_configs: int) -> Clock:
-        """Returns the process that is to run if so many configurations share a program, this one included."""
-        ...
+    def beside(self, n_configs: int) -> Self:
+        """The clock that is to run if so many configurations share a program, this one included."""
+        del n_configs
+        return self
 
     def rounds_at(self, k: int) -> range | None:
-        """Returns the rounds 0, 1, ... that step k covers, or None if they depend on the run (see `Metrics.rounds`)."""
-        ...
+        """The rounds 0, 1, ... that step k covers, or None if they depend on the run (see `Metrics.rounds`)."""
+        raise NotImplementedError
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """Returns the world and the learner's state of one seed before the first step."""
-        ...
+        """The world and the learner's state of one seed before the first step."""
+        raise NotImplementedError
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """Returns the world, the learner's state and the metrics after step k; draws depend on (key, round) only."""
-        ...
+        """The world, the learner's state and the metrics after step k; draws depend on (key, round) only."""
+        raise NotImplementedError
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compiling.
@@ -83,11 +60,11 @@ class Clock(Protocol):
         Raises:
             TypeError: they do not; the message names the method, what it must return and what it returned.
         """
-        ...
+        raise NotImplementedError
 
 
 def salted(key: Array, name: str, salt: tuple[Any, ...]) -> Array:
-    """Returns the key of a named stream that only processes of equal salt share, as privacy noise needs.
+    """The key of a named stream that only clocks of equal salt share, as privacy noise needs.
 
     If two configurations shared their noise, the difference of what they release would show raw sums.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import Mesh
+from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
@@ -19,8 +19,8 @@ from fedbandit_jax.core.kernels import choose_rows
 from fedbandit_jax.core.kernels.choose import Offer, Scorer, choose
 from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, same
-from fedbandit_jax.engine.clocks.clock import salted
-from fedbandit_jax.engine.recorder import Kept, Moment, Recorder
+from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.recorder import Kept, Moment
 from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
 
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
 
 
 @struct.pytree
-class RoundClock:
+class RoundClock(Clock):
     """A process in which a step is a batch: B rounds in a scan, then one synchronisation.
 
     Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
@@ -74,27 +74,23 @@ class RoundClock:
 
     env: Environment
     algo: Algorithm  # bound
-    horizon: Any  # T, a number: runs of any length share a program
     shared: bool = struct.static(default=False)  # whether several configurations run beside each other
-    salt: tuple[Any, ...] = ()
-    recorder: Recorder | None = None
-    mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
     @property
+    @override
     def n_steps(self) -> int:
-        """Returns the number of batches, ceil(T / B)."""
         return -(-self.horizon // self.algo.batch)
 
+    @override
     def beside(self, n_configs: int) -> RoundClock:
-        """Returns a process that stores contexts if so many configurations share them that this is cheaper."""
         return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
 
+    @override
     def rounds_at(self, k: int) -> range:
-        """Returns the rounds of batch k; the last batch may be cut short by the horizon."""
         return range(k * self.algo.batch, min((k + 1) * self.algo.batch, self.horizon))
 
+    @override
     def init(self, key: Array) -> tuple[Any, Any]:
-        """Returns a world and the state of a fresh learner."""
         world = self.env.init(random.stream(key, "world"))
         state = self._spread(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
         if self.recorder is None:
@@ -110,13 +106,9 @@ class RoundClock:
         return world, self.recorder.start(state, self.env.spec.n_agents, during, lambda: end)
 
     @property
-    def alone(self) -> bool:
-        """Returns False: runs are best executed side by side."""
-        return False
-
-    @property
-    def seeds_together(self) -> int:
-        """Returns how many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
+    @override
+    def seeds_together(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
 
         Short runs of all numbers of seeds then share a program.
         """
@@ -124,8 +116,8 @@ class RoundClock:
             return 1
         return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
 
+    @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """Plays one batch and its synchronisation."""
         rounds = k * self.algo.batch + jnp.arange(self.algo.batch)
         of_round = jax.vmap(jax.random.fold_in, (None, 0))
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
@@ -148,8 +140,9 @@ class RoundClock:
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
-    def draws(self) -> bool:
-        """Returns whether contexts are drawn while they are scored, and never stored, see `core.choose`.
+    @override
+    def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
 
         Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
         several configurations share are worth storing.
@@ -310,9 +303,31 @@ class RoundClock:
         local, played = self._rounds(play, local, (rounds, streams))
         return Played(world, local, *played)
 
+    @override
     def check(self, label: str) -> None:
-        """Checks that environment and algorithm keep to the shapes of `interfaces`, as `Clock.check` says."""
-        check(self, label)
+        env, algo, spec = self.env, self.algo, self.env.spec
+        m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
+        _, offered = check_environment(env)
+        user = getattr(offered, "user", None)
+        if spec.n_users:
+            need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
+        else:
+            need("env.observe", user is None, "no user: env.spec.n_users is 0, so that users are not told apart", user)
+        arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
+        who = f"{label}'s "
+        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        local = jax.eval_shape(algo.download, state, offered)
+        chosen = jax.eval_shape(algo.act, key, t, local, offered)
+        need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
+        learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
+        need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
+        same(who + "learn", "a local state", local, learned[0])
+        records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
+        gathered = jax.eval_shape(algo.gather, records)
+        synced = jax.eval_shape(algo.sync, key, t, state, local, gathered)
+        need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
+             "(state, fb.Report)", synced)  # fmt: skip
+        same(who + "sync", "a state", state, synced[0])
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
@@ -389,34 +404,3 @@ def _counter(x: Any) -> Array:
     """Converts a count to int32, or to float32 if it is a float already, for counts that int32 would not hold."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)
-
-
-def check(process: RoundClock, label: str) -> None:
-    """Traces every method once, compiling nothing, and checks the shapes of what it returns.
-
-    Raises:
-        TypeError: a method returns something else than it must; the message names all three.
-    """
-    env, algo, spec = process.env, process.algo, process.env.spec
-    m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
-    _, offered = check_environment(env)
-    user = getattr(offered, "user", None)
-    if spec.n_users:
-        need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
-    else:
-        need("env.observe", user is None, "no user: env.spec.n_users is 0, so that users are not told apart", user)
-    arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
-    who = f"{label}'s "
-    state = jax.eval_shape(lambda key: algo.init(key, spec), key)
-    local = jax.eval_shape(algo.download, state, offered)
-    chosen = jax.eval_shape(algo.act, key, t, local, offered)
-    need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
-    learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
-    need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
-    same(who + "learn", "a local state", local, learned[0])
-    records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
-    gathered = jax.eval_shape(algo.gather, records)
-    synced = jax.eval_shape(algo.sync, key, t, state, local, gathered)
-    need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
-         "(state, fb.Report)", synced)  # fmt: skip
-    same(who + "sync", "a state", state, synced[0])

@@ -5,19 +5,16 @@ of consecutive seeds becomes a file of the folder, which is a result like any ot
 
     FOLDER/<name of the configuration>/seeds_<first>-<end>.npz
 
-The name is a digest of all that decides the numbers: the environment, the bound algorithm, the horizon, the recorded
-rounds, the key, the versions and the code of this package. So a second call computes what is missing, two sweeps share
-what they have in common, more seeds are added to those that are there, and a worker that dies costs the piece that it
-was at. Files are complete or absent, and sealed.
+The name is a digest of all that decides the numbers: the environment, the algorithm, the horizon, the recorded rounds,
+the key, the versions, the code of this package, and the traced program where a part is not of it. So a second call
+computes what is missing, two sweeps share what they have in common, more seeds are added to those that are there, and a
+worker that dies costs the piece that it was at. Files are complete or absent, and sealed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import itertools
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +25,11 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.identity import code, digest
 from fedbandit_jax.engine.provenance import versions
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.report.result import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
@@ -71,27 +71,18 @@ class SweepPiece(NamedTuple):
     folder: Path
 
 
-def name(env: bytes, algo: bytes, *, at: np.ndarray, key: jax.Array) -> str:
-    """Returns the name of a configuration, from digests of its environment and bound algorithm.
+def name(mark: bytes, clock: Clock, *, at: np.ndarray, key: jax.Array) -> str:
+    """The name of a configuration, a digest of all that its files depend on.
 
     Args:
-        env, algo: see `salt.digest`.
+        mark: the digest of the configuration itself.
+        clock: what runs it.
         at: the rounds that are recorded, the last of which is the horizon.
         key: of the sweep.
     """
-    found = hashlib.sha256(env + algo + at.astype(np.int64).tobytes())
-    found.update(np.asarray(jax.random.key_data(key)).tobytes())
-    found.update(json.dumps([versions(), jax.devices()[0].platform], sort_keys=True).encode() + _code())
-    return found.hexdigest()[:32]
-
-
-@functools.cache
-def _code() -> bytes:
-    root = Path(__file__).parents[2]  # the package
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return found.digest()
+    proved = certify(clock.algo).to_json() if clock.program else None  # may be by code that is in no program
+    parts = mark.hex(), at.astype(np.int64), key, clock.recorder, proved, versions(), code()
+    return digest(*parts, jax.devices()[0].platform).hex()[:32]
 
 
 def compute(piece: SweepPiece) -> int:
