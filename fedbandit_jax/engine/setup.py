@@ -217,5 +217,5 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
     words = salt(mark)
     if not shipped(clock):
         mark = digest(mark.hex(), traced(clock).hex())
-        clock = dataclasses.replace(clock, program=mark.hex())
+        clock = dataclasses.replace(clock, program=traced(clock).hex())
     return dataclasses.replace(clock, salt=words), mark

@@ -8,7 +8,7 @@ from helpers import ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.files import archive
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import RoundClock, rounds
 from fedbandit_jax.engine.curves import RoundRecord
 
@@ -138,6 +138,7 @@ class Counter(list):
 
 def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
     monkeypatch.setattr(RoundClock, "check", lambda *_: None)  # which traces once more
+    monkeypatch.setattr(setup, "program", lambda *_, **__: b"")  # likewise
     env = Counting(inner=ENV, counter=Counter([0]))
     simulate(env, PRIVATE)
     traced = env.counter[0]

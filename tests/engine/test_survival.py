@@ -163,6 +163,14 @@ def test_only_the_main_thread_has_handlers():
     assert [handler == signal.SIG_DFL for handler in found] == [True, False, True]
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C interrupts, also where whoever started the tests ignores it (`nohup pytest &`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_waits_for_the_end():
     waited = []
 
@@ -210,7 +218,8 @@ def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole
 # Real processes.
 
 BEGIN = f"""
-import os, resource, sys, time
+import os, resource, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 import jax
 from fedbandit_jax.engine import driver

@@ -133,7 +133,7 @@ def test_users_who_return_must_be_counted():
         plan(env)
 
 
-def test_a_run_that_has_begun_is_the_beginning_of_the_whole():
+def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):
     """With the noise of 8 synchronisations, though 4 happen."""
     begun = simulate(algo=Begun(recipe=PRIVATE, full=40), horizon=24)
     np.testing.assert_allclose(begun.regret, simulate().regret[:, :24], rtol=1e-5)

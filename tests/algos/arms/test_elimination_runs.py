@@ -14,7 +14,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.elimination_loop import EliminationState
-from fedbandit_jax.engine import driver
+from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.engine.curves import StretchRecord
 from fedbandit_jax.engine.grid import expand
@@ -123,6 +123,7 @@ class Counter:
 @pytest.mark.parametrize("name", ["Dist-DP-SE", *ELIMINATION])
 def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
     monkeypatch.setattr(ArmBatchClock, "check", lambda *_: None)  # which traces once more
+    monkeypatch.setattr(setup, "program", lambda *_, **__: b"")  # likewise
     options = dict(horizon=HORIZON, key=jax.random.key(0), seeds=3)
     algo, epsilons = algorithm(name, growth=None if name == "DP-SE" else 4), [0.5, 2.0, 8.0]
     grid = None if name == "SE" else {"epsilon": epsilons}
