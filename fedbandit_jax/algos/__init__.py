@@ -9,8 +9,6 @@ from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as Succes
 from fedbandit_jax.algos.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
-from fedbandit_jax.algos.clusters.fclub import homo as homo
-from fedbandit_jax.algos.clusters.fclub import homo_dc as homo_dc
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip
@@ -27,6 +25,8 @@ from fedbandit_jax.algos.papers import async_fed_lin_ucb as async_fed_lin_ucb
 from fedbandit_jax.algos.papers import dp_dpe as dp_dpe
 from fedbandit_jax.algos.papers import fed_lin_ucb as fed_lin_ucb
 from fedbandit_jax.algos.papers import fed_ucb as fed_ucb
+from fedbandit_jax.algos.papers import homo as homo
+from fedbandit_jax.algos.papers import homo_dc as homo_dc
 from fedbandit_jax.algos.papers import private_fed_lin_ucb as private_fed_lin_ucb
 from fedbandit_jax.algos.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.policies.greedy import Greedy as Greedy

@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
 from fedbandit_jax.algos.policies.ucb import UCB
-from fedbandit_jax.algos.recipe import PolicyRecipe, need_users, parts
+from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.interfaces import Policy, Spec
+from fedbandit_jax.interfaces.arrivals import need_users
 from fedbandit_jax.schedules import LogDet, Schedule
 
 

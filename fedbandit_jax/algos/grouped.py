@@ -15,9 +15,10 @@ from fedbandit_jax.algos.grouping.mixture import Mixture
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases
 from fedbandit_jax.algos.policies.greedy import Greedy
-from fedbandit_jax.algos.recipe import PolicyRecipe, need_users, parts
+from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Policy, Spec
+from fedbandit_jax.interfaces.arrivals import need_users
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find

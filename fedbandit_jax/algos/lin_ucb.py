@@ -10,13 +10,24 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax.algos.clusters import seats
+from fedbandit_jax.algos.clusters.seats import Seats, UserSums
 from fedbandit_jax.algos.loops.loop import PlayingLoop, adopt
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
+from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Recipe, Report, Round, Spec, Status
-
-REFRESH_ALONE = 100  # most rounds between Cholesky refreshes of V^-1; float32 bears 1,000 (125 if lambda < 0.01)
+from fedbandit_jax.interfaces import (
+    Algorithm,
+    ArrivalAlgorithm,
+    NoiseLaw,
+    Partition,
+    Recipe,
+    Report,
+    Round,
+    Spec,
+    Status,
+)
 
 
 class LinUCBState(NamedTuple):
@@ -75,6 +86,39 @@ class BoundLinUCB(PlayingLoop):
         return ridge.solve(self.policy.regularization * eye + sums[..., :-1], sums[..., -1])[0]
 
 
+@struct.sealed
+@struct.pytree
+class BoundUserLinUCB(ArrivalAlgorithm):
+    """LinUCB for users who come again: the bound form of `LinUCB` for such an environment. Not private."""
+
+    width: UserWidth
+    regularization: struct.Number
+    seats: Seats = struct.static()
+
+    def init(self, key: Array, spec: Spec) -> UserSums:
+        """Returns the state before the first round: V = lambda I and b = 0 for every user."""
+        del key
+        return seats.nothing(self.seats.n_seats, spec.dim, self.regularization)
+
+    @override
+    def index(self, key: Array, t: Array, state: UserSums, user: Array, contexts: Array) -> Array:
+        del key, t
+        seat = self.seats.seat(user)
+        beta = self.width(state.counts[seat].astype(jnp.float32), self.regularization, self.regularization)
+        return seats.index(contexts, state.inverse[seat], state.theta[seat], beta)
+
+    @override
+    def serve(self, key: Array, t: Array, state: UserSums, user: Array, x: Array, y: Array) -> tuple[UserSums, Report]:
+        del key, t
+        return seats.learn(state, self.seats.seat(user), x, y, self.regularization), Report()
+
+    @override
+    def partition(self, state: UserSums) -> Partition:
+        del state
+        alone = jnp.arange(self.seats.n_users, dtype=jnp.int32)
+        return Partition(alone, alone)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinUCB(Recipe):
     """M independent LinUCB agents, or one per user if users return: the limit of no cooperation. Not private.
@@ -110,16 +154,11 @@ class LinUCB(Recipe):
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         if spec.n_users:
             return self._of_users(spec)
-        batch = -(-horizon // -(-horizon // REFRESH_ALONE))  # B <= 100, as few rounds past T as possible
+        batch = -(-horizon // -(-horizon // seats.REFRESH))  # B <= 100, as few rounds past T as possible
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=batch)
 
     def _of_users(self, spec: Spec) -> Algorithm:
-        from fedbandit_jax.algos.clusters import seats, user_lin_ucb  # LinUCB alone belongs to both families
-
-        ucb = self.policy
-        if ucb.confidence != "theory":
-            raise ValueError(f"confidence must be 'theory' where users are told apart, got {ucb.confidence!r}")
-        regularization = 1.0 if ucb.regularization is None else ucb.regularization
-        parts = seats.common(spec, regularization, ucb.failure, ucb.subgaussian, ucb.theta_norm, ucb.exploration_scale)
-        return user_lin_ucb.BoundUserLinUCB(**parts)
+        if self.policy.confidence != "theory":
+            raise ValueError(f"confidence must be 'theory' where users are told apart, got {self.policy.confidence!r}")
+        return BoundUserLinUCB(**seats.common(spec, self.policy))

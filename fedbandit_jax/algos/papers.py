@@ -1,4 +1,4 @@
-"""AdaC-OFUL of Azize & Basu (2024): optimism on sums of batches that double, each of which is released once."""
+"""The papers' algorithms under their own names: each a box of a paper, as a composition of our parts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fedbandit_jax.algos.async_federated import AsyncFederated
+from fedbandit_jax.algos.clusters.fclub import FCLUB
 from fedbandit_jax.algos.federated import Federated
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
@@ -19,25 +20,61 @@ from fedbandit_jax.schedules import Geometric, LogDet, Schedule
 KNOWN, DOUBLING = UCB(confidence="known_noise", regularizer="project"), Geometric(2.0, first=8)
 
 
-def adac_oful(
-    privacy: Mechanism | Budget | None = None,
+def fed_lin_ucb(
     *,
-    policy: Policy = KNOWN,
-    schedule: Schedule | int = DOUBLING,
-    name: str = "AdaC-OFUL",
+    policy: Policy = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = True,
+    name: str = "FedLinUCB",
 ) -> Federated:
-    """Makes AdaC-OFUL: optimism in few batches, each with noise of its own, of which the estimate adds up all.
-
-    With a budget alone, every silo adds Gaussian noise to its sums of each batch. A user trusts her silo, but neither
-    the server nor other silos; she is in one batch. Under adjacency "replace" she moves that batch's sums by at most
-    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). No prefix sum is released again, so that
-    noise of the size that one batch needs is enough; the estimate after batch k has that of k batches, and there are
-    O(log T).
+    """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
 
     Args:
-        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        schedule: as in `Federated`; 1 is the super single agent that sees all M users of a round.
+        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: only at synchronisations (Algorithm
+            8).
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
+        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=200, key=jax.random.key(0), seeds=4)
+        >>> result.communication["rounds"][:, -1]
+        array([8, 8, 8, 8])
+    """
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
+
+
+def private_fed_lin_ucb(
+    privacy: Mechanism | Budget,
+    *,
+    policy: Policy = UCB(),
+    schedule: Schedule | int = 25,
+    learns_in_batch: bool = False,
+    name: str = "Private-FedLinUCB",
+) -> Federated:
+    """Makes Private-FedLinUCB, where every B rounds the server learns noisy sums of x y and x x' over all silos.
+
+    With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
+    2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
+    adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
+    y, x x'), under "add_remove" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
+    another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
+    with `UCB(confidence="known_noise", regularizer="project")`.
+
+    Args:
+        privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
         policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
         schedule: as in `Federated`.
+        learns_in_batch: as in `Federated`.
         name: label in results.
 
     Returns:
@@ -49,18 +86,20 @@ def adac_oful(
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.adac_oful(fb.privacy.Budget(1.0, 0.1))
-        >>> certificate = algo.certificate(env.spec, horizon=100)
-        >>> certificate.claim, certificate.releases, certificate.releases_per_user
-        ('certified', 4, 1.0)
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+        >>> algo.certificate(env.spec, horizon=50).claim
+        'certified'
+        >>> algo.replace(learns_in_batch=True).certificate(env.spec, 50).claim
+        'as_printed'
+        >>> algo.replace(release="blt", trust="secagg", epsilon=2.0).privacy.budget.epsilon
+        2.0
 
-    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL.
+    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
     """
-    # DEVIATION azize2024: batches end when the number of rounds has doubled, where the paper looks at det V; its
-    # contexts are public and V exact, where x x' is released with noise here; and the width is that of the known noise.
-    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
     validate.text("name", name)
-    return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
+    if privacy is None:
+        raise TypeError("privacy must be an fb.privacy.Mechanism or an fb.privacy.Budget, got None; see fed_lin_ucb")
+    return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
 
 
 def fed_ucb(
@@ -130,7 +169,7 @@ def fed_ucb(
     """
     policy = LogDetUCB() if policy is None else policy
     return Federated(
-        policy=validate.instance("policy", policy, Policy, "an fb.Policy or None"),
+        policy=policy,
         schedule=LogDet() if schedule is None else schedule,
         privacy=privatizer(privacy),
         learns_in_batch=learns_in_batch,
@@ -138,7 +177,81 @@ def fed_ucb(
     )
 
 
-DOUBLING = Geometric(2.0, first=8)
+def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
+    """Makes asynchronous FedLinUCB without privacy: Algorithm 1 of He, Wang, Min & Gu (2022).
+
+    An agent uploads when det(V + U) reaches `growth` times det V, where V is the matrix that it downloaded last, and U
+    the sum of x x' over its rounds since.
+
+    Args:
+        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent who comes in all rounds, up to
+            logarithms, with O(d M^2 ln T) uploads.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        name: label in results.
+
+    Returns:
+        The recipe, an `AsyncFederated`.
+
+    Raises:
+        ValueError, TypeError: as `AsyncFederated`, or if `growth` is not > 1.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> algo = fb.algos.async_fed_lin_ucb(growth=2.0)
+        >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
+        (0.693, 'he22')
+
+    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds; and an agent
+    uploads if the determinant has grown by `growth` or more, not by more than that.
+    """
+    if not validate.positive("growth", growth) > 1:
+        raise ValueError(f"growth must be > 1, got {growth!r}")
+    validate.single("growth", growth)
+    validate.text("name", name)
+    return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)
+
+
+def adac_oful(
+    privacy: Mechanism | Budget | None = None,
+    *,
+    policy: Policy = KNOWN,
+    schedule: Schedule | int = DOUBLING,
+    name: str = "AdaC-OFUL",
+) -> Federated:
+    """Makes AdaC-OFUL: optimism in few batches, each with noise of its own, of which the estimate adds up all.
+
+    With a budget alone, every silo adds Gaussian noise to its sums of each batch. A user trusts her silo, but neither
+    the server nor other silos; she is in one batch. Under adjacency "replace" she moves that batch's sums by at most
+    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). No prefix sum is released again, so that
+    noise of the size that one batch needs is enough; the estimate after batch k has that of k batches, and there are
+    O(log T).
+
+    Args:
+        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
+        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        schedule: as in `Federated`.
+        name: label in results.
+
+    Returns:
+        The recipe, a `Federated`.
+
+    Raises:
+        ValueError, TypeError: as `Federated`.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.adac_oful(fb.privacy.Budget(1.0, 0.1))
+        >>> certificate = algo.certificate(env.spec, horizon=100)
+        >>> certificate.claim, certificate.releases, certificate.releases_per_user
+        ('certified', 4, 1.0)
+
+    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL.
+    """
+    # DEVIATION azize2024: batches end when the number of rounds has doubled, where the paper looks at det V; its
+    # contexts are public and V exact, where x x' is released with noise here; and the width is that of the known noise.
+    validate.text("name", name)
+    return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 
 def dp_dpe(
@@ -183,120 +296,29 @@ def dp_dpe(
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 
-def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
-    """Makes asynchronous FedLinUCB without privacy: Algorithm 1 of He, Wang, Min & Gu (2022).
-
-    An agent uploads when det(V + U) reaches `growth` times det V, where V is the matrix that it downloaded last, and U
-    the sum of x x' over its rounds since.
+def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
+    """Makes Homo: FCLUB that takes all users to be alike, and exchanges everything after every round.
 
     Args:
-        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent who comes in all rounds, up to
-            logarithms, with O(d M^2 ln T) uploads.
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        name: label in results.
+        budget: as in `FCLUB`.
+        parameters: any other parameters of `FCLUB`.
 
-    Returns:
-        The recipe, an `AsyncFederated`.
-
-    Raises:
-        ValueError, TypeError: as `AsyncFederated`, or if `growth` is not > 1.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> algo = fb.algos.async_fed_lin_ucb(growth=2.0)
-        >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
-        (0.693, 'he22')
-
-    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds; and an agent
-    uploads if the determinant has grown by `growth` or more, not by more than that.
+    Reference: Liu et al. (2022), Section 5.
     """
-    if not validate.positive("growth", growth) > 1:
-        raise ValueError(f"growth must be > 1, got {growth!r}")
-    validate.single("growth", growth)
-    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
-    validate.text("name", name)
-    return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)
+    name = "Homo" if budget is None else "CDP-Homo"
+    return homo_dc(budget, **{"upload": 1.0, "download": 1.0, "name": name, **parameters})
 
 
-def fed_lin_ucb(
-    *,
-    policy: Policy = UCB(),
-    schedule: Schedule | int = 25,
-    learns_in_batch: bool = True,
-    name: str = "FedLinUCB",
-) -> Federated:
-    """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
+def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
+    """Makes Homo-DC: FCLUB that takes all users to be alike, and uploads and downloads now and then.
+
+    With a budget and `trigger="count"` it is certified.
 
     Args:
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        schedule: as in `Federated`; 1 is the super single agent that sees all M users of a round.
-        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: only at synchronisations (Algorithm
-            8).
-        name: label in results.
+        budget: as in `FCLUB`.
+        parameters: any other parameters of `FCLUB`.
 
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `Federated`.
-
-    Example:
-        >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
-        >>> result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=200, key=jax.random.key(0), seeds=4)
-        >>> result.communication["rounds"][:, -1]
-        array([8, 8, 8, 8])
+    Reference: Liu et al. (2022), Section 5.
     """
-    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
-    validate.text("name", name)
-    return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
-
-
-def private_fed_lin_ucb(
-    privacy: Mechanism | Budget,
-    *,
-    policy: Policy = UCB(),
-    schedule: Schedule | int = 25,
-    learns_in_batch: bool = False,
-    name: str = "Private-FedLinUCB",
-) -> Federated:
-    """Makes Private-FedLinUCB, where every B rounds the server learns noisy sums of x y and x x' over all silos.
-
-    With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
-    2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
-    adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
-    y, x x'), under "add_remove" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
-    another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
-    with `UCB(confidence="known_noise", regularizer="project")`.
-
-    Args:
-        privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        schedule: as in `Federated`.
-        learns_in_batch: as in `Federated`.
-        name: label in results.
-
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `Federated`.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
-        >>> algo.certificate(env.spec, horizon=50).claim
-        'certified'
-        >>> algo.replace(learns_in_batch=True).certificate(env.spec, 50).claim
-        'as_printed'
-        >>> algo.replace(release="blt", trust="secagg", epsilon=2.0).privacy.budget.epsilon
-        2.0
-
-    Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
-    """
-    policy = validate.instance("policy", policy, Policy, "an fb.Policy")
-    validate.text("name", name)
-    if privacy is None:
-        raise TypeError("privacy must be an fb.privacy.Mechanism or an fb.privacy.Budget, got None; see fed_lin_ucb")
-    return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
+    name = "Homo-DC" if budget is None else "CDP-Homo-DC"
+    return FCLUB(budget, **{"alpha_1": math.inf, "alpha_2": math.inf, "name": name, **parameters})

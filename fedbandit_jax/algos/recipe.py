@@ -141,14 +141,6 @@ def parts(spec: Spec, policy: Any, mechanism: Exact, stds: np.ndarray, **more: A
     )
 
 
-def need_users(name: str, spec: Spec) -> None:
-    """Raises a ValueError, naming the algorithm, unless users are told apart."""
-    if spec.n_users < 1:
-        raise ValueError(
-            f"{name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
-        )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkRecipe(PolicyRecipe):
     """A recipe for agents on a network, without a server.

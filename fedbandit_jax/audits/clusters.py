@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.algos.clusters.fclub import FCLUB, homo_dc
+from fedbandit_jax.algos.clusters.fclub import FCLUB
+from fedbandit_jax.algos.papers import homo_dc
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.transcripts import certified, played
 from fedbandit_jax.core import struct, validate

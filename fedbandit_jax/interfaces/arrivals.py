@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.interfaces.algorithm import Algorithm, Report
-from fedbandit_jax.interfaces.environment import Environment
+from fedbandit_jax.interfaces.environment import Environment, Spec
 
 
 class ArrivalEnvironment(Environment, Protocol):
@@ -18,12 +18,12 @@ class ArrivalEnvironment(Environment, Protocol):
     """
 
     def clusters(self, world: Any) -> Int[Array, " n"]:
-        """Returns the true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
+        """The true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
         ...
 
     @property
     def n_clusters(self) -> int:
-        """Returns the number of true clusters."""
+        """The number of true clusters."""
         ...
 
 
@@ -43,7 +43,7 @@ class ArrivalAlgorithm(Algorithm):
     """
 
     def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
-        """Returns the state before anybody comes in round t, and what reaching it cost."""
+        """The state before anybody comes in round t, and what reaching it cost."""
         del key, t
         return state, Report()
 
@@ -55,7 +55,7 @@ class ArrivalAlgorithm(Algorithm):
         user: Int[Array, ""],
         contexts: Float[Array, "K d"],
     ) -> Float[Array, " K"]:
-        """Returns the worth of every arm to this user, from the arms' features; the first largest is played."""
+        """The worth of every arm to this user, from the arms' features; the first largest is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def serve(
@@ -71,5 +71,13 @@ class ArrivalAlgorithm(Algorithm):
         raise NotImplementedError(f"{type(self).__name__}.serve")
 
     def partition(self, state: Any) -> Partition:
-        """Returns the clusters found so far."""
+        """The clusters found so far."""
         raise NotImplementedError(f"{type(self).__name__}.partition")
+
+
+def need_users(name: str, spec: Spec) -> None:
+    """Raises a ValueError, naming the algorithm, unless users are told apart."""
+    if spec.n_users < 1:
+        raise ValueError(
+            f"{name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -225,31 +224,3 @@ def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: i
     """
     log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / failure)
     return 8 * math.sqrt(2 * depth) * math.log(4 / delta) * log_term / epsilon
-
-
-def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Returns Homo: FCLUB that takes all users to be alike, and exchanges everything after every round.
-
-    Args:
-        budget: as in `FCLUB`.
-        parameters: any other parameters of `FCLUB`.
-
-    Reference: Liu et al. (2022), Section 5.
-    """
-    name = "Homo" if budget is None else "CDP-Homo"
-    return homo_dc(budget, **{"upload": 1.0, "download": 1.0, "name": name, **parameters})
-
-
-def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Returns Homo-DC: FCLUB that takes all users to be alike, and uploads and downloads now and then.
-
-    With a budget and `trigger="count"` it is certified.
-
-    Args:
-        budget: as in `FCLUB`.
-        parameters: any other parameters of `FCLUB`.
-
-    Reference: Liu et al. (2022), Section 5.
-    """
-    name = "Homo-DC" if budget is None else "CDP-Homo-DC"
-    return FCLUB(budget, **{"alpha_1": math.inf, "alpha_2": math.inf, "name": name, **parameters})

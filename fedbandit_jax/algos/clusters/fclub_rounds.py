@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.fclub_phases import Buffer, FCLUBState, Held, Phases
-from fedbandit_jax.algos.clusters.seats import UserWidth
+from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Report, Spec, Status

@@ -14,7 +14,8 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats as users
-from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, Seats, UserSums, UserWidth
+from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, Seats, UserSums
+from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec
 

@@ -1,4 +1,4 @@
-"""What algorithms for users who come again share: seats of users, distances of estimates, and confidence widths.
+"""What algorithms for users who come again share: seats of users, their estimates, and distances of these.
 
 n users sit on L servers, and arrays are laid out accordingly: every server has P = ceil(n / L) places, user u has place
 u // L of server u mod L, and the N = L P places of all servers, server by server, are called seats. Arrays of all seats
@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
+from fedbandit_jax.algos.policies.widths import Exploration, UserWidth
+from fedbandit_jax.core import control, graph, ridge, tables, validate
 from fedbandit_jax.interfaces import Recipe, Spec
+from fedbandit_jax.interfaces.arrivals import need_users
 
-REFRESH = 100  # rounds of one user after which her inverse is computed anew by Cholesky, against rounding drift
+REFRESH = 100  # rounds of a user, or of an agent by itself, between two solves by Cholesky; float32 bears 1,000
 
 
 class Seats(NamedTuple):
@@ -40,12 +42,12 @@ class Seats(NamedTuple):
         return self.n_servers * self.per_server
 
     def find(self, user: Any) -> tuple[Any, Any]:
-        """Returns the server of a user and her place there, or L and 0 if she does not exist."""
+        """The server of a user and her place there, or L and 0 if she does not exist."""
         exists = (user >= 0) & (user < self.n_users)
         return jnp.where(exists, user % self.n_servers, self.n_servers), jnp.where(exists, user // self.n_servers, 0)
 
     def seat(self, user: Any) -> Any:
-        """Returns the seat of a user, or N if she does not exist."""
+        """The seat of a user, or N if she does not exist."""
         server, place = self.find(user)
         return server * self.per_server + place
 
@@ -72,31 +74,8 @@ class Seats(NamedTuple):
         return (place + jnp.arange(self.n_servers, dtype=place.dtype)[:, None] * self.per_server).reshape(-1)
 
     def at(self, users: UserSums, server: Array) -> UserSums:
-        """Returns the sums of the users of one server, with a leading axis P in place of N."""
+        """The sums of the users of one server, with a leading axis P in place of N."""
         return UserSums(*(x.reshape(self.n_servers, self.per_server, *x.shape[1:])[server] for x in users))
-
-
-class UserWidth(NamedTuple):
-    """The confidence width of an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
-
-    beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa, where the noise of rewards is
-    R-sub-Gaussian, ||theta*|| <= S, the matrix A that is added to sum x x' has its eigenvalues in [low, high], and the
-    noise h that is added to sum x y has ||h||_{A^-1} <= kappa.
-
-    DEVIATION liu2022 Lemma 1: the lemma has m L / failure for m clusters on each of L servers. Algorithms do not know
-    m, so that n / failure stands in its place: there are at most n local clusters.
-    """
-
-    scale: struct.Number  # factor on beta; 1 is the theory
-    slope: struct.Number  # R, sub-Gaussian constant
-    log_term: struct.Number  # 2 ln(n / failure)
-    theta_norm: struct.Number  # S, bound on ||theta*||
-    dim: struct.Number  # d
-
-    def __call__(self, count: Array, low: Array, high: Array, kappa: Array | float = 0.0) -> Array:
-        """Returns beta for T = `count` rounds."""
-        inside = self.log_term + self.dim * jnp.log(high / low + count / (self.dim * low))
-        return self.scale * (self.slope * jnp.sqrt(inside) + self.theta_norm * jnp.sqrt(high) + kappa)
 
 
 class UserSums(NamedTuple):
@@ -109,14 +88,14 @@ class UserSums(NamedTuple):
 
 
 def nothing(n_seats: int, dim: int, regularization: Array | float) -> UserSums:
-    """Returns what is known before the first round, with regulariser lambda = `regularization`."""
+    """What is known before the first round, with regulariser lambda = `regularization`."""
     inverse = jnp.broadcast_to(jnp.eye(dim) / regularization, (n_seats, dim, dim))
     counts = jnp.zeros(n_seats, jnp.int32)
     return UserSums(jnp.zeros((n_seats, dim, dim + 1)), counts, inverse, jnp.zeros((n_seats, dim)))
 
 
 def complete(seats: Seats) -> Array:
-    """Returns the graphs of all servers in which every user is linked to all, (L, P, W) as in `core.graph`."""
+    """The graphs of all servers in which every user is linked to all, (L, P, W) as in `core.graph`."""
     taken = jnp.asarray(seats.taken)
     return jnp.where(taken[:, :, None], graph.pack(taken)[:, None], jnp.uint32(0))
 
@@ -135,7 +114,7 @@ def learn(users: UserSums, seat: Array, x: Array, y: Array, regularization: Arra
 
 
 def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Returns the inverse (d, d) and the estimate (d,) after one more round (x (d,), y)."""
+    """The inverse (d, d) and the estimate (d,) after one more round (x (d,), y)."""
     image = jnp.matmul(inverse, x, precision="highest")
     scale = 1 / (1 + jnp.matmul(image, x, precision="highest"))
     residual = y - jnp.matmul(theta, x, precision="highest")
@@ -148,24 +127,24 @@ def estimate(sums: Array, regularization: Array | float) -> ridge.Solution:
 
 
 def row(x: Array, y: Array) -> Array:
-    """Returns what one round adds to the sums: [x x' | x y], (d, d + 1)."""
+    """What one round adds to the sums: [x x' | x y], (d, d + 1)."""
     return x[:, None] * jnp.append(x, y)[None]
 
 
 def index(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
-    """Returns the upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
+    """The upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
     image = jnp.matmul(contexts, inverse, precision="highest")
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))
 
 
 def together(users: UserSums, members: Array, regularization: Array | float) -> tuple[ridge.Solution, Array]:
-    """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
+    """The estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
     sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
     return estimate(sums, regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
 
 def differ(users: UserSums, place: Array, factor: Array) -> Array:
-    """Returns which users' estimates are too far from that of the user at a place, (P,) bool.
+    """Which users' estimates are too far from that of the user at a place, (P,) bool.
 
     Users i and j are too far from each other if ||theta_i - theta_j|| > factor (F(T_i) + F(T_j)), see `spread`.
     """
@@ -174,12 +153,12 @@ def differ(users: UserSums, place: Array, factor: Array) -> Array:
 
 
 def phase(t: Array) -> Array:
-    """Returns the phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
+    """The phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
     return 31 - lax.clz(t + 2)
 
 
 def begins_phase(t: Array) -> Array:
-    """Returns whether a phase begins just before round t, as it does for t = 0, 2, 6, 14, ..."""
+    """Whether a phase begins just before round t, as it does for t = 0, 2, 6, 14, ..."""
     return (t + 2) & (t + 1) == 0
 
 
@@ -189,21 +168,19 @@ def spread(count: Array) -> Array:
 
 
 def distance(theta: Array, others: Array) -> Array:
-    """Returns the Euclidean distances (...) between theta (d,) and others (..., d)."""
+    """The Euclidean distances (...) between theta (d,) and others (..., d)."""
     return jnp.sqrt(((theta - others) ** 2).sum(-1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusteringRecipe(Recipe):
+class ClusteringRecipe(Exploration, Recipe):
     """The parameters that all clustering algorithms have.
 
     Args:
         regularization: lambda > 0, which is added to the diagonal of every matrix before an estimate is solved for.
         failure: failure probability of the bounds that confidence widths are made of, in (0, 1), if every cluster that
             was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved before.
-        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]).
-        theta_norm: S >= 0, bound on the Euclidean norm of every preference vector theta*.
-        exploration_scale: factor >= 0 on the confidence width; 1 is the theory, 0 is greedy.
+        subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
 
     Raises:
@@ -213,17 +190,11 @@ class ClusteringRecipe(Recipe):
     factors: ClassVar[tuple[str, ...]] = ()  # names of parameters that are factors of a distance: > 0, may be infinite
 
     regularization: float = 1.0
-    failure: float = 0.01
-    subgaussian: float = 0.5
-    theta_norm: float = 1.0
-    exploration_scale: float = 1.0
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.single("regularization", validate.positive("regularization", self.regularization))
-        validate.probability("failure", self.failure)
-        for name in ("subgaussian", "theta_norm", "exploration_scale"):
-            validate.single(name, validate.non_negative(name, getattr(self, name)))
+        super().__post_init__()
+        validate.positive("regularization", self.regularization)
         for name in self.factors:
             factor = getattr(self, name)
             if not (isinstance(factor, (float, np.floating)) and factor == math.inf):
@@ -236,22 +207,17 @@ class ClusteringRecipe(Recipe):
         return type(self).__name__
 
     def common(self, spec: Spec) -> dict[str, Any]:
-        """Returns the fields `regularization`, `width` and `seats` of the bound algorithm for an environment."""
-        if spec.n_users < 1:
-            raise ValueError(
-                f"{self.name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
-            )
-        widths = self.failure, self.subgaussian, self.theta_norm, self.exploration_scale
-        return common(spec, self.regularization, *widths)
+        """The fields that bound algorithms share, for an environment whose users are told apart."""
+        need_users(str(self.name), spec)
+        return common(spec, self)
 
 
-def common(
-    spec: Spec, regularization: float, failure: float, subgaussian: float, theta_norm: float, exploration_scale: float
-) -> dict[str, Any]:
-    """Returns the fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
-    fields = exploration_scale, subgaussian, 2 * math.log(spec.n_users / failure), theta_norm, spec.dim
+def common(spec: Spec, exploration: Exploration) -> dict[str, Any]:
+    """The fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
+    log_term = 2 * math.log(spec.n_users / exploration.failure)
+    fields = exploration.exploration_scale, exploration.subgaussian, log_term, exploration.theta_norm, spec.dim
     return dict(
-        regularization=np.float32(regularization),
+        regularization=np.float32(1.0 if exploration.regularization is None else exploration.regularization),
         width=UserWidth(*map(np.float32, fields)),
         seats=Seats(spec.n_users, spec.n_servers),
     )

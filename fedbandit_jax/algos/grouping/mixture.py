@@ -4,8 +4,8 @@ Let U_u and W_u be the sums of x y and x x' that were released of user u. Her sq
 
     q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v),    v = s_U^2 + S^2 s_W^2 / 2
 
-in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `models`. Users go to the kind that they
-misfit least, and theta_c is the ridge estimate from the sums of all users of kind c, over and over.
+in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `pooling`. Users go to the kind that
+they misfit least, and theta_c is the ridge estimate from the sums of all users of kind c, over and over.
 
 How many kinds are there? If n users are all alike, their misfits are about the squares of n standard normal vectors
 in d dimensions. To split them by the sign along their principal axis, which explains about (sqrt n + sqrt d)^2 of the
@@ -31,8 +31,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.grouping import pooling
-from fedbandit_jax.algos.grouping.models import fit, ridge, variance
+from fedbandit_jax.algos.grouping.pooling import fit, pooled, ridge, variance
 from fedbandit_jax.algos.loops.streams import Grouping, UserReleases
 from fedbandit_jax.core import lapack, random, struct, validate
 from fedbandit_jax.interfaces import Released, Spec
@@ -128,7 +127,7 @@ class Mixture(Grouping):
 
     @override
     def pool(self, released: UserReleases, label: Array) -> Released:
-        return pooling.pooled(released, label, self.subgaussian)
+        return pooled(released, label, self.subgaussian)
 
     def _spectra(self, released: UserReleases) -> Spectra:
         values, vectors = jax.vmap(lapack.eigh)(released.gram)

@@ -1,9 +1,14 @@
 """Partial pooling: how much the users of a group differ, and so what the others' sums are worth to each of them.
 
+Let U and W be the sums of x y and x x' that were released of some users, G that of x x' without noise, and z and Z the
+noise. If mean rewards are <x, theta>, then U - W theta = sum x eta + z - Z theta, where eta is R-sub-Gaussian. Along a
+unit vector p the variance of that is about R^2 p' G p + s_U^2 + s_W^2 (||theta||^2 + (p' theta)^2) / 2 for one user,
+with the standard deviations s_U of z and s_W of the diagonal of Z, which is symmetric and has half the variance beside
+its diagonal; the variance of the noise of m users is m times that.
+
 Users who are taken to be alike need not be the same. Say that theta_u = theta_c + delta_u for the users u of group c,
 where delta_u has mean 0 and covariance T, the same in all groups. Let U_u and W_u be the sums that were released of
-user u, theta the ridge estimate of her group, and v(p) the variance of the noise on p' (U_u - W_u theta), which
-`models` has.
+user u, theta the ridge estimate of her group, and v(p) the variance of the noise on p' (U_u - W_u theta).
 
 How large is T? Let q_i and g_i be the eigenvectors and eigenvalues of the sum of W_u over all users. If N_u of N rounds
 were user u's, and her features like those of others, then r_u = q_i' (U_u - W_u theta) has about the mean e b_c and
@@ -34,17 +39,42 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.grouping.models import LEAST, fit, variance
 from fedbandit_jax.algos.loops.streams import UserReleases
 from fedbandit_jax.core import lapack
 from fedbandit_jax.interfaces import Released
+from fedbandit_jax.linalg import GaussianBelief
 
+LEAST = 1e-2  # the least that is divided by: with less data or noise, nothing is known
 CLEAR = 1.0  # standard deviations by which users must seem to differ
 CAUTION = 3.0  # by how many they are then taken to differ more than it seems
 
 
+def variance(subgaussian: float, values: Array, noise: Array) -> Array:
+    """The variance R^2 p' G p + noise, at least `LEAST`, from R, what is known of p' G p, and the noise."""
+    return jnp.maximum(subgaussian**2 * jnp.maximum(values, 0) + noise, LEAST)
+
+
+def fit(released: UserReleases, label: Array, n_groups: int) -> Array:
+    """The ridge estimate of every group (C, d), from the sums of its users."""
+    gram, bias, size = (
+        jax.ops.segment_sum(x, label, n_groups) for x in (released.gram, released.bias, jnp.ones(len(label)))
+    )
+    return ridge(gram, bias, released.std, size)
+
+
+def ridge(gram: Array, bias: Array, std: Array, size: Array) -> Array:
+    """The estimates (W + lambda I)^-1 U of every W (n, d, d) and U (n, d) that are sums over `size` users.
+
+    lambda = 1 + 2 s sqrt(size d) is more than the norm of the noise on W, but for a tail; where it is not, theta = 0.
+    """
+    d = bias.shape[-1]
+    precision = gram + (1 + 2 * std * jnp.sqrt(size * d))[:, None, None] * jnp.eye(d)
+    theta = jax.vmap(lambda precision, bias: GaussianBelief.solve(precision, bias).mean)(precision, bias)
+    return jnp.where(jnp.isfinite(theta).all(-1, keepdims=True), theta, 0)
+
+
 def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released:
-    """Returns by what sums every user is served, with leading axis n.
+    """The sums by which every user is served, with leading axis n.
 
     `std` is the root mean square over the directions p_i, of which one may have more noise, up to that of the group.
     """

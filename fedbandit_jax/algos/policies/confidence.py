@@ -33,54 +33,20 @@ was released, so that all of it is post-processing.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from scipy.optimize import minimize_scalar
 
+from fedbandit_jax.algos.policies.widths import Width
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
 
 CONFIDENCE = ("theory", "known_noise", "authors")
 REGULARIZERS = ("shift", "project")
-
-
-class Width(NamedTuple):
-    """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
-
-    All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
-    (d rho) for a self-normalised bound of ridge rho.
-    """
-
-    offset: struct.Number
-    slope: struct.Number
-    log_term: struct.Number
-    dim: struct.Number
-    growth: struct.Number
-
-    def __call__(self, t: struct.Number) -> Array:
-        """Returns the width () before round t = 0, 1, ... is played, when every agent has played t rounds."""
-        return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
-
-
-class LogDetWidth(NamedTuple):
-    """The confidence width of every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
-
-    Before the first round log_term >= -log det V_i. The fields are (M,) or ().
-    """
-
-    offset: struct.Number
-    slope: struct.Number
-    log_term: struct.Number
-    log_det: struct.Number  # log det V_i
-
-    def __call__(self, t: struct.Number) -> Array:
-        """Returns the width of every agent, shaped like the fields; it does not depend on the round."""
-        del t
-        return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
 
 
 def noise_bounds(server_std: float, dim: int, n_syncs: int, failure: float) -> tuple[float, float]:

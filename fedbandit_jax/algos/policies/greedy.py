@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.policies.confidence import Width
 from fedbandit_jax.algos.policies.ucb import BoundUCB
+from fedbandit_jax.algos.policies.widths import Width
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 

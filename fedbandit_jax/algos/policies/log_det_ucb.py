@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.policies.confidence import LogDetWidth
-from fedbandit_jax.algos.policies.ucb import BoundUCB, Exploration
+from fedbandit_jax.algos.policies.ucb import BoundUCB
+from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import NoiseLaw
+from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.bound import BoundMechanism
 from fedbandit_jax.privacy.budget import Budget
@@ -22,7 +22,7 @@ from fedbandit_jax.privacy.trust import SiloLocal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LogDetUCB(Exploration):
+class LogDetUCB(Exploration, Policy):
     """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i of every agent i.
 
     Letters: N is the noise on a silo's prefix sum of x x', Lambda a bound on its norm, H = N + 2 Lambda I the silo's

@@ -12,7 +12,7 @@ from jaxtyping import Complex, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.algos.policies import confidence
-from fedbandit_jax.algos.policies.confidence import LogDetWidth, Width
+from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.kernels.choose import Scorer
 from fedbandit_jax.core.kernels.optimism import Own, one, optimism
@@ -139,40 +139,7 @@ def _prepared(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Exploration(Policy):
-    """The parameters that every optimistic policy has.
-
-    Args:
-        regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
-        failure: failure probability of each bound that a width is made of, in (0, 1). The widths of `UCB` (except
-            "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
-            they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
-            those of `LinUCB` with 1 - failure for each agent, or for all users at once if users return.
-        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
-            must be at least the environment's `noise_std`.
-        theta_norm: S, bound on ||theta*||.
-        exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
-
-    Raises:
-        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
-    """
-
-    regularization: float | None = None
-    failure: float = 0.01
-    subgaussian: float = 0.5
-    theta_norm: float = 1.0
-    exploration_scale: float = 1.0
-
-    def __post_init__(self):
-        if self.regularization is not None:
-            validate.single("regularization", validate.positive("regularization", self.regularization))
-        validate.probability("failure", self.failure)
-        for name in ("subgaussian", "theta_norm", "exploration_scale"):
-            validate.single(name, validate.non_negative(name, getattr(self, name)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UCB(Exploration):
+class UCB(Exploration, Policy):
     """Linear upper confidence bounds: plays argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
 
     W = sum x x' and U = sum x y are the released sums, where x' is the transpose of x; beta_t is the width of the

@@ -14,7 +14,7 @@ from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.grouping import pooling
-from fedbandit_jax.algos.grouping.models import fit
+from fedbandit_jax.algos.grouping.pooling import fit
 from fedbandit_jax.algos.loops.streams import Grouping, UserReleases
 from fedbandit_jax.core import random
 

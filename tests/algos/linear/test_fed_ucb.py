@@ -318,7 +318,7 @@ def test_width_by_hand(spectral):
         (
             lambda: fb.algos.fed_ucb(policy=3),
             TypeError,
-            "policy must be an fb.Policy or None, got 3",
+            "policy must be an fb.Policy, got 3",
         ),
     ],
 )

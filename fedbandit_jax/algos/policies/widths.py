@@ -1,0 +1,102 @@
+"""Confidence widths as functions of what has been seen, and the parameters that all of them have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedbandit_jax.core import struct, validate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """The parameters of confidence widths, which optimistic policies and clustering algorithms share.
+
+    Args:
+        regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
+        failure: failure probability of each bound that a width is made of, in (0, 1). The widths of `UCB` (except
+            "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
+            they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
+            those of `LinUCB` with 1 - failure for each agent, or for all users at once if users return.
+        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
+            must be at least the environment's `noise_std`.
+        theta_norm: S, bound on ||theta*||.
+        exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
+
+    Raises:
+        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
+    """
+
+    regularization: float | None = None
+    failure: float = 0.01
+    subgaussian: float = 0.5
+    theta_norm: float = 1.0
+    exploration_scale: float = 1.0
+
+    def __post_init__(self):
+        if self.regularization is not None:
+            validate.single("regularization", validate.positive("regularization", self.regularization))
+        validate.probability("failure", self.failure)
+        for name in ("subgaussian", "theta_norm", "exploration_scale"):
+            validate.single(name, validate.non_negative(name, getattr(self, name)))
+
+
+class Width(NamedTuple):
+    """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
+
+    All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
+    (d rho) for a self-normalised bound of ridge rho.
+    """
+
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    dim: struct.Number
+    growth: struct.Number
+
+    def __call__(self, t: struct.Number) -> Array:
+        """The width () before round t = 0, 1, ... is played, when every agent has played t rounds."""
+        return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
+
+
+class LogDetWidth(NamedTuple):
+    """The confidence width of every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
+
+    Before the first round log_term >= -log det V_i. The fields are (M,) or ().
+    """
+
+    offset: struct.Number
+    slope: struct.Number
+    log_term: struct.Number
+    log_det: struct.Number  # log det V_i
+
+    def __call__(self, t: struct.Number) -> Array:
+        """The width of every agent, shaped like the fields; it does not depend on the round."""
+        del t
+        return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
+
+
+class UserWidth(NamedTuple):
+    """The confidence width of an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
+
+    beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa, where the noise of rewards is
+    R-sub-Gaussian, ||theta*|| <= S, the matrix A that is added to sum x x' has its eigenvalues in [low, high], and the
+    noise h that is added to sum x y has ||h||_{A^-1} <= kappa.
+
+    DEVIATION liu2022 Lemma 1: the lemma has m L / failure for m clusters on each of L servers. Algorithms do not know
+    m, so that n / failure stands in its place: there are at most n local clusters.
+    """
+
+    scale: struct.Number  # factor on beta; 1 is the theory
+    slope: struct.Number  # R, sub-Gaussian constant
+    log_term: struct.Number  # 2 ln(n / failure)
+    theta_norm: struct.Number  # S, bound on ||theta*||
+    dim: struct.Number  # d
+
+    def __call__(self, count: Array, low: Array, high: Array, kappa: Array | float = 0.0) -> Array:
+        """The width beta for T = `count` rounds."""
+        inside = self.log_term + self.dim * jnp.log(high / low + count / (self.dim * low))
+        return self.scale * (self.slope * jnp.sqrt(inside) + self.theta_norm * jnp.sqrt(high) + kappa)
