@@ -112,7 +112,7 @@ class Certificate:
     not_covered: tuple[str, ...] = ()
 
     def through(self, doors: Sequence[Raw]) -> Certificate:
-        """Returns what is left of this certificate if raw data are read through these doors as well.
+        """Weakens this certificate by the doors through which raw data are read as well.
 
         The claim becomes the weakest of its own and those of the doors. A door that leaves "none" also makes
         `epsilon_exact` infinite; the reason then keeps what was said of the data that pass the mechanism.

@@ -56,8 +56,8 @@ class Case:
         validate.integer("n_runs", n_runs, at_least=1000)
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         found = audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
-        algo = getattr(self.mechanism, "algo", None)
-        part = getattr(algo, "mechanism", None) or getattr(algo, "protocol", None)
+        owner = getattr(self.mechanism, "algo", self.mechanism)
+        part = getattr(owner, "mechanism", None) or getattr(owner, "protocol", None)
         measured = isinstance(part, (BoundMechanism, SumProtocol))
         return dataclasses.replace(found, noise=behaviour.fault(part)) if measured else found
 

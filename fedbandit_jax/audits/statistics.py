@@ -225,7 +225,7 @@ def middle(x: np.ndarray, y: np.ndarray) -> Event:
 
 
 def show(bound: Bound, x: np.ndarray, y: np.ndarray, event: Event, alpha: float) -> float:
-    """Computes what an event shows on samples that it was not chosen by, at least 0; arguments are as in `choose`."""
+    """Computes the lower bound of an event, at least 0, on samples that had no part in choosing it; see `choose`."""
     p, missed = _rates(np.sort(event.sign * x), np.sort(event.sign * y), np.array(event.threshold), alpha)
     return max(float(bound(p, missed)), 0.0)
 

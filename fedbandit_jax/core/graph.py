@@ -76,7 +76,7 @@ def only(node: Array | int, n_words: int) -> Array:
 
 
 def has(nodes: Array, node: Array | int) -> Array:
-    """Returns whether a node is in a set of nodes (W,)."""
+    """Tests whether a node is in a set of nodes (W,)."""
     return (nodes[node // BITS] >> jnp.uint32(node % BITS) & 1) == 1
 
 

@@ -54,7 +54,7 @@ class Audit:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Returns why the audit failed, one clause per reason; it is empty if the audit passed."""
+        """The reasons for which the audit failed, a clause each; none if it passed."""
         found = []
         if not self.epsilon_lower <= self.epsilon:
             shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
@@ -70,7 +70,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Returns whether nothing contradicts the claim."""
+        """True if nothing contradicts the claim."""
         return not self.reasons
 
     def __str__(self) -> str:

@@ -87,7 +87,7 @@ def find(paths: Sequence[str | Path]) -> Found:
 
 
 def _along_seeds(parts: list[_Loaded]) -> Section:
-    """Returns what a store has of one configuration, under the label of its first seeds; a seed counts once."""
+    """Joins the pieces of one configuration of a store under the label of its first seeds; a seed counts once."""
     parts = sorted(parts, key=lambda part: int(part.result.seeds[0]))
     label, joined, seen = parts[0].result.labels[0], [], set()
     for part in parts:
@@ -133,5 +133,5 @@ def _place(one: Section) -> list[tuple[bool, Any]]:
 
 
 def _why(error: str, path: Path) -> str:
-    """Returns why a file was refused, without its name."""
+    """Returns the reason of a refusal, without the name of the file."""
     return error.removeprefix("path must be a saved result, got ").removeprefix(f"{str(path)!r}: ")

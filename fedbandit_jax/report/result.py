@@ -180,7 +180,7 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
 
 
 def missing(array: np.ndarray) -> float:
-    """Returns what stands in a record for an algorithm that has no such one: NaN, or 0 where it holds no floats."""
+    """Returns the fill value of a record for algorithms that lack it: NaN, or 0 where it holds no floats."""
     return math.nan if array.dtype.kind in "fc" else 0
 
 
@@ -192,7 +192,7 @@ def _record(result: Result, name: str, other: Result) -> np.ndarray:
 
 
 def difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Returns where two accounts first differ, such as environment.n_agents, and what each says there."""
+    """Returns the first path at which two accounts differ, such as environment.n_agents, and both values there."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
         return difference(f"{name}.{key}", one.get(key), other.get(key))

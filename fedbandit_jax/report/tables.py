@@ -33,7 +33,7 @@ def summary(result: Measured) -> str:
 
 
 def size(result: Measured) -> str:
-    """Returns how many agents, rounds and seeds there are."""
+    """Returns the numbers of agents, rounds and seeds, in words."""
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
     return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
@@ -69,7 +69,7 @@ def tables(result: Measured) -> list[Rows]:
 
 
 def doubts(result: Measured) -> list[str]:
-    """Returns what must be said of runs that must not be trusted, a line each; nothing if there are none."""
+    """Returns warnings of runs that must not be trusted, a line each, if there are any."""
     failed = int((result.status != 0).sum())
     if not failed:
         return []
@@ -145,7 +145,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def to_xarray(result: Measured) -> Any:
-    """Returns what `Result.to_xarray` promises."""
+    """Builds the data set of `Result.to_xarray`."""
     import xarray
 
     points = list(result.coordinates.values())
@@ -183,7 +183,7 @@ def to_xarray(result: Measured) -> Any:
 
 
 def to_pandas(result: Measured) -> Any:
-    """Returns what `Result.to_pandas` promises."""
+    """Builds the data frame of `Result.to_pandas`."""
     import pandas
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)

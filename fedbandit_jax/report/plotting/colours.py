@@ -105,7 +105,7 @@ def colour(algorithm: Any) -> str:
 
 
 def styles(result: Result) -> dict[str, Style]:
-    """Returns how the curve of every label looks.
+    """Returns the colour, line and marker of every label.
 
     Solid lines are certified or ask for no privacy, dashed ones are weaker than stated, and dotted ones claim nothing.
 

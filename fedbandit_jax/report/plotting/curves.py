@@ -145,7 +145,7 @@ class Family(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Returns what the legend says."""
+        """The entry in the legend."""
         return f"{self.name}: {self.claim}" if self.claim else self.name
 
 

@@ -106,7 +106,7 @@ def wrapped(text: str) -> str:
 
 
 def whose(result: Result) -> str:
-    """Returns what the regret of this result is called."""
+    """Returns the name of the regret: that of a group, or of one agent."""
     worlds = result.config["environments"].values()
     return "group regret" if any(world["spec"]["n_agents"] > 1 for world in worlds) else "regret"
 

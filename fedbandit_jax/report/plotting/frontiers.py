@@ -116,7 +116,7 @@ def communication_frontier(
 
 
 def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
-    """Returns whether each of n points is on the Pareto front: of those in its setting, nobody is better.
+    """Marks those of n points that are on the Pareto front: of all in its setting, nobody is better.
 
     Args:
         costs: (n, m) numbers of which less is better.
