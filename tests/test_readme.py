@@ -104,6 +104,17 @@ def test_commands_are_understood(page):
         assert isinstance(cli.parse(arguments), cli.Command), command
 
 
+def test_files_and_folders_of_the_map_exist():
+    """Those of the package, named with their folder or without."""
+    text = (ROOT / "docs" / "architecture.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    package = [path.relative_to(ROOT / "fedbandit_jax") for path in (ROOT / "fedbandit_jax").rglob("*")]
+    there = {"/".join(path.parts[i:]) for path in package for i in range(len(path.parts))}
+    named = set(re.findall(r"(?<![\w/.*])(?:[a-z_]+/)*[a-z_]+\.py\b|(?<![\w/.])(?:[a-z_]+/)+(?=[ ,;:)`])", text))
+    assert len(named) > 40
+    lost = {one for one in named if one.rstrip("/").removeprefix("fedbandit_jax/") not in there}
+    assert not {one for one in lost if not (ROOT / one).exists()}
+
+
 def test_one_version():
     """Of which pyproject reads the package's own; a citation repeats it."""
     (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
