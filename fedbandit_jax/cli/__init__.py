@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -9,19 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union
 
 import tyro
+from tqdm import tqdm
 
 import fedbandit_jax
-from fedbandit_jax.cli._run import Command
-from fedbandit_jax.cli.arms import ArmsSimulation
+from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
-from fedbandit_jax.cli.clusters import ClustersSimulation
 from fedbandit_jax.cli.data import DataCommand
-from fedbandit_jax.cli.linear import LinearSimulation
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.report import ReportCommand
-from fedbandit_jax.cli.schedules import SchedulesSimulation
 from fedbandit_jax.cli.show import ShowCommand
+from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
 from fedbandit_jax.core.files.atomic import check_writable
 from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
@@ -50,13 +49,8 @@ For example:
   fedbandit simulate
   fedbandit simulate --env digits
   fedbandit simulate arms --epsilon 0.1 0.5 1
-  fedbandit simulate schedules --help   explain the options of a family"""
-FAMILIES = {  # name -> command
-    "linear": LinearSimulation,
-    "schedules": SchedulesSimulation,
-    "arms": ArmsSimulation,
-    "clusters": ClustersSimulation,
-}
+  fedbandit simulate schedules --help   explain a family and its parameters"""
+FAMILIES = {name: SimulateCommand(family=name) for name in ("linear", "schedules", "arms", "clusters")}
 COMMANDS = {  # name -> command, or a description and the commands below it
     "simulate": (SIMULATE, FAMILIES),
     "sweep": SweepCommand,
@@ -87,7 +81,8 @@ def parse(args: Sequence[str]) -> Command:
     flags = "".join(args[1:2])[:1] in ("", "-") and args[1:2] not in ([""], ["-h"], ["--help"])
     if args[:1] == ["simulate"] and flags:
         args.insert(1, "linear")
-    command: Any = tyro.cli(_tree(COMMANDS, args[:2]), prog="fedbandit", description=ABOUT, args=args)
+    helped = args[1:2] if {"-h", "--help"} & {*args[2:]} else []
+    command: Any = tyro.cli(_tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args)
     return command.knowing(args)
 
 
@@ -133,6 +128,9 @@ def entry() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     _keep_programs()
+    if not sys.stderr.isatty():  # a line now and then
+        sparse: Any = functools.partialmethod(tqdm.__init__, mininterval=30.0, maxinterval=60.0, ascii=True)
+        tqdm.__init__ = sparse
     try:
         code = main()
     except KeyboardInterrupt:  # before the command began
@@ -171,16 +169,24 @@ class _Stop:
         raise Terminated if terminated else KeyboardInterrupt
 
 
-def _tree(commands: Mapping[str, Any], named: Sequence[str]) -> Any:
+def _tree(commands: Mapping[str, Any], named: Sequence[str], helped: Sequence[str]) -> Any:
     """Returns nested commands in the form that tyro reads, a union of annotated types.
 
-    A command that `named` contains has its whole description; any other has the first paragraph, which is shown in the
-    list of commands.
+    A command in `named` has its whole description, and a family in `helped` its parameters too; any other has the first
+    paragraph, which is shown in the list of commands.
     """
     union = []
     for name, command in commands.items():
-        about, kind = (None, command) if isinstance(command, type) else (command[0], _tree(command[1], named))
+        options: dict[str, Any] = {}
+        if isinstance(command, type):
+            about, kind = command.__doc__, command
+        elif isinstance(command, SimulateCommand):
+            about, kind, options = command.about(name in helped), SimulateCommand, {"default": command}
+        else:
+            about, kind = command[0], _tree(command[1], named, helped)
         if name not in named:
-            about = (about or command.__doc__ or "").partition("\n\n")[0]
-        union.append(Annotated[kind, tyro.conf.subcommand(name, description=about)])
+            options["description"] = (about or "").partition("\n\n")[0]
+        elif kind is not command:
+            options["description"] = about
+        union.append(Annotated[kind, tyro.conf.subcommand(name, **options)])
     return Union[tuple(union)]  # noqa: UP007 - made from a tuple

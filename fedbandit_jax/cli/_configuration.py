@@ -2,10 +2,12 @@
 
 horizon = 1000                    what `fb.sweep` takes: horizon, seeds, key, stride, grid
 seeds = 8                         or { from = 100, to = 200 }, or a list
+compare = ["ours"]                labels of the algorithms that are run; by default all
 [environment]                     one environment, whose parameters the grid may name; or several by name:
 type = "sphere"                   [environments.small], [environments.large]
 [algorithms.ours]                 the algorithm that is labelled "ours"
 type = "private_fed_lin_ucb"
+policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
 privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
 [slurm]                           only for the executor of that name, see `engine.executors`
 """
@@ -26,9 +28,13 @@ from typing import Any, NamedTuple
 from fedbandit_jax.core import validate
 
 OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that stand at the top of a file
-TABLES = ("environment", "environments", "algorithms", "slurm")
+TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
 DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
+TOP, TEXT = (
+    "at the top",
+    re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*"),
+)  # a value of --set that is a text without quotes
 Types = Mapping[str, Callable[..., Any]]
 
 
@@ -37,54 +43,79 @@ class SweepFile(NamedTuple):
 
     arguments: dict[str, Any]  # of `fb.sweep`
     slurm: dict[str, Any]
+    world: functools.partial[Any] | None  # the call that makes the only environment
     record: dict[str, Any]  # the name and the text of the file and the changes to it, for the provenance
 
-    def located(self, error: Exception) -> str:
-        """Returns the message of an error of `fb.sweep`, with the place in the file that it is about, if known."""
+    def located(self, error: Exception) -> ConfigurationError:
+        """The error of `fb.sweep` with the place in the file that it is about, if known."""
         word = re.split(r"\W", str(error), maxsplit=1)[0]
-        places = {"slurm": "[slurm]"} | dict.fromkeys(OPTIONS, "at the top")
-        table = (places | dict.fromkeys((*self.arguments["grid"], "grid"), "[grid]")).get(word)
-        return f"{self.record['file']}, {table}: {error}" if table else str(error)
+        places = {"slurm": "[slurm]"} | dict.fromkeys(OPTIONS, TOP)
+        names = (end for name in self.arguments["grid"] for end in (name, name.rpartition(".")[2]))
+        table = (places | dict.fromkeys((*names, "grid"), "[grid]")).get(word, "")
+        return ConfigurationError(table, str(error), self.record["file"] if table else "")
 
 
-def read(path: Path, changes: Sequence[str] = ()) -> SweepFile:
+class ConfigurationError(ValueError):
+    """Says what is wrong with a file, and where; `key` is one that there is not."""
+
+    def __init__(self, place: str, problem: str, file: str = "", key: str = ""):
+        self.place, self.problem, self.key = place, problem, key
+        about = ", ".join(part for part in (file, place) if part)
+        super().__init__(f"{about}: {problem}" if about else problem)
+
+
+def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
     """Reads a file that says what a sweep runs.
 
     Args:
         path: the file.
-        changes: KEY=VALUE in TOML, such as "horizon=1000" or "grid.epsilon=[1, 5]", which replace what the file says.
+        changes: KEY=VALUE in TOML, such as "horizon=1000" or "grid.epsilon=[1, 5]", which replace what the file says. A
+            key that the file cannot have is a parameter: of the environment, or else of all algorithms that have it.
+        environment: the one of [environments.NAME] that stands for [environment]; "" is the first; None: they stay.
 
     Raises:
-        ValueError: the file, or a change, is not TOML, or asks for something that there is not; the message names the
-            file, the table and the key, and the nearest name that there is.
+        ConfigurationError: the file, or a change, is not TOML, or asks for something that there is not; the message
+            names the file, the table and the key, and the nearest name that there is.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
-        raise ValueError(f"{path}: it cannot be read: {error.strerror}") from error
+        raise ConfigurationError("", f"it cannot be read: {error.strerror}", str(path)) from error
     except ValueError as error:  # no TOML, or no UTF-8
-        raise ValueError(f"{path}: it must be TOML: {error}") from error
+        raise ConfigurationError("", f"it must be TOML: {error}", str(path)) from error
+    if environment is not None and "environments" in document:
+        several = document.pop("environments")
+        document["environment"] = several[validate.one_of("env", environment or next(iter(several)), several)]
+    before = dict(_dotted(document.get("grid", {}))) if isinstance(document.get("grid", {}), dict) else {}
     for change in changes:
         _change(document, change)
     try:
-        arguments, slurm = _arguments(document)
-    except ValueError as error:
-        raise ValueError(f"{path}, {error}") from error
-    return SweepFile(arguments, slurm, {"file": str(path), "text": text, "set": list(changes)})
+        arguments, slurm, world = _arguments(document, before)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.place, error.problem, str(path), error.key) from error
+    return SweepFile(arguments, slurm, world, {"file": str(path), "text": text, "set": list(changes)})
 
 
 def _change(document: dict[str, Any], change: str) -> None:
-    wanted = f"set must be KEY=VALUE with a value of TOML (a text in quotes), got {validate.shown(change)}"
-    key, equals, _ = change.partition("=")
+    wanted = f"set must be KEY=VALUE with a value of TOML, got {validate.shown(change)}"
+    key, equals, text = change.partition("=")
     try:
-        keys, value = list(_keys(tomllib.loads(f"{key}=0"))), tomllib.loads(change)
+        keys = list(_keys(tomllib.loads(f"{key}=0")))
+        try:
+            value = tomllib.loads(change)
+        except tomllib.TOMLDecodeError:
+            if not TEXT.fullmatch(text.strip()):
+                raise
+            value = tomllib.loads(f'{key}="{text.strip()}"')
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{wanted}: {error}") from error
     for name in keys:
         if not equals or not isinstance(value, dict) or list(value) != [name]:
             raise ValueError(wanted)
         value = value[name]
+    if keys[0] not in (*OPTIONS, *TABLES):
+        keys, value = _parameter(document, ".".join(keys), value)
     *tables, last = keys
     for i, name in enumerate(tables):
         document = document.setdefault(name, {})
@@ -94,53 +125,123 @@ def _change(document: dict[str, Any], change: str) -> None:
     document[last] = value
 
 
+def _parameter(document: Mapping[str, Any], path: str, value: Any) -> tuple[list[str], Any]:
+    """Returns the place of a parameter, by its path, in a file, and what stands there."""
+    from fedbandit_jax.envs import ENVIRONMENTS
+
+    world, bare = document.get("environment"), path.removeprefix("env.")
+    make = ENVIRONMENTS.get(world.get("type", "")) if isinstance(world, dict) else None
+    if make and (bare != path or bare in inspect.signature(make).parameters):
+        return ["environment", bare], value
+    return ["grid", path], [value]
+
+
 def _keys(nested: Any) -> Iterator[str]:
     while isinstance(nested, dict) and nested:
         (name, nested), *_ = nested.items()
         yield name
 
 
-def _arguments(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments of `fb.sweep`, and the options of SLURM."""
+def _arguments(
+    document: Mapping[str, Any], before: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], functools.partial[Any] | None]:
+    """Returns the arguments of `fb.sweep`, the options of SLURM, and the call that makes the only environment.
+
+    A parameter in the grid of the file, `before` changes, may be of algorithms that are not compared.
+    """
     import jax
 
-    top = "at the top"
-    _known(top, document, (*OPTIONS, *TABLES), "keys of a sweep")
+    _known(TOP, document, (*OPTIONS, *TABLES), "keys of a sweep")
     missing = [name for name in NEEDED if name not in document]
     if missing:
-        raise ValueError(f"{top}: {' and '.join(missing)} must be given, got {', '.join(document) or 'nothing'}")
+        raise ConfigurationError(TOP, f"{' and '.join(missing)} must be given, got {', '.join(document) or 'nothing'}")
     if ("environment" in document) == ("environments" in document):
-        raise ValueError(f"{top}: one of [environment] and [environments.NAME] must be given, got "
-                         f"{'both' if 'environment' in document else 'neither'}")  # fmt: skip
+        got = "both" if "environment" in document else "neither"
+        raise ConfigurationError(TOP, f"one of [environment] and [environments.NAME] must be given, got {got}")
     grid = dict(_dotted(_table("grid", document.get("grid", {}))))
-    algos = {
-        name: _made(f"algorithms.{name}", _call(f"algorithms.{name}", table, _algorithms()))
-        for name, table in _table("algorithms", document["algorithms"]).items()
-    }
+    tables = _table("algorithms", document["algorithms"])
+    if "" in tables:
+        raise ConfigurationError("[algorithms]", "labels must have at least one character, got ''")
+    every = {label: _algorithm(f"algorithms.{label}", table) for label, table in tables.items()}
+    algos = {label: every[label] for label in _compared(tables, document.get("compare"))}
     make = _world("environment", document["environment"], grid) if "environment" in document else None
     parameters = inspect.signature(make).parameters if make else {}
-    paths = [path for algo in algos.values() for path in algo.parameters()]
-    known = {".".join(path.split(".")[i:]) for path in paths for i in range(path.count(".") + 1)} | {*parameters}
-    known |= {f"env.{name}" for name in parameters} | {f"algo.{path}" for path in paths}
-    _known("[grid]", grid, known, "parameters of [environment] or of an algorithm")
+    whose = "parameters of [environment] or of an algorithm"
+    _check_grid(grid, parameters, every, whose)
+    idle = {name: listed for name, listed in grid.items() if not _taken(name, parameters, algos)}
+    if asked := [name for name, listed in idle.items() if before.get(name) is not listed]:
+        raise ConfigurationError("[grid]", f"keys must be {whose} that is compared, got {asked[0]!r}", key=asked[0])
     values = {
-        name: [_value(f"grid.{name}", one) for one in _list("grid", name, listed)] for name, listed in grid.items()
+        name: [_value(f"grid.{name}", one) for one in _list("grid", name, listed)]
+        for name, listed in grid.items()
+        if name not in idle
     }
     if make:
-        first = {name: listed[0] for name, listed in values.items() if name in parameters}
+        first = {name.removeprefix("env."): listed[0] for name, listed in values.items()}
+        first = {name: value for name, value in first.items() if name in parameters}
         single = _made("environment", functools.partial(make, **first))  # in any case, to see that it can be made
         env = make if first else single
     else:
         worlds = {f"environments.{name}": one for name, one in _table("environments", document["environments"]).items()}
         env = {name.partition(".")[2]: _made(name, _world(name, one)) for name, one in worlds.items()}
     try:
-        key = int(validate.within("key", document.get("key", 0), 0, 2**32 - 1))
+        key = validate.integer("key", document.get("key", 0), at_least=0, at_most=2**32 - 1)
         seeds = _seeds(document["seeds"])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{top}: {error}") from error
+        raise ConfigurationError(TOP, str(error)) from error
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
     arguments = dict(env=env, algos=algos, grid=values, key=jax.random.key(key), seeds=seeds, **options)
-    return arguments, _table("slurm", document.get("slurm", {}))
+    return arguments, _table("slurm", document.get("slurm", {})), make
+
+
+def _check_grid(grid: Collection[str], parameters: Collection[str], algos: Mapping[str, Any], whose: str) -> None:
+    paths = dict.fromkeys(path for algo in algos.values() for path in algo.parameters())
+    ends = {path.rpartition(".")[2] for path in paths}
+    unknown = [name for name in grid if not _taken(name, parameters, algos)]
+    _known("[grid]", unknown, (*parameters, *paths), whose, (*ends, *OPTIONS, *TABLES))
+
+
+def _taken(name: str, parameters: Collection[str], algos: Mapping[str, Any]) -> bool:
+    """Whether a name in the grid is a parameter of the environment or of one of these algorithms."""
+    if name.removeprefix("env.") in parameters:
+        return True
+    try:
+        return any(algo.takes(name.removeprefix("algo.")) for algo in algos.values())
+    except TypeError as error:  # a parameter of several parts
+        raise ConfigurationError("[grid]", str(error)) from error
+
+
+def _compared(tables: Collection[str], labels: Any) -> Sequence[str]:
+    """Returns the labels of the algorithms that are compared, by default all."""
+    labels = list(tables) if labels is None else labels
+    if not isinstance(labels, list) or not labels or len({*map(str, labels)}) < len(labels):
+        got = validate.shown(labels)
+        raise ConfigurationError(TOP, f"compare must be a list of at least one label, each only once, got {got}")
+    for label in labels:
+        if label not in tables:
+            there = "; ".join(filter(None, tables))
+            got = f"{validate.shown(label)}{_near(label, tables)}"
+            raise ConfigurationError(TOP, f"compare must name some of {there}, got {got}")
+    return labels
+
+
+def _algorithm(where: str, table: Any) -> Any:
+    """Makes an algorithm; keys that are no arguments are parameters of its parts, by path."""
+    types = _algorithms()
+    kind = types.get(str(_table(where, table).get("type")))
+    parameters = _parameters(kind) if kind else {}
+    needed = {name for name, one in parameters.items() if one.default is one.empty}
+    given = {name: one for name, one in table.items() if name in needed}
+    given |= dict(_dotted({name: one for name, one in table.items() if name not in needed}))
+    inner = {name: given.pop(name) for name in list(given) if kind and name not in ("type", *parameters)}
+    algo = _made(where, _call(where, given, types))
+    try:
+        unknown = [name for name in inner if not algo.takes(name)]
+    except TypeError as error:  # a parameter of several parts
+        raise ConfigurationError(f"[{where}]", str(error)) from error
+    _known(f"[{where}]", unknown, (*parameters, *algo.parameters()), f"parameters of {given['type']}")
+    changes = {name: _value(f"{where}.{name}", one) for name, one in inner.items()}
+    return _made(where, functools.partial(algo.replace, **changes)) if changes else algo
 
 
 def _dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -170,7 +271,7 @@ def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.par
     if DATA in table:
         found = _value(f"{where}.{DATA}", _table(f"{where}.{DATA}", table.pop(DATA)))
         if not isinstance(found, (fb.data.Table, fb.data.Community)):
-            raise ValueError(f"[{where}]: {DATA} must be a data set, got {validate.shown(found)}")
+            raise ConfigurationError(f"[{where}]", f"{DATA} must be a data set, got {validate.shown(found)}")
         data = found.replay_arguments() if isinstance(found, fb.data.Table) else found.arguments()
     return _call(where, table, fb.envs.ENVIRONMENTS, data, later)
 
@@ -188,8 +289,8 @@ def _call(
     given = dict(_table(where, table))
     kind = given.pop("type", None)
     if not isinstance(kind, str) or kind not in types:
-        raise ValueError(f"[{where}]: type must be one of {', '.join(types)}, got {validate.shown(kind)}"
-                         f"{_near(kind, types)}")  # fmt: skip
+        raise ConfigurationError(f"[{where}]", f"type must be one of {', '.join(types)}, got {validate.shown(kind)}"
+                                 f"{_near(kind, types)}")  # fmt: skip
     function = types[kind]
     parameters = _parameters(function)
     _known(f"[{where}]", given, parameters, f"parameters of {kind}")
@@ -197,7 +298,7 @@ def _call(
     needed = [one.name for one in parameters.values() if one.default is one.empty]
     if missing := [name for name in needed if name not in arguments and name not in later]:
         got = ", ".join(arguments) or "nothing"
-        raise ValueError(f"[{where}]: {' and '.join(missing)} must be given for {kind}, got {got}")
+        raise ConfigurationError(f"[{where}]", f"{' and '.join(missing)} must be given for {kind}, got {got}")
     return functools.partial(function, **arguments)
 
 
@@ -206,7 +307,7 @@ def _made(where: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ValueError(f"[{where}]: {error}") from error
+        raise ConfigurationError(f"[{where}]", str(error)) from error
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -228,7 +329,7 @@ def _parts() -> Types:
 
     parts = (
         *(privacy.Budget, privacy.Mechanism, algos.UCB, algos.LogDetUCB, algos.Thompson, algos.Greedy),
-        *(algos.EpsilonGreedy, algos.PhasedElimination),
+        *(algos.EpsilonGreedy, algos.PhasedElimination, algos.Mixture),
         privacy.Decaying,
         *(schedules.Every, schedules.Geometric, schedules.LogDet, schedules.PrivateLogDet),
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
@@ -239,21 +340,23 @@ def _parts() -> Types:
 
 def _table(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"[{name}]: it must be a table, got {validate.shown(value)}")
+        raise ConfigurationError(f"[{name}]", f"it must be a table, got {validate.shown(value)}")
     return value
 
 
 def _list(table: str, name: str, value: Any) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise ValueError(f"[{table}]: {name} must be a list of at least one value, got {validate.shown(value)}")
+        raise ConfigurationError(
+            f"[{table}]", f"{name} must be a list of at least one value, got {validate.shown(value)}"
+        )
     return value
 
 
-def _known(where: str, given: Collection[str], known: Collection[str], what: str) -> None:
+def _known(where: str, given: Collection[str], known: Collection[str], what: str, also: Sequence[str] = ()) -> None:
     for key in given:
         if key not in known:
-            raise ValueError(f"{where}: keys must be {what}, got {key!r}"
-                             f"{_near(key, known) or ', but they are ' + ', '.join(sorted(known))}")  # fmt: skip
+            hint = _near(key, (*known, *also)) or f", but they are {', '.join(sorted(known))}"
+            raise ConfigurationError(where, f"keys must be {what}, got {key!r}{hint}", key=key)
 
 
 def _near(name: Any, names: Collection[str]) -> str:

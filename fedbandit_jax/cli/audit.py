@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from fedbandit_jax.cli._run import Command
+from fedbandit_jax.cli._command import Command, digest
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files.atomic import check_writable
 
@@ -70,7 +70,7 @@ class AuditCommand(Command):
         check_writable("out", self.out)
         validate.integer("runs", self.runs, at_least=1000)
         validate.probability("confidence", self.confidence)
-        validate.within("random_seed", self.random_seed, 0, 2**32 - 1)
+        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
         found: dict[str, list[Any]] = {}
         wrong, groups = [], self.cases()
         for group, cases in groups.items():
@@ -86,7 +86,8 @@ class AuditCommand(Command):
                         print(f"{one.name}: {reason}")
         if self.family in ("all", "arms") and not self.only:
             wrong += _exact_log_ratios(fb.audits.log_ratios())
-        picture = self.out / f"{self.digest(f'audit-{self.family}')}.png"
+        request = [(name, value) for name, value in vars(self).items() if name not in ("given", "out")]
+        picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         holds = f"epsilon >= holds with confidence {self.confidence:g} each, sensitivity is measured / declared"
         print(f"\nwrote {picture}; {holds}")

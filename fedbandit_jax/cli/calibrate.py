@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from fedbandit_jax.cli._run import Adjacency, Command, check_values
+from fedbandit_jax.cli._command import Adjacency, Command, check_values
 from fedbandit_jax.core import validate
 
 Release = Literal["tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]

@@ -8,7 +8,7 @@ from typing import Literal
 
 import tyro
 
-from fedbandit_jax.cli._run import Command
+from fedbandit_jax.cli._command import Command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from fedbandit_jax.cli._run import Adjacency, Command
+from fedbandit_jax.cli._command import Adjacency, Command
 from fedbandit_jax.core import validate
 
 SCRIPT = """
@@ -94,7 +94,7 @@ class PlanCommand(Command):
         if self.users is not None:
             self.applies_to("users who come as often as it says, not with --users", False, "visits")
             visits = math.ceil(self.horizon / validate.integer("users", self.users, at_least=1))
-        validate.within("random_seed", self.random_seed, 0, 2**32 - 2)
+        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         found = fb.plan(
             fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli"),
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),

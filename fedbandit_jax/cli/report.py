@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import tyro
 
-from fedbandit_jax.cli._run import Command
+from fedbandit_jax.cli._command import Command
 from fedbandit_jax.core.files.atomic import check_writable
 
 

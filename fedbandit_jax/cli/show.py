@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from fedbandit_jax.cli._run import Command, report
+from fedbandit_jax.cli._command import Command, report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

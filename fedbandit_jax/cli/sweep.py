@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,8 +12,7 @@ import numpy as np
 import tyro
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._run import Command, Files, Output
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.cli._command import Command, Files, Output, progress
 
 LISTED = 40  # most configurations whose table is printed
 
@@ -38,8 +35,9 @@ class SweepCommand(Command):
 
     Args:
         config: the TOML file.
-        set: KEY=VALUE in TOML, in the place of what the file says; a key in a table is TABLE.KEY, and a text has
-            quotes: --set "environment.type='gap'". The flag may be repeated.
+        set: KEY=VALUE in TOML, in the place of what the file says; a key in a table is TABLE.KEY, as in
+            environment.type=gap (a text needs no quotes). A KEY that is none of the file's is a parameter of the
+            environment, or of all algorithms that have it: policy.theta_norm=0.7. The flag may be repeated.
         store: folder of what is computed, which all machines must see, and other sweeps may share; default: OUT/store.
         executor: who computes: this process; processes:N of this machine; dask:ADDRESS, the workers of the Dask
             scheduler at this address; or slurm, workers that are jobs of SLURM, as the file's table [slurm] says. The
@@ -64,12 +62,7 @@ class SweepCommand(Command):
         out, name = self.output.out, self.output.name
         if part is not None and name is not None:
             raise ValueError(f"name applies only to the whole sweep, without --piece, got {name}")
-        if name is None:
-            request = json.dumps([asked.record["text"], asked.record["set"]])
-            name = f"{self.config.stem}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
-        elif name != Path(name).name or name.startswith("."):
-            raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
-        check_writable("out", out)
+        name = self.output.named(self.config.stem, [asked.record["text"], asked.record["set"]])
         store = out / "store" if self.store is None else self.store
         if part is not None:
             print(f"piece {self.piece}: {self._computed(asked, store, part):,} runs computed, in {store}")
@@ -97,11 +90,18 @@ class SweepCommand(Command):
 
         try:
             with contextlib.ExitStack() as stack:
-                workers = stack.enter_context(executor(self.executor, asked.slurm)) if self.executor else None
-                options: dict[str, Any] = {**asked.arguments, "store": store, "executor": workers}
+                workers = (
+                    stack.enter_context(executor(self.executor, asked.slurm)) if self.executor is not None else None
+                )
+                options: dict[str, Any] = {
+                    **asked.arguments,
+                    "store": store,
+                    "executor": workers,
+                    "progress": progress(),
+                }
                 return fb.sweep(**options, throw=False) if part is None else fb.sweep_part(**options, part=part)
         except (ValueError, TypeError) as error:
-            raise ValueError(asked.located(error)) from error
+            raise asked.located(error) from error
         except RuntimeError as error:
             if self.executor is None:
                 raise

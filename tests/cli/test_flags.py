@@ -1,108 +1,141 @@
 """Every flag changes what is run."""
 
-import dataclasses
 import re
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from command_line import choices
 
 import fedbandit_jax as fb
-from fedbandit_jax import audits, cli, privacy
+from fedbandit_jax import audits, privacy
 from fedbandit_jax.certificate import no_privacy
-from fedbandit_jax.cli import FAMILIES, main
+from fedbandit_jax.cli import main, parse
 from fedbandit_jax.engine import simulation
+from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.provenance import describe
 
-OTHER = {float: lambda value: value * 1.5 + 0.001, int: lambda value: value + 1}
-GIVEN = {  # where one and a half times the default will not do
-    "epsilon": (3.0, 4.0),
-    "share": 0.3,
-    "growth": 3,
-    "means": (0.1, 0.2),
-    "threshold": "M log T",
-    "graph": "ring",
-    "gap": 0.2,
-    "agents": 7,
-    "arms": 9,
-    "delta": 0.05,
-}
-NEEDS = {"gamma": {"graph": "ring"}}
-APART = {"output", "given", "movielens", "mslr", "seeds", "random_seed", "horizon"}  # have tests of their own
-FLAGS = [
-    (family, field.name)
-    for family, command in FAMILIES.items()
-    for field in dataclasses.fields(command)
-    if field.name not in APART
-]
+
+def asked(family, *words):
+    return parse(["simulate", family, *words]).asked().arguments
 
 
-def shown(plan):
-    """All that is run."""
-    world = {name: value if name == "spec" else np.asarray(value).tolist() for name, value in vars(plan.world).items()}
-    return repr((type(plan.world), world, describe(plan.algos), plan.epsilon))
-
-
-@pytest.mark.parametrize(("family", "flag"), FLAGS)
-def test_no_flag_is_ignored(family, flag):
-    base = dataclasses.replace(FAMILIES[family](), **NEEDS.get(flag, {}))
-    value = getattr(base, flag)
-    options = sorted(choices(type(base), flag) - {value, "auto", "mslr"})
-    if flag == "algorithms":
-        new = value[:1]
-    elif flag in GIVEN:
-        new = GIVEN[flag]
-    else:
-        new = options[-1] if options else OTHER[type(value)](value)
-    assert shown(dataclasses.replace(base, **{flag: new}).comparison()) != shown(base.comparison())
+def told(request):
+    """All that is run: the environment with its numbers, the algorithms, and the options."""
+    env = {
+        name: value if name == "spec" else np.asarray(value).tolist() for name, value in vars(request["env"]).items()
+    }
+    rest = {name: value for name, value in request.items() if name not in ("env", "algos", "key")}
+    return repr((type(request["env"]), env, describe(request["algos"]), rest, jax.random.key_data(request["key"])))
 
 
 @pytest.mark.parametrize(
-    ("family", "flag", "new", "others"),
+    "words",
     [
-        ("linear", "batch", 26, set()),
-        ("arms", "failure", 0.15, set()),
-        ("arms", "delta", 0.05, {"SE"}),
-        ("schedules", "trigger", "dp20", {"Private-FedLinUCB, sparse vector", "Private-FedLinUCB, 1.2-fold rounds"}),
+        *("linear --env digits", "linear --algorithms FedLinUCB", "linear --epsilon 3 4", "linear --delta 0.05"),
+        *("linear --horizon 77", "linear --seeds 3", "linear --stride log", "linear --agents 7", "linear --arms 9"),
+        *(
+            "linear --dim 4",
+            "linear --random-seed 3",
+            "linear --set exploration_scale=0.3",
+            "arms --set means=[0.1,0.2]",
+        ),
+        *("schedules --set threshold=M^1.5", "schedules --set environment.gap=0.2", "clusters --set trigger=count"),
+        "clusters --set algorithms.LinUCB.policy.failure=0.1",
     ],
 )
-def test_a_flag_reaches_all_algorithms_but(family, flag, new, others):
-    """These, which it is not about; it is ignored by none because another takes notice of it."""
-    base = FAMILIES[family]()
+def test_no_flag_of_simulate_is_ignored(words):
+    family, *flags = words.split()
+    assert told(asked(family, *flags)) != told(asked(family))
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "value", "others"),
+    [
+        ("linear", "exploration_scale", 0.3, {"Private greedy, growing batches"}),
+        ("linear", "schedule.batch", 26, {"Private greedy, growing batches"}),
+        ("linear", "policy.shrinkage", 3.0, None),
+        ("arms", "failure", 0.15, set()),
+        ("arms", "delta", 0.05, {"SE"}),
+        ("schedules", "algorithms.FedUCB.schedule.trigger", "dp20", None),
+        ("schedules", "growth", 1.3, None),
+        ("clusters", "upload", 1.1, {"CLUB", "SCLUB", "LinUCB", "CDP-Mixture"}),
+    ],
+)
+def test_a_parameter_reaches_all_algorithms_but(family, path, value, others):
+    """These, which do not have it; None: all but one."""
     before, after = (
-        {algo.name: describe(algo) for algo in named(one.comparison().algos)}
-        for one in (base, dataclasses.replace(base, **{flag: new}))
+        {
+            one.coordinates["algorithm"]: describe(one.algo)
+            for one in expand(request["env"], request["algos"], request["grid"]).values()
+        }
+        for request in (asked(family), asked(family, "--set", f"{path}={value}"))
     )
-    assert {name for name, account in before.items() if account == after[name]} == others
+    same = {name for name, account in before.items() if account == after[name]}
+    assert len(same) == len(before) - 1 if others is None else same == others
 
 
-def named(algos):
-    """Algorithms with their labels as names."""
-    return [algo.replace(name=label) for label, algo in algos.items()] if isinstance(algos, dict) else algos
+SHARP = fb.algos.UCB(regularizer="project", confidence="known_noise")
 
 
 def test_what_the_linear_family_compares():
     """Without privacy; as printed, certified, with less noise, greedy, and with a server that adds up."""
-    algos = cli.LinearSimulation(exploration_scale=0.3).comparison().algos
-    greedy = algos.pop(4)
-    assert isinstance(greedy.policy, fb.algos.Greedy)
-    assert (greedy.schedule.first, greedy.privacy.centred, greedy.privacy.gram_scale) == (12, True, 0.5)
-    assert [(algo.learns_in_batch, algo.policy.confidence, algo.policy.exploration_scale) for algo in algos] == [
-        (True, "theory", 0.3),
-        (True, "theory", 0.3),
-        (False, "theory", 0.3),
-        (False, "known_noise", 0.3),
-        (False, "known_noise", 0.3),
+    request, budget = asked("linear"), fb.privacy.Budget(1.0, 0.1)
+    make, mechanism = fb.algos.private_fed_lin_ucb, fb.privacy.Mechanism
+    decaying = mechanism(budget, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5)
+    growing = fb.schedules.Geometric(1.5, first=12)
+    assert list(request["algos"].values()) == [
+        fb.algos.fed_lin_ucb(schedule=25),
+        make(mechanism(budget, calibration="theorem"), schedule=25, learns_in_batch=True),
+        make(budget, schedule=25),
+        make(mechanism(budget, release="blt"), schedule=25, policy=SHARP),
+        fb.algos.Federated(policy=fb.algos.Greedy(), schedule=growing, privacy=decaying),
+        make(mechanism(budget, release="blt", trust="secagg"), schedule=25, policy=SHARP),
     ]
-    assert algos[0].privacy is None
-    assert [(algo.privacy.calibration, algo.privacy.release, algo.privacy.trust) for algo in algos[1:]] == [
-        ("theorem", "tree", "silo_local"),
-        ("tight", "tree", "silo_local"),
-        ("tight", "blt", "silo_local"),
-        ("tight", "blt", "secagg"),
+    assert describe(request["env"]) == describe(fb.envs.sphere(100, 100, 10, rewards="bernoulli"))
+    assert (request["horizon"], request["seeds"], request["grid"]) == (4000, 8, {"epsilon": [1.0]})
+
+
+def test_what_the_family_of_arms_compares():
+    request = asked("arms", "--algorithms", *fb.algos.ELIMINATION, "AdaC-UCB")
+    *rows, last = request["algos"].items()
+    for label, algo in rows:
+        mechanism, trust = fb.algos.ELIMINATION[label]
+        epsilon = None if mechanism == "none" else 0.5
+        assert algo == fb.algos.SuccessiveElimination(epsilon=epsilon, mechanism=mechanism, trust=trust)
+        assert algo.name == label
+    assert last == ("AdaC-UCB", fb.algos.AdaCUCB(epsilon=0.5, mechanism="discrete_laplace", trust="secagg"))
+    assert describe(request["env"]) == describe(fb.envs.arms())
+    assert (request["horizon"], request["seeds"], request["stride"]) == (1_000_000, 20, "log")
+
+
+def test_what_the_family_of_schedules_compares():
+    request, budget = asked("schedules"), fb.privacy.Budget(1.0, 0.1)
+    adaptive, make = fb.schedules.LogDet(20.0), fb.algos.private_fed_lin_ucb
+    blt = fb.privacy.Mechanism(budget, release="blt")
+    assert list(request["algos"].values()) == [
+        fb.algos.fed_ucb(schedule=adaptive, policy=fb.algos.LogDetUCB(regularization=1 / 20)),
+        fb.algos.fed_ucb(budget, schedule=adaptive, policy=fb.algos.LogDetUCB()),
+        make(blt, schedule=fb.schedules.PrivateLogDet(20.0, 0.1, 100), policy=SHARP),
+        make(blt, schedule=fb.schedules.Geometric(1.2, first=1), policy=SHARP),
     ]
+    assert describe(request["env"]) == describe(fb.envs.gap(20, 20, 5))
+
+
+def test_what_the_family_of_clusters_compares():
+    request, budget = asked("clusters"), fb.privacy.Budget(1.0, 0.1)
+    stream = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
+    assert [describe(algo) for algo in request["algos"].values()] == [
+        describe(algo)
+        for algo in (
+            fb.algos.FCLUB(upload=1, download=1),
+            fb.algos.FCLUB(),
+            fb.algos.FCLUB(budget=budget),
+            fb.algos.Grouped(grouping=fb.algos.Mixture(theta_norm=0.5**0.5), privacy=stream),
+            *(fb.algos.CLUB(), fb.algos.SCLUB(), fb.algos.LinUCB(), fb.algos.homo()),
+        )
+    ]
+    assert describe(request["env"]) == describe(fb.envs.clustered(40, 5, 2, n_arms=10, dim=10, gap=0.5))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Which words the command line takes, and how it refuses others."""
 
-import importlib
+import inspect
+import re
+import shlex
 import subprocess
 import sys
 
@@ -8,28 +10,28 @@ import pytest
 from command_line import choices
 
 import fedbandit_jax as fb
-from fedbandit_jax import audits, cli, networks, privacy
+from fedbandit_jax import audits, cli, privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
-from fedbandit_jax.envs._shared import LAWS
+from fedbandit_jax.cli.simulate import PRESETS
 from fedbandit_jax.privacy.budget import ADJACENCY
 
 COMMANDS = [["simulate", family] for family in FAMILIES]
 COMMANDS += [["sweep"], ["plan"], ["calibrate"], ["audit"], ["show"], ["data"]]
-ARMS = importlib.import_module("fedbandit_jax.envs.arms")
+TABLES = ("features", "query_sizes", "theta", "items", "thetas", "clusters")  # parameters that are data
 
 
 @pytest.mark.parametrize("words", [[], ["--seeds", "2", "--horizon", "100"], ["--env=digits"]])
 def test_simulate_alone_is_linear(words):
     command = parse(["simulate", *words])
-    assert type(command) is cli.LinearSimulation
+    assert (type(command), command.family) == (cli.SimulateCommand, "linear")
     assert command == parse(["simulate", "linear", *words])
 
 
 def test_families_are_the_same_everywhere():
-    classes = [type(parse(["simulate", family])).__name__ for family in FAMILIES]
-    assert classes == [f"{family.capitalize()}Simulation" for family in FAMILIES]
+    assert [parse(["simulate", family]).family for family in FAMILIES] == list(FAMILIES)
     assert list(FAMILIES) == list(audits.FAMILIES)
     assert choices(cli.AuditCommand, "family") == {"all", *FAMILIES}
+    assert {path.stem for path in PRESETS.iterdir()} == set(FAMILIES)
 
 
 @pytest.mark.parametrize(
@@ -38,16 +40,6 @@ def test_families_are_the_same_everywhere():
         (cli.CalibrateCommand, "release", privacy.RELEASES),
         (cli.CalibrateCommand, "trust", privacy.TRUST),
         (cli.CalibrateCommand, "adjacency", ADJACENCY),
-        (cli.LinearSimulation, "adjacency", ADJACENCY),
-        (cli.LinearSimulation, "env", ("sphere", "mslr", *fb.data.CLASSIFICATION)),
-        (cli.LinearSimulation, "rewards", ("auto", *LAWS)),
-        (cli.SchedulesSimulation, "graph", networks.GRAPHS),
-        (cli.SchedulesSimulation, "trigger", fb.schedules.TRIGGERS),
-        (cli.SchedulesSimulation, "threshold", fb.schedules.THRESHOLDS),
-        (cli.ArmsSimulation, "algorithms", ("AdaC-UCB", *fb.algos.ELIMINATION)),
-        (cli.ArmsSimulation, "instance", ARMS.INSTANCES),
-        (cli.ArmsSimulation, "rewards", ARMS.LAWS),
-        (cli.ArmsSimulation, "radius", ("theory", "exact")),
     ],
 )
 def test_help_lists_all_that_there_is(command, flag, registry):
@@ -63,6 +55,27 @@ def test_help_teaches(capsys, command):
     assert f"For example:\n  {' '.join(['fedbandit', *command[:1]])}" in text
     for family in FAMILIES if command == ["simulate"] else ():
         assert f"• {family}" in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_help_of_a_family_lists_its_parameters(capsys, family):
+    """With the values that they have, from the recipes and environments themselves; and its examples are understood."""
+    with pytest.raises(SystemExit):
+        main(["simulate", family, "--help"])
+    text = capsys.readouterr().out
+    asked = FAMILIES[family].asked()
+    contents = FAMILIES[family].contents()
+    for name in (*contents["algorithms"], *contents.get("environments", {})):
+        assert f"\n  {name}\n" in text
+    paths = {path for algo in asked.arguments["algos"].values() for path in algo.parameters()} - {"name"}
+    leaves = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
+    for path in (*leaves, *(name for name in inspect.signature(asked.world).parameters if name not in TABLES)):
+        assert f"\n    {path} = " in text
+    assert f"horizon = {contents['horizon']:,}, seeds = {contents['seeds']}" in text
+    for example in re.findall(r"^  (fedbandit .*)$", text, re.M):
+        command = parse(shlex.split(example)[1:])
+        if "DIR" not in example:
+            assert command.asked().arguments["algos"]
 
 
 def test_help_and_version_are_quick():
@@ -86,8 +99,6 @@ def test_help_and_version_are_quick():
         ("simulate graphs", "linear, schedules, arms, clusters"),
         ("simulate --family arms", "--family"),
         ("simulate --seed 3", "--random-seed"),
-        ("simulate linear --env mars", "'sphere'"),
-        ("simulate schedules --threshold abc", "M log T"),
         ("", "simulate, sweep, plan, calibrate, audit, show, report, data"),
     ],
 )
@@ -128,57 +139,100 @@ def test_choices_are_listed(capsys, command, words):
         ("calibrate --visits 0", "--visits must be >= 1, got 0"),
         ("calibrate --dim 0 --trust secagg", "--dim must be >= 1, got 0"),
         ("audit --runs 10", "--runs must be >= 1000, got 10"),
-        ("audit --random-seed -1", "--random-seed must be in [0, 4.29497e+09], got -1"),
+        ("audit --random-seed -1", "--random-seed must be >= 0, got -1"),
         ("audit --only unicorn", "--only must name a part of silo_local tree, "),
         ("audit --controls nowhere.py", "--controls must be a Python file, got 'nowhere.py'"),
         ("show .", "must be a file, got the folder '.'; see `fedbandit report`"),
-        ("simulate --batch 5000", "--batch must be at most the horizon, got 5000 for a horizon of 4000"),
         ("simulate --epsilon -1", "--epsilon must be finite and > 0, got -1.0"),
         ("simulate --epsilon 1 1", "--epsilon must have at least one value, each only once, got 1.0 1.0"),
+        ("simulate --epsilon", "--epsilon must have at least one value, each only once, got none"),
         ("simulate --delta 1", "--delta must be in (0, 1), got 1.0"),
         ("simulate --seeds 0", "--seeds must be >= 1, got 0"),
+        ("simulate --stride 7", "--stride must divide the horizon 4000, got 7"),
         ("simulate --arms 0", "--arms must be >= 1, got 0"),
-        ("simulate --exploration-scale -1", "--exploration-scale must be finite and >= 0, got -1.0"),
-        ("simulate --env mslr", "--mslr must be the folder of a copy of MSLR-WEB10K"),
-        ("simulate --env mslr --mslr nowhere", "--mslr must hold Fold1"),
-        ("simulate --mslr nowhere", "--mslr applies only to --env mslr, got nowhere"),
-        ("simulate --env digits --dim 5", "--dim applies only to --env sphere, got 5"),
-        ("simulate --env digits --arms=100", "--arms applies only to --env sphere, got 100"),
+        ("simulate --env mars", "--env must be one of 'sphere', 'digits', 'breast_cancer', 'mslr', got 'mars'"),
+        ("simulate arms --env sphere", "--env applies only to a family with several environments, got sphere"),
+        (
+            "simulate --set exploration_scale=-1",
+            "--set exploration_scale: exploration_scale must be finite and >= 0",
+        ),
+        ("simulate --set policy.failure=2", "--set policy.failure: failure must be in (0, 1), got 2"),
+        (
+            "simulate --set theta_nrom=2",
+            "--set theta_nrom: keys must be parameters of [environment] or of an algorithm, "
+            "got 'theta_nrom': did you mean 'theta_norm'?",
+        ),
+        (
+            "simulate --set schedule.batch=5000",
+            "--set schedule.batch: schedule must be <= 1000 where",
+        ),
+        ("simulate --set failure", "--set must be KEY=VALUE with a value of TOML, got 'failure'"),
+        ("simulate --env mslr", "[environment.data]: path must hold Fold1"),
+        (
+            "simulate --env mslr --set environment.data.path=nowhere",
+            "--set environment.data.path: path must",
+        ),
+        ("simulate --env digits --dim 5", "--dim applies only to environments and algorithms that have dim, got 5"),
+        (
+            "simulate --env digits --arms=100",
+            "--arms applies only to environments and algorithms that have n_arms, ",
+        ),
         ("simulate --out /proc/none", "--out must be a folder that can be written to, got '/proc/none'"),
         ("simulate --name a/b", "--name must be a name for files in the folder --out, got 'a/b'"),
-        ("simulate --horizon 5", "--batch must be at most the horizon, got 25 for a horizon of 5"),
-        ("simulate --random-seed 4294967296", "--random-seed must be in [0, 4.29497e+09], got 4294967296"),
-        ("simulate schedules --graph ring --gamma 0", "--gamma must be >= 1, got 0"),
-        ("simulate schedules --gamma 2", "--gamma applies only to a --graph, got 2"),
+        (f"simulate --name {'x' * 300}", "--name must have at most 200 bytes, got 'xxx"),
+        ("simulate --random-seed 4294967296", "--random-seed must be <= 4294967295, got 4294967296"),
+        ("simulate schedules --algorithms Gossip-FedUCB --set gamma=0", "--set gamma: gamma must be >= 1, got 0"),
+        (
+            "simulate schedules --set gamma=2",
+            "--set gamma: keys must be parameters of [environment] or of an algorithm that is compared, got 'gamma'",
+        ),
         ("simulate schedules --agents 1", "--agents must be at least two for FedUCB"),
-        ("simulate schedules --threshold 0", "--threshold must be finite and > 0, got 0.0"),
-        ("simulate schedules --share 1", "--share must be in (0, 1)"),
+        ("simulate schedules --set threshold=0", "--set threshold: threshold must be finite and > 0, got 0"),
+        ("simulate schedules --set threshold=abc", "--set threshold: threshold must be"),
+        ("simulate schedules --set share=1", "--set share: share must be in (0, 1)"),
         ("simulate schedules --arms 100", "--arms must be <= dim^2 = 25"),
-        ("simulate arms --means 0.5 1.5", "--means must be in [0, 1], got 1.5 of arm 1"),
-        ("simulate arms --means 0.5 0.6 --instance easy", "--instance applies only to means that are drawn"),
+        ("simulate arms --set means=[0.5,1.5]", "--set means: means must be in [0, 1], got 1.5 of arm 1"),
         ("simulate arms --arms 1", "--arms must be >= 2, got 1"),
         ("simulate arms --horizon 3", "--horizon must be at least the number of arms 10, got 3"),
         ("simulate arms --epsilon 0", "--epsilon must be finite and > 0, got 0.0"),
-        ("simulate arms --scale 0.5", "--scale must be in [1, 1.67772e+07], got 0.5"),
+        ("simulate arms --set scale=0.5", "--set scale: scale must be in [1, 1.67772e+07], got 0.5"),
         ("simulate arms --horizon 2147480000", "--horizon must be at most 2,147,467,263 users"),
+        ("simulate arms --algorithms SE SE", "--algorithms must have at least one value, each only once, got SE SE"),
+        ("simulate arms --algorithms", "--algorithms must have at least one value, each only once, got none"),
+        ("simulate arms --algorithms DPSE", "--algorithms must name some of SE; DP-SE; CDP-SE; LDP-SE; Dist-DP-SE; "),
         (
-            "simulate arms --algorithms SE SE",
-            "--algorithms must have at least one value, each only once, got SE SE",
+            "simulate arms --algorithms SE --epsilon 1",
+            "--epsilon applies only to environments and algorithms",
         ),
-        ("simulate arms --algorithms SE --epsilon 1", "--epsilon applies only to private algorithms, got 1.0"),
-        ("simulate arms --algorithms SE CDP-SE --scale 3", "--scale applies only to Dist-RDP-SE and Dist-CDP-SE"),
-        ("simulate arms --algorithms DP-SE --radius exact", "--radius applies only to algorithms other than DP-SE"),
-        ("simulate clusters --users 3 --clusters 4 --servers 1", "--clusters must be at most the 3 users, got 4"),
-        ("simulate clusters --users 3 --servers 4", "--servers must be at most the 3 users, got 4"),
-        ("simulate clusters --upload 0.5", "--upload must be >= 1, got 0.5"),
-        ("simulate clusters --gap 0", "--gap must be in [0.001, 1], got 0"),
-        ("simulate clusters --algorithms", "--algorithms must have at least one value, each only once, got none"),
-        ("simulate clusters --users 2000000", "--users must be at most 1,000,000, got 2,000,000"),
-        ("simulate clusters --movielens nowhere", "--movielens must be one of ratings.csv"),
-        ("simulate clusters --movielens nowhere --gap 0.5", "--gap applies only to synthetic users"),
-        ("simulate clusters --algorithms CLUB --epsilon 1", "--epsilon applies only to algorithms with CDP, got 1.0"),
-        ("simulate clusters --algorithms FCLUB --trigger count", "--trigger applies only to algorithms with DC"),
-        ("simulate clusters --algorithms Homo --alpha-1 1", "--alpha-1 applies only to FCLUB, got 1.0"),
+        (
+            "simulate arms --algorithms SE --delta 0.1",
+            "--delta applies only to environments and algorithms",
+        ),
+        (
+            "simulate arms --algorithms SE CDP-SE --set scale=3",
+            "--set scale: keys must be parameters of",
+        ),
+        (
+            "simulate arms --algorithms DP-SE --set radius=exact",
+            "--set radius: keys must be parameters",
+        ),
+        (
+            "simulate clusters --set n_users=3 --set n_clusters=4 --set n_servers=1",
+            "--set n_clusters: n_clusters must be at most the 3 users, got 4",
+        ),
+        ("simulate clusters --set n_users=3 --set n_servers=4", "n_servers must be at most the 3 users, got 4"),
+        ("simulate clusters --set upload=0.5", "--set upload: upload must be >= 1, got 0.5"),
+        ("simulate clusters --set gap=0", "--set gap: gap must be in [0.001, 1], got 0"),
+        ("simulate clusters --set n_users=2000000", "n_users must be at most 1,000,000, got 2,000,000"),
+        ("simulate clusters --env movielens", "[environment.data]: path must be one of ratings.csv"),
+        (
+            "simulate clusters --algorithms CLUB --epsilon 1",
+            "--epsilon applies only to environments and algorithms",
+        ),
+        (
+            "simulate clusters --algorithms CLUB --set trigger=count",
+            "--set trigger: keys must be",
+        ),
         ("data movielens --path . --features body", "--features applies only to mslr, got body"),
         ("data mslr --path nowhere", "--path must hold Fold1"),
         ("show nowhere.npz", "path must be a saved result, got 'nowhere.npz'"),

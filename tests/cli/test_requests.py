@@ -1,5 +1,7 @@
 """What a simulation is asked for, how its files are named, and what is left of one that is stopped."""
 
+import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -25,16 +27,16 @@ def swept(monkeypatch):
     """Calls of `fb.sweep`, which returns at once."""
     calls = []
 
-    def sweep(world, algos, **options):
-        calls.append((world, algos, options))
+    def sweep(**options):
+        calls.append(options)
         seeds, horizon = options["seeds"], options["horizon"]
         curve = np.ones((1, seeds, 2))
-        spec = dict(n_agents=1, n_arms=2, dim=1)
+        spec = dict(n_agents=1, n_arms=2, dim=1, n_users=0, n_servers=1)
         return Result(
             rounds=np.array([1, horizon]),
             regret=curve,
             communication={name: curve for name in ("rounds", "floats", "bits")},
-            gauges={"adjusted Rand index": curve},
+            gauges={"adjusted Rand index": curve, "another": curve} if options["env"].spec.n_users else {},
             status=np.zeros((1, seeds), int),
             certificates={"one": no_privacy("the algorithm adds no noise")},
             config={
@@ -53,14 +55,21 @@ def swept(monkeypatch):
 def test_what_a_simulation_is_asked(swept, tmp_path, capsys):
     common = ["--out", str(tmp_path), "--seeds", "3", "--random-seed", "5"]
     assert main(["simulate", "arms", "--horizon", "700", "--epsilon", "1", "2", *common]) == 0
-    _, algos, options = swept[0]
-    assert [algo.name for algo in algos] == list(cli.ArmsSimulation.algorithms)
-    assert options["grid"] == {"epsilon": (1.0, 2.0)}
+    options = swept[0]
+    assert list(options["algos"]) == [name for name in fb.algos.ELIMINATION if name != "Shuffle-DP-SE"] + ["AdaC-UCB"]
+    assert options["grid"] == {"epsilon": [1.0, 2.0]}
     assert (options["horizon"], options["seeds"], options["stride"]) == (700, 3, "log")
     assert int(jax.random.key_data(options["key"])[-1]) == 5
-    assert main(["simulate", "arms", "--algorithms", "SE", *common]) == 0
-    assert swept[1][2]["grid"] == {}
+    assert main(["simulate", "arms", "--algorithms", "SE", *common, "--stride", "5", "--set", "failure=0.2"]) == 0
+    assert (swept[1]["grid"], swept[1]["stride"]) == ({"failure": [0.2]}, 5)
     assert "wrote" in capsys.readouterr().out
+
+
+def test_a_sweep_and_its_files_know_the_request(swept, tmp_path):
+    assert main(["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]) == 0
+    made = fb.Result.load(tmp_path / "mine").provenance["configuration"]
+    assert made["set"] == ["key=0", "compare=['SE']"]
+    assert made["text"] == cli.FAMILIES["arms"].file.read_text()
 
 
 def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
@@ -68,35 +77,42 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
     monkeypatch.setattr(fb.plotting, "regret", lambda result, title: titles.append(title))
     monkeypatch.setattr(fb.plotting, "gauge", lambda result, name, title: titles.append(title))
     monkeypatch.setattr(fb.plotting, "save", lambda figure, path: (path,))
+    sweep = simulation.sweep
+
+    def labelled(**options):
+        result, spec = sweep(**options), options["env"].spec
+        spec = {name: getattr(spec, name) for name in ("n_agents", "n_arms", "dim", "n_users", "n_servers")}
+        points = [dict(zip(options["grid"], one)) for one in itertools.product(*options["grid"].values())]
+        result.config["environments"]["one"]["spec"] = spec
+        points = {"one": {"algorithm": "one", **points[-1]}}
+        return dataclasses.replace(result, config={**result.config, "coordinates": points})
+
+    monkeypatch.setattr(simulation, "sweep", labelled)
     for words in (
-        "arms --epsilon 1 5",
+        "arms --epsilon 5",
         "arms --algorithms SE",
-        "clusters --epsilon 1 5",
-        "clusters --algorithms CLUB",
-        "schedules --epsilon 1 5",
-        "linear --epsilon 1 5 --adjacency add_remove",
+        "clusters --epsilon 5",
+        "schedules",
+        "linear --agents 7",
     ):
         assert main(["simulate", *words.split(), "--out", str(tmp_path)]) == 0
     assert titles == [
-        "easy instances, theory radii: K=10; ε = 1, 5",
-        "easy instances, theory radii: K=10",
-        *["n=40, L=5, m=2, K=10, d=10; ε = 1, 5; δ = 0.1"] * 2,
-        *["n=40, L=5, m=2, K=10, d=10"] * 2,
-        "gap 0.1: M=20, K=20, d=5; ε = 1, 5; δ = 0.1",
-        "sphere: M=100, K=100, d=10; ε = 1, 5; δ = 0.1",
+        *("arms: M=1, K=10, d=10; ε = 5", "arms: M=1, K=10, d=10"),
+        *["clusters: n=40, L=5, K=10, d=10; ε = 5"] * 2,
+        *("schedules: M=20, K=20, d=5; ε = 1", "linear: M=7, K=100, d=10; ε = 1"),
     ]
 
 
 def test_every_request_has_files_of_its_own(swept, tmp_path):
     arms = ["simulate", "arms", "--algorithms", "SE", "--out", str(tmp_path)]
-    for words in ([], [], ["--failure", "0.2"], ["--random-seed", "1"], ["--name", "mine"]):
+    for words in ([], [], ["--set", "failure=0.2"], ["--random-seed", "1"], ["--name", "mine"]):
         assert main([*arms, *words]) == 0
     stems = {name.partition(".")[0] for name in files(tmp_path)}
     assert len(stems) == 4
     assert "mine" in stems
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
     assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png", "pdf"}
-    assert {options["checkpoint"].name for *_, options in swept} == {f".{stem}.checkpoint" for stem in stems}
+    assert {options["checkpoint"].name for options in swept} == {f".{stem}.checkpoint" for stem in stems}
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):
@@ -128,7 +144,7 @@ def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
 
 def test_sigterm_is_like_ctrl_c(tmp_path):
     code = "import time, fedbandit_jax.cli as cli\ndef wait(self): print('begun', flush=True); time.sleep(60)\n"
-    code += "cli.LinearSimulation.run = wait\ncli.entry()"
+    code += "cli.SimulateCommand.run = wait\ncli.entry()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "simulate"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -143,7 +159,7 @@ def test_sigterm_is_like_ctrl_c(tmp_path):
 def test_who_presses_ctrl_c_twice_waits_for_nothing(tmp_path):
     """Not for the computation of another thread, nor for what it was about to do; and sees no traceback."""
     code = "import time, fedbandit_jax.cli as cli\ndef wait(self):\n try: print('begun', flush=True); time.sleep(60)\n"
-    code += " finally: print('stopping', flush=True); time.sleep(60)\ncli.LinearSimulation.run = wait\ncli.entry()"
+    code += " finally: print('stopping', flush=True); time.sleep(60)\ncli.SimulateCommand.run = wait\ncli.entry()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "simulate"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

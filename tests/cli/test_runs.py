@@ -23,19 +23,15 @@ BROKEN = Path(__file__).parents[1] / "audits" / "controls"
 @pytest.mark.slow
 def test_simulate(tmp_path, monkeypatch, capsys):
     """Interrupted, continued, repeated, shown; with two of the six algorithms."""
-    comparison, add = cli.LinearSimulation.comparison, curves.RoundRecord.add
-
-    def two(self):
-        made = comparison(self)
-        return made._replace(algos=[made.algos[0], made.algos[2]])
+    add = curves.RoundRecord.add
 
     def interrupted(self, *arguments):
         if self.played:
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5"]
-    monkeypatch.setattr(cli.LinearSimulation, "comparison", two)
+    command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5", "--algorithms", "FedLinUCB"]
+    command += ["Private-FedLinUCB, Alg. 8 + exact noise"]
     monkeypatch.setattr(curves.RoundRecord, "add", interrupted)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     assert main(command) == 130
@@ -49,7 +45,7 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     written = files(tmp_path)
     stem = written[0].removesuffix(".npz")
     assert written == [f"{stem}.npz", f"{stem}.pdf", f"{stem}.png"]
-    assert stem.startswith("sphere-")
+    assert stem.startswith("linear-")
     first = fb.Result.load(tmp_path / stem).regret
     assert first.shape == (3, 2, 50)
     assert main(command) == 0
@@ -76,7 +72,7 @@ ARMS_RUN = ["simulate", "arms", "--horizon", "3000", "--seeds", "2", "--arms", "
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithms", ["Dist-RDP-SE --epsilon 1", "SE Dist-RDP-SE --epsilon 0.5 1 --radius exact"])
+@pytest.mark.parametrize("algorithms", ["Dist-RDP-SE --epsilon 1", "SE Dist-RDP-SE --epsilon 0.5 1 --set radius=exact"])
 def test_simulate_arms(tmp_path, capsys, algorithms):
     assert main([*ARMS_RUN, "--out", str(tmp_path), "--algorithms", *algorithms.split()]) == 0
     text = capsys.readouterr().out
@@ -91,18 +87,18 @@ def test_simulate_arms(tmp_path, capsys, algorithms):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graph", [(), ("--graph", "ring", "--gamma", "2")])
-def test_simulate_schedules(tmp_path, capsys, graph):
-    command = ["simulate", "schedules", "--agents", "4", "--arms", "4", "--dim", "3", "--horizon", "40"]
-    command += ["--seeds", "2", "--max-syncs", "8", "--threshold", "2", "--name", "run", *graph]
+def test_simulate_schedules(tmp_path, capsys):
+    command = ["simulate", "schedules", "--agents", "4", "--arms", "4", "--dim", "3", "--horizon", "40", "--seeds", "2"]
+    command += ["--set", "max_syncs=8", "--set", "threshold=2", "--set", "gamma=2", "--name", "run"]
+    command += [
+        "--set",
+        "graph={type='ring', n_agents=4}",
+        "--algorithms",
+        *cli.FAMILIES["schedules"].contents()["algorithms"],
+    ]
     assert main([*command, "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    for words in (
-        "Private-FedUCB, leaky",
-        "the schedule leaks",
-        "sparse vector test",
-        *(("Gossip-FedUCB", "hops") if graph else ()),
-    ):
+    for words in ("Private-FedUCB, leaky", "the schedule leaks", "sparse vector test", "Gossip-FedUCB", "hops"):
         assert words in text
     assert "allowed per decoding" not in text  # nothing can wrap
     assert files(tmp_path) == ["run.npz", "run.pdf", "run.png"]
@@ -110,8 +106,32 @@ def test_simulate_schedules(tmp_path, capsys, graph):
 
 @pytest.mark.slow
 def test_simulate_clusters(tmp_path, capsys):
-    small = ["--users", "6", "--servers", "2", "--arms", "3", "--dim", "3", "--horizon", "300", "--seeds", "2"]
-    which = ["--algorithms", "CDP-Homo-DC", "LinUCB", "--trigger", "count", "--epsilon", "1", "100", "--name", "run"]
+    small = [
+        "--set",
+        "n_users=6",
+        "--set",
+        "n_servers=2",
+        "--arms",
+        "3",
+        "--dim",
+        "3",
+        "--horizon",
+        "300",
+        "--seeds",
+        "2",
+    ]
+    which = [
+        "--algorithms",
+        "CDP-Homo-DC",
+        "LinUCB",
+        "--set",
+        "trigger=count",
+        "--epsilon",
+        "1",
+        "100",
+        "--name",
+        "run",
+    ]
     assert main(["simulate", "clusters", *small, *which, "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     for words in ("6 users on 2 servers", "CDP-Homo-DC(epsilon=100.0)", "adjusted Rand index", "certified", "uploads"):

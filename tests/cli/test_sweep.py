@@ -152,6 +152,10 @@ def test_all_parts_there_are_have_a_type():
         assert make.__name__ == name
 
 
+def test_a_byte_order_mark(file):
+    assert read(file("\ufeff" + SMALL))["horizon"] == 40
+
+
 def test_changes(file):
     changes = ["horizon=70", "grid.epsilon = [2]", 'algorithms."our own".type="fed_lin_ucb"', "stride=10"]
     changes += ["algorithms.ours.privacy={type='Mechanism', budget={type='Budget', epsilon=3, delta=0.2}}"]
@@ -165,6 +169,13 @@ def test_changes(file):
     assert read(file(), *changes)["grid"] == {
         **{"epsilon": [1, 5], "policy.theta_norm": [0.5], "privacy.budget.epsilon": [2], "env.n_arms": [3]}
     }
+    loose = read(file(), "n_arms=3", "rewards=bernoulli", "failure=0.2", "algorithms.plain.policy.theta_norm=0.7")
+    assert (loose["env"].spec.n_arms, loose["env"].rewards.law) == (3, "bernoulli")
+    assert loose["grid"] == {"epsilon": [1, 5], "failure": [0.2]}
+    assert loose["algos"]["plain"] == PLAIN.replace(theta_norm=0.7)
+    assert list(read(file(), "compare=['ours']")["algos"]) == ["ours"]
+    plain = read(file(), "compare=['plain']")
+    assert (list(plain["algos"]), plain["grid"]) == (["plain"], {})  # epsilon is of what is not compared
     assert cli.parse(["sweep", "sweep.toml", "--set", "a=1", "--set", "b=2"]).set == ("a=1", "b=2")
 
 
@@ -174,14 +185,25 @@ def test_changes(file):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("horizont=4", "at the top: keys must be keys of a sweep, got 'horizont': did you mean 'horizon'?"),
+        ("horizont=4", "[grid]: keys must be parameters of [environment] or of an algorithm, got 'horizont': did you "
+         "mean 'horizon'?"),
+        ("policy.theta_nrom=1", "got 'policy.theta_nrom': did you mean 'policy.theta_norm'?"),
+        ("policy.theta_norm=-1", "[grid]: theta_norm must be finite and >= 0, got -1"),
+        ("grid.ours.epsilon=[1]", "[grid]: keys must be parameters of [environment] or of an algorithm, got 'ours.eps"),
+        ("compare=['ours', 'plane']", "at the top: compare must name some of plain; ours, got 'plane': did you mean"),
+        ("compare=[]", "at the top: compare must be a list of at least one label, each only once, got []"),
+        ("compare=['ours', 'ours']", "at the top: compare must be a list of at least one label, each only once, got"),
+        ("algorithms.\"\".type='LinUCB'", "[algorithms]: labels must have at least one character, got ''"),
+        ("algorithms.plain.policy.failur=0.1", "got 'policy.failur': did you mean 'policy.failure'?"),
+        ("algorithms.plain.policy.failure=2", "[algorithms.plain]: failure must be in (0, 1), got 2"),
+        ("key=1.5", "at the top: key must be an integer >= 0, got 1.5"),
         ("horizon=0", "at the top: horizon must be >= 1, got 0"),
         ("horizon='long'", "at the top: horizon must be an integer >= 1, got 'long'"),
         ("stride=7", "at the top: stride must divide the horizon 40, got 7"),
         ("seeds={from=5, to=5}", "at the top: seeds.to must be >= 6, got 5"),
         ("seeds={first=5}", "at the top: seeds must be a number, a list, or a table of from and to, got"),
         ("seeds=[1, 1]", "at the top: seeds must be distinct integers"),
-        ("key=-1", "at the top: key must be in [0, 4.29497e+09], got -1"),
+        ("key=-1", "at the top: key must be >= 0, got -1"),
         ("environment=3", "[environment]: it must be a table, got 3"),
         ("environments.b.type='gap'", "at the top: one of [environment] and [environments.NAME] must be given"),
         ("environment.type='spere'", "[environment]: type must be one of sphere, gap, replay, arms, clustered, "
@@ -213,8 +235,8 @@ def test_changes(file):
         ("grid.epsilon=[1, -1]", "[grid]: epsilon must be finite and > 0, got -1"),
         ("grid.n_agents=[0]", "[environment]: n_agents must be >= 1, got 0"),
         ("grid.n_agents=[3, 0]", "[grid]: n_agents must be >= 1, got 0"),
-        ("horizon", "--set must be KEY=VALUE with a value of TOML (a text in quotes), got 'horizon'"),
-        ("environment.type=gap", "--set must be KEY=VALUE with a value of TOML (a text in quotes), got "),
+        ("horizon", "--set must be KEY=VALUE with a value of TOML, got 'horizon'"),
+        ("environment.type='gap", "--set must be KEY=VALUE with a value of TOML, got "),
         ("=3", "--set must be KEY=VALUE"),
         ("horizon.x=3", "--set must name a key of a table, got 'horizon.x=3': horizon is 40"),
         ("horizon=3\nseeds=1", "--set must be KEY=VALUE"),
@@ -254,6 +276,9 @@ def test_files_that_are_refused(text, words, file, capsys):
         ("--piece -1/2", "--piece"),
         ("--piece 0/2 --name mine", "--name applies only to the whole sweep, without --piece, got mine"),
         ("--name a/b", "--name must be a name for files in the folder --out, got 'a/b'"),
+        ("--executor=", "--executor must be a string of at least one character, got ''"),
+        ("--name=", "--name must be a name for files in the folder --out, got ''"),
+        (f"--name {'x' * 300}", "--name must have at most 200 bytes, got 'xxx"),
         ("--executor magic", "--executor must be one of processes:N, dask:ADDRESS, slurm, got magic"),
         ("--executor processes:0", "--executor must be processes:N with an integer N >= 1, got processes:0"),
         ("--executor dask:", "--executor must be one of processes:N, dask:ADDRESS, slurm, got dask:"),

@@ -1,0 +1,132 @@
+"""What the commands share: flags that must apply, errors that name the flag, files, and what is printed of a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import tyro
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files.atomic import check_writable
+
+if TYPE_CHECKING:
+    from fedbandit_jax.report.result import Result
+
+Adjacency = Literal["replace", "add_remove"]
+LONGEST_NAME = 200  # bytes of a name of files, to which endings are added
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """Base class of the commands, whose fields are the flags and whose docstring is the text of --help."""
+
+    resumes: ClassVar[str] = ""
+    """What the message after an interruption adds."""
+    flag_of: ClassVar[dict[str, str]] = {}
+    """Maps an argument of the public API to its flag, where the two have different names."""
+
+    # names of the flags that were typed, with underscores
+    given: Annotated[frozenset[str], tyro.conf.Suppress] = dataclasses.field(default=frozenset(), repr=False)
+
+    def run(self) -> int:
+        """Runs the command, and returns the exit code of the process."""
+        raise NotImplementedError
+
+    def knowing(self, args: Sequence[str]) -> Self:
+        """Returns a copy that knows which flags were typed, from the words of the command line."""
+        words = (word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--"))
+        return dataclasses.replace(self, given=frozenset(words))
+
+    def applies_to(self, what: str, here: bool, *flags: str) -> None:
+        """Refuses flags that were typed although they would change nothing.
+
+        Args:
+            what: what the flags apply to, in words for the error message.
+            here: whether this command is such a case.
+            flags: names of the fields.
+
+        Raises:
+            ValueError: a flag was typed and `here` is false.
+        """
+        for flag in flags:
+            if flag in self.given and not here:
+                raise ValueError(f"{flag} applies only to {what}, got {_shown(getattr(self, flag))}")
+
+    def named(self, error: str) -> str:
+        """Returns an error message whose first word, an argument of the public API, is replaced by the flag."""
+        argument, space, rest = error.partition(" ")
+        flag = self.flag_of.get(argument, argument.removeprefix("n_"))
+        if rest.startswith(("must ", "applies ")) and flag in _flags(type(self)):
+            return f"--{flag.replace('_', '-')}{space}{rest}"
+        return error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where results are written.
+
+    Args:
+        out: folder for the results, which is made if it is missing.
+        name: name of the files, without an ending; files of that name are overwritten. By default it is the family, the
+            environment or the configuration, followed by 8 digits that stand for all options, so that different runs
+            have different files.
+    """
+
+    out: Path = Path("results")
+    name: str | None = None
+
+    def named(self, default: str, request: Any) -> str:
+        """Returns the name of the files: by default `default` with 8 hexadecimal digits that stand for `request`.
+
+        Raises:
+            ValueError: the name is none of a file in the folder, or the folder cannot be written to.
+        """
+        name = digest(default, request) if self.name is None else self.name
+        if not name or name != Path(name).name or name.startswith(".") or "\0" in name:
+            raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
+        if len(name.encode(errors="replace")) > LONGEST_NAME:
+            raise ValueError(f"name must have at most {LONGEST_NAME} bytes, got {validate.shown(name)}")
+        check_writable("out", self.out)
+        return name
+
+
+Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
+
+
+def digest(name: str, request: Any) -> str:
+    """Returns `name` with 8 hexadecimal digits that stand for a request."""
+    from fedbandit_jax.engine import identity
+
+    return f"{name}-{identity.digest(request).hex()[:8]}"
+
+
+def progress() -> bool | None:
+    """Whether to show progress: also where stderr is no terminal, if `entry` has made that sparse."""
+    return None if sys.stderr.isatty() else True
+
+
+def check_values(name: str, values: Sequence[Any]) -> None:
+    """Raises a `ValueError` unless there is at least one value, and none occurs twice."""
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"{name} must have at least one value, each only once, got {_shown(tuple(values)) or 'none'}")
+
+
+def report(result: Result) -> None:
+    """Prints the summary, and the certificates of all algorithms that have a budget or are certified."""
+    print("\n" + result.summary())
+    for label in result.labels:
+        if result[label].certificate.epsilon is not None or result[label].certificate.claim == "certified":
+            print(f"\nCertificate of {label}\n{result[label].certificate}")
+
+
+def _flags(command: type[Command]) -> set[str]:
+    names = {field.name for field in dataclasses.fields(command)}
+    return names | {field.name for field in dataclasses.fields(Output) if "output" in names}
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

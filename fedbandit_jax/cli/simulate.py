@@ -1,0 +1,221 @@
+"""The command `fedbandit simulate FAMILY`: runs, prints, draws and saves what a packaged file compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import textwrap
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+from typing_extensions import override
+
+from fedbandit_jax.cli import _configuration
+from fedbandit_jax.cli._command import Command, Files, Output, check_values, progress, report
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files.lock import locked
+
+PRESETS = Path(__file__).parent / "presets"
+PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"
+SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
+SECTION = re.compile(r"^(?:Args|Attributes):\n((?:(?: .*)?\n)*)", re.M)  # of a docstring
+ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulateCommand(Command):
+    """Compare the algorithms of one family, which a file describes as `fedbandit sweep` takes it.
+
+    The command prints regrets, paired differences and certificates, and writes OUT/NAME.npz, .png and .pdf. If it is
+    stopped by Ctrl-C or SIGTERM, the same command continues where it was.
+
+    Args:
+        env: which environment of the file, by default its first.
+        algorithms: labels of the algorithms to compare.
+        epsilon: epsilons of the budgets, each > 0; every private algorithm runs with each of them.
+        delta: delta of all budgets, in (0, 1).
+        horizon: T, the number of rounds.
+        seeds: number of independent repetitions, which run together.
+        stride: record every so many rounds; log: a few hundred rounds, evenly spaced on a logarithmic axis.
+        agents: M, the number of agents (silos).
+        arms: K, the number of arms.
+        dim: d, the number of features.
+        random_seed: seed of the random number generator.
+        set: PATH=VALUE, a parameter of the environment, or of all algorithms that have it, see the list below; or a key
+            of the file, such as algorithms.LinUCB.policy.failure=0.1. The flag may be repeated. PATH=VALUE is TOML, but
+            a text needs no quotes.
+    """
+
+    resumes: ClassVar = "; the same command continues where it was"
+    flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms"}
+
+    family: tyro.conf.Suppress[str] = "linear"
+    env: str | None = None
+    algorithms: tuple[str, ...] | None = None
+    epsilon: tuple[float, ...] | None = None
+    delta: float | None = None
+    horizon: int | None = None
+    seeds: int | None = None
+    stride: int | Literal["log"] | None = None
+    agents: int | None = None
+    arms: int | None = None
+    dim: int | None = None
+    random_seed: int = 0
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    output: Files = dataclasses.field(default_factory=Output)
+
+    @property
+    def file(self) -> Path:
+        """The file of the family."""
+        return PRESETS / f"{self.family}.toml"
+
+    def changes(self) -> list[str]:
+        """Changes to the file that the flags ask for, as in `fedbandit sweep --set`."""
+        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
+        found = [f"key={self.random_seed}"]
+        for name in ("horizon", "seeds", "stride", "agents", "arms", "dim", "delta"):
+            if getattr(self, name) is not None:
+                found.append(f"{SIZES.get(name, name)}={getattr(self, name)}")
+        for name, key in (("algorithms", "compare"), ("epsilon", "grid.epsilon")):
+            values = getattr(self, name)
+            if values is not None:
+                check_values(name, values)
+                found.append(f"{key}={list(values)}")
+        return [*found, *self.set]
+
+    def asked(self) -> _configuration.SweepFile:
+        """What is run; whatever is wrong with the flags raises an error here, or before anything is compiled."""
+        if self.env is not None and "environments" not in self.contents():
+            raise ValueError(f"env applies only to a family with several environments, got {self.env}")
+        try:
+            return _configuration.read(self.file, self.changes(), self.env or "")
+        except _configuration.ConfigurationError as error:
+            for flag in ("agents", "arms", "dim", "delta", "epsilon"):
+                if error.key == (parameter := SIZES.get(flag, flag)):
+                    self.applies_to(f"environments and algorithms that have {parameter}", False, flag)
+            if self.named(error.problem, error.key) == error.problem:
+                raise ValueError(f"{self.file.name}, {error.place}: {error.problem}") from error
+            raise ValueError(self.named(error.problem, error.key)) from error
+
+    def contents(self) -> dict[str, Any]:
+        """The tables of the file."""
+        return tomllib.loads(self.file.read_text(encoding="utf-8"))
+
+    @override
+    def run(self) -> int:
+        """Runs and prints the comparison, writes NAME.npz, and NAME.png and .pdf, also of a gauge; returns 0.
+
+        An interrupted run leaves a checkpoint in the folder, from which the same command continues.
+        """
+        out, changes = self.output.out, self.changes()
+        name = self.output.named(self.env or self.family, [self.file.read_text(), self.env, changes])
+        checkpoint = out / f".{name}.checkpoint"
+        once = f"name must be that of one run at a time, got {name!r}"
+        asked = self.asked()
+        with locked(out / f".{name}.lock", once, otherwise="give another name"):
+            import matplotlib
+
+            import fedbandit_jax as fb
+
+            matplotlib.use("Agg")  # pictures go to files, no window opens
+            result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
+            made = {**result.provenance, "configuration": asked.record}
+            result = dataclasses.replace(result, provenance=made)
+            try:
+                saved = result.save(out / name)
+            finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
+                report(result)
+            title = self.title(result)
+            pictures = {"": fb.plotting.regret(result, title=title)}
+            for gauge in list(result.gauges)[:1]:
+                end = f"_{gauge.lower().replace(' ', '_')}"
+                pictures[end] = fb.plotting.gauge(result, gauge, title=title)
+            drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
+            for part in out.glob(f"{checkpoint.name}.*"):
+                part.unlink()
+        print(f"\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
+        return 0
+
+    def title(self, result: Any) -> str:
+        """Title of the figures: the environment's sizes, and the budgets if any algorithm has one."""
+        spec = result.spec
+        sizes = dict(n=spec["n_users"], L=spec["n_servers"]) if spec["n_users"] else dict(M=spec["n_agents"])
+        sizes |= dict(K=spec["n_arms"], d=spec["dim"])
+        epsilons = dict.fromkeys(point["epsilon"] for point in result.coordinates.values() if "epsilon" in point)
+        budgets = f"; ε = {', '.join(f'{one:g}' for one in epsilons)}" if epsilons else ""
+        return f"{self.env or self.family}: {', '.join(f'{name}={size}' for name, size in sizes.items())}{budgets}"
+
+    @override
+    def named(self, error: str, key: str = "") -> str:
+        word = key or error.partition(" ")[0]
+        for change in reversed(self.set):
+            path = change.partition("=")[0].strip()
+            if key == path or word in path.split("."):
+                return f"--set {path}: {error}"
+        return super().named(error)
+
+    def about(self, parameters: bool = False) -> str:
+        """Text of --help: what the file says of itself and has, and the parameters if they are asked for."""
+        head = re.match(r"(#.*\n)*", self.file.read_text(encoding="utf-8"))
+        assert head is not None
+        does = (inspect.getdoc(SimulateCommand) or "").partition("\n\n")[2].partition("\n\nArgs:")[0]
+        what, example, examples = re.sub(r"^# ?", "", head[0], flags=re.M).partition("For example:")
+        has, numbers = self.contents(), []
+        numbers = [f"{name} = {has[name]:,}" for name in ("horizon", "seeds")]
+        numbers += [f"{name} = {' '.join(map(str, values))}" for name, values in has["grid"].items()]
+        parts = [what.strip(), does, f"{example}{examples.rstrip()}", f"Defaults: {', '.join(numbers)}"]
+        for kind, flag in (("environments", "--env"), ("algorithms", "--algorithms")):
+            if kind in has:
+                parts.append("\n".join([f"{kind.capitalize()}, for {flag}:", *(f"  {name}" for name in has[kind])]))
+        return "\n\n".join([*parts, *(["\n".join([PARAMETERS, *self.parameters()])] if parameters else [])])
+
+    def parameters(self) -> Iterator[str]:
+        """Lines about the parameters of the environment and of the algorithms that run by default, from their code."""
+        asked = self.asked()
+        make = asked.world
+        assert make is not None  # each family has one environment
+        meant = inspect.signature(make).parameters
+        given = {name: one.default for name, one in meant.items() if one.default is not one.empty}
+        docs = _documented(make.func)
+        yield from _listed(
+            "of the environment", {name: ({_short(value)}, docs.get(name, "")) for name, value in given.items()}
+        )
+        found: dict[str, tuple[dict[str, None], str]] = {}
+        for algo in asked.arguments["algos"].values():
+            for path, value, doc in _parameters(algo):
+                found.setdefault(path, ({}, doc))[0][_short(value)] = None
+        parts = {path.rpartition(".")[0] for path in found}
+        yield from _listed("of the algorithms", {path: one for path, one in found.items() if path not in parts})
+
+
+def _listed(whose: str, found: Mapping[str, tuple[Collection[str], str]]) -> Iterator[str]:
+    yield f"  {whose}:"
+    for path, (values, doc) in found.items():
+        yield f"    {path} = {' or '.join(values)}"
+        yield from textwrap.wrap(doc, 108, initial_indent=" " * 8, subsequent_indent=" " * 8)
+
+
+def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Path, value and explanation of every parameter of nested dataclasses."""
+    docs = _documented(type(value))
+    for field in dataclasses.fields(value):
+        part, path = getattr(value, field.name), prefix + field.name
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            yield from _parameters(part, f"{path}.")
+        elif field.name != "name":
+            yield path, part, docs.get(field.name, "")
+
+
+def _documented(made_by: Any) -> dict[str, str]:
+    """First sentences about the parameters of a function or class, from its docstring."""
+    sections = SECTION.findall((inspect.getdoc(made_by) or "") + "\n")
+    entries = [ENTRY.findall(section) for section in sections]
+    return {name: re.split(r"(?<=[^.]{3}\.) |; ", " ".join(text.split()))[0] for one in entries for name, text in one}
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else validate.shown(value)
