@@ -31,7 +31,7 @@ class ReportCommand(Command):
     For example:
       fedbandit report results
       fedbandit report runs --out sweep.html --title "Budgets and batches"
-      fedbandit report results/sphere-1a2b3c4d.npz results/arms-5e6f7a8b.npz
+      fedbandit report results/linear-1a2b3c4d.npz results/arms-5e6f7a8b.npz
 
     Args:
         paths: folders, or .npz files that `fedbandit simulate`, `Result.save` or a store has written.

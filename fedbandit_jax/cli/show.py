@@ -15,8 +15,8 @@ class ShowCommand(Command):
     """Print the summary and the certificates of a saved result, and draw its figure again if asked to.
 
     For example:
-      fedbandit show results/sphere-1a2b3c4d.npz
-      fedbandit show results/sphere-1a2b3c4d.npz --picture again.png
+      fedbandit show results/linear-1a2b3c4d.npz
+      fedbandit show results/linear-1a2b3c4d.npz --picture again.png
 
     Args:
         result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.

@@ -136,7 +136,7 @@ def test_a_parameter_of_both_has_two_paths():
 @pytest.mark.parametrize(
     ("grid", "error", "words"),
     [
-        ({"theta_norm": [1]}, TypeError, "several parts of Mixture: give grouping.theta_norm or policy.theta_norm"),
+        ({"theta_norm": [1]}, TypeError, "several parts of Mixture: give policy.theta_norm or grouping.theta_norm"),
         ({"policy.theta_nrom": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'policy.th"),
         ({"policy.theta_norm": [-1]}, ValueError, "theta_norm must be finite and >= 0, got -1"),
         ({"policy.": [1]}, ValueError, "grid must name parameters of env or of an algorithm, got 'policy.'"),
