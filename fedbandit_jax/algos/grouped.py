@@ -13,7 +13,7 @@ from typing_extensions import override
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.grouping.mixture import Mixture
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases
+from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases, leak_of
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import struct, validate
@@ -121,9 +121,12 @@ class Grouped(PolicyRecipe):
         if privacy is not None:
             bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
         most = stds * np.sqrt(spec.n_users)  # a group's noise is largest if all users are in it
+        grouping = self.grouping.bind(spec)
+        if not type(grouping).calls_host and (found := leak_of(grouping, spec)):
+            raise TypeError(found)
         return BoundGrouped(
             **parts(spec, self.informed(spec, mechanism, 1, most), mechanism, stds),
-            grouping=self.grouping.bind(spec),
+            grouping=grouping,
             schedule=bound,
             bias_scale=np.float32(bias_scale),
         )

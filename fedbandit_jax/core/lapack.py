@@ -20,8 +20,6 @@ from fedbandit_jax.core.backend import on_cpu
 
 _FACTORISATIONS = frozenset(x for name, x in vars(lax.linalg).items() if name.endswith("_p"))
 
-_rules: list[Any] = []  # by which vmaps of the functions in this file are maps
-
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     mapped = jax.custom_batching.custom_vmap(function)
@@ -38,22 +36,12 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
         return results, jax.tree.map(lambda _: True, results)
 
     mapped.def_vmap(over_lanes)
-    _rules.append(over_lanes)
     return functools.wraps(function)(lambda *arguments: (mapped if on_cpu() else function)(*arguments))
 
 
 def factorises_several(equation: Any) -> bool:
     """Returns whether an operation of a program factorises, or solves with, several matrices at once."""
     return equation.primitive in _FACTORISATIONS and max(x.aval.ndim for x in equation.invars) > 2
-
-
-def is_mapped(equation: Any) -> bool:
-    """Returns whether an operation of a program is one that a vmap maps over its lanes, and does nothing else with.
-
-    Its rule must be one of this file itself: another object might be equal to it and do something else.
-    """
-    rule = getattr(equation.params.get("rule"), "rule", None)
-    return any(rule is ours for ours in _rules)
 
 
 @_one_by_one

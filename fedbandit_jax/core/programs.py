@@ -1,94 +1,76 @@
-"""Pure functions: what a traced function does besides computing its results, and how to run it so that it cannot.
-
-JAX traces Python, and Python can do much while it is traced: call the host, look at the other elements of a batch, or
-use values of the traces around it. A function is pure if, traced by itself on abstract values, it is a program of
-JAX's own operations (those of `jax.extend.core.primitives`) without effects.
-"""
+"""What a traced function does besides computing its results: effects, callbacks, and values of traces around it."""
 
 from __future__ import annotations
 
-import functools
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.core import Tracer
-from jax.extend import core
-from jax.extend.core import primitives
 
-from fedbandit_jax.core import lapack, struct
 from fedbandit_jax.core.backend import without_kernels
 
-BETWEEN = ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragged_all_to_all", "axis_index")
+HOST = ("pure_callback", "io_callback", "debug_callback", "ffi_call", "pallas_call", "infeed", "outfeed")
+_JAX = os.path.dirname(jax.__file__)
 
 
-@functools.cache
-def pure_primitives() -> frozenset[core.Primitive]:
-    """Returns JAX's own operations that compute their results from their arguments alone."""
-    listed = {value for value in vars(primitives).values() if isinstance(value, core.Primitive)}
-    keys = jax.make_jaxpr(lambda seed: jax.random.wrap_key_data(jax.random.key_data(jax.random.key(seed))))(0)
-    stacks = jax.make_jaxpr(lambda x: jax.numpy.stack([x, x]))(0.0)
-    found = listed | {one.primitive for left_out in (keys, stacks) for one in equations(left_out.jaxpr)}
-    return frozenset(one for one in found if one.name not in BETWEEN)
+def leak(function: Callable[..., Any], *arguments: Any) -> str:
+    """Returns what a function does that does not follow from its arguments, and where; "" if there is nothing.
 
+    The function is traced once and not run. `jax.debug.print` is let through, as nothing comes back from it, and so are
+    batching rules of JAX and this package; one of the caller's own may mix the lanes of a batch.
 
-def call(owner: Any, method: str, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
-    """Calls a method of a policy or schedule, `owner`: one's own is `isolated` unless its class says `pure = False`.
-
-    Args:
-        owner: a pytree.
-        method: name of the method.
-        arguments: pytrees of arrays.
-        static: arguments after these that are no arrays.
+    >>> leak(lambda x: jax.debug.print("{}", x), 1.0)
+    ''
+    >>> leak(lambda x: jax.pure_callback(abs, jax.ShapeDtypeStruct((), "float32"), x), 1.0).split(" in ")[0]
+    'pure_callback'
     """
-
-    def run(owner: Any, *arguments: Any) -> Any:
-        return getattr(type(owner), method)(owner, *arguments, *static)
-
-    if struct.is_sealed(owner) or type(owner).pure is not True:
-        return run(owner, *arguments)
-    return isolated(run, owner, *arguments, name=f"{type(owner).__name__}.{method}")
-
-
-def isolated(function: Callable[..., Any], *arguments: Any, name: str) -> Any:
-    """Calls a function as the program that it is by itself, for arguments of these shapes, if it is pure.
-
-    Args:
-        function: a function of pytrees of arrays.
-        arguments: what to call it with.
-        name: what to call it in an error.
-
-    Raises:
-        TypeError: if it is not pure; the message says what it does.
-
-    >>> isolated(lambda x: 2 * x, jnp.float32(1.5), name="double").item()
-    3.0
-    >>> isolated(lambda x: jax.debug.print("{}", x), 1.0, name="Mine.index")
-    Traceback (most recent call last):
-    TypeError: Mine.index must be a pure function of its arguments (or its class say `pure = False`), got debug_print
-    """
-    leaves, structure = jax.tree.flatten(arguments)
-    shapes = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves]
-    trace = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True)
     with without_kernels():
-        program, results = trace(*shapes)
-    used = [one.primitive for one in equations(program.jaxpr) if not lapack.is_mapped(one)]
-    found = {primitive.name for primitive in used if primitive not in pure_primitives()}
-    found |= {"a value from outside" for const in program.consts if isinstance(const, Tracer)}
-    if found or program.effects:
-        raise TypeError(
-            f"{name} must be a pure function of its arguments (or its class say `pure = False`), got "
-            f"{', '.join(sorted(found or map(str, program.effects)))}"
-        )
-    return jax.tree.unflatten(jax.tree.structure(results), core.jaxpr_as_fun(program)(*map(jnp.asarray, leaves)))
+        program = jax.make_jaxpr(function)(*arguments)
+    found = [(one, outer) for outer in program.jaxpr.eqns for one in (outer, *_inner(outer))]
+    for one, outer in found:
+        name = one.primitive.name
+        if name in HOST or (name == "custom_vmap_call" and not _known(one.params["rule"])):
+            return f"{name}{_line(one) or _line(outer)}"
+    if any(isinstance(const, Tracer) for const in program.consts):
+        return "a value of a trace around it"
+    strange = [one for one in program.effects if "DebugEffect" not in type(one).__name__]
+    lines = [_line(one) or _line(outer) for one, outer in found if any(effect in strange for effect in one.effects)]
+    return f"{strange[0]}{next(iter(lines), '')}" if strange else ""
+
+
+def cannot(owner: Any, method: str, found: str) -> str:
+    """The sentence that refuses a method of a policy or schedule for what `leak` found in it."""
+    return (
+        f"{type(owner).__name__}.{method} must compute its result from its arguments and do no more, got {found}: "
+        "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
+    )
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
     """Yields the operations in a program, those of inner programs included."""
     for equation in jaxpr.eqns:
         yield equation
-        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(part, "jaxpr", part)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
+        yield from _inner(equation)
+
+
+def _inner(equation: Any) -> Iterator[Any]:
+    for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+        inner = getattr(part, "jaxpr", part)
+        if hasattr(inner, "eqns"):
+            yield from equations(inner)
+
+
+def _known(rule: Any) -> bool:
+    written = getattr(getattr(rule, "rule", rule), "__module__", "")
+    return written.partition(".")[0] in ("jax", __name__.partition(".")[0])
+
+
+def _line(equation: Any) -> str:
+    """The line of the caller's code that an operation comes from."""
+    trace = equation.source_info.traceback
+    frames = traceback.extract_tb(trace.as_python_traceback()) if trace is not None else []
+    own = [one for one in frames if not one.filename.startswith(_JAX)]
+    return f" in {own[-1].filename}, line {own[-1].lineno} ({own[-1].line})" if own else ""

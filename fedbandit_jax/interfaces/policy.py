@@ -12,7 +12,6 @@ from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.kernels.choose import Scorer
-from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces.environment import Round
 
 
@@ -47,9 +46,9 @@ class Policy:
     model; `fb.algos.Thompson` is an example.
     """
 
-    pure: ClassVar[bool] = True
-    """Whether `start`, `update` and `index` are pure functions of JAX arrays, which is enforced. If False they may call
-    the host, for instance to print, and nothing is claimed."""
+    calls_host: ClassVar[bool] = False
+    """Whether `start`, `update` or `index` may call the host. Nothing is claimed then; if False they are traced, and
+    refused if they do more than compute their results. `jax.debug.print` is no call."""
 
     keeps_matrix: bool = False
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
@@ -92,11 +91,7 @@ class Policy:
     def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
         """Returns `index` for all agents; raises a TypeError if `index` does not return (K,)."""
         keys = jax.random.split(key, len(offered.contexts))
-
-        def index(key: Array, contexts: Array) -> Array:
-            return call(self, "index", key, t, prepared, contexts)
-
-        values = jax.vmap(index)(keys, offered.contexts)
+        values = jax.vmap(lambda key, contexts: self.index(key, t, prepared, contexts))(keys, offered.contexts)
         if jnp.shape(values) != offered.contexts.shape[:2]:
             name, k = type(self).__name__, offered.contexts.shape[1]
             raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")

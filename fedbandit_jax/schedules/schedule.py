@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import call
+from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.privacy.bound import Timing
 
 READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
@@ -44,9 +44,9 @@ class BoundSchedule:
     those of the package `fb.schedules`: V, g_i, D and Dt.
     """
 
-    pure: ClassVar[bool] = True
-    """Whether `start` and `requests` are pure functions of JAX arrays, which is enforced. If False they may call the
-    host, for instance to print, and nothing is claimed."""
+    calls_host: ClassVar[bool] = False
+    """Whether `start` or `requests` may call the host. Nothing is claimed then; if False they are traced, and refused
+    if they do more than compute their results. `jax.debug.print` is no call."""
 
     reads: ClassVar[str] = "nothing"
     """Which statistic of every agent's users in this epoch `requests` is handed: "nothing"; "log_det", the raw g_i; or
@@ -140,19 +140,22 @@ class Schedule:
 def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a bound schedule goes through, whatever its own code says of them.
 
-    There is none for a sealed class, nor for pure functions that read nothing. For every other there is `LEAKS`.
+    There is none for a sealed class, nor for one that reads nothing and does not call the host, as a trace shows.
     """
     if struct.is_sealed(bound):
         return ()
-    written = {name: value for owner in reversed(type(bound).__mro__) for name, value in vars(owner).items()}
-    reads, pure, own = written["reads"], written["pure"], vars(bound).keys() & {"reads", "pure", "requests", "start"}
-    plain = (
-        type(type(bound)) is type
-        and written["__getattribute__"] is object.__getattribute__
-        and "__getattr__" not in written
-        and not own
-    )
-    return () if plain and pure is True and type(reads) is str and reads == "nothing" else (LEAKS,)
+    kind = type(bound)
+    return (LEAKS,) if kind.reads != "nothing" or kind.calls_host or _leak(bound, None) else ()
+
+
+def _leak(bound: BoundSchedule, gained: Array | None) -> str:
+    """Says which method does more than compute its result, and where, see `core.programs`."""
+    key, one = jax.random.key(0), jnp.int32(1)
+    if found := leak(lambda bound: bound.start(key, jnp.float32(0)), bound):
+        return cannot(bound, "start", found)
+    memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(bound.start, key, jnp.float32(0)))
+    found = leak(lambda bound, *given: bound.requests(*given), bound, key, one, memory, gained, one)
+    return found and cannot(bound, "requests", found)
 
 
 def timing(bound: BoundSchedule) -> Timing:
@@ -167,7 +170,8 @@ def check(bound: Any, n_agents: int) -> None:
     """Checks what a schedule of one's own was bound as, for M agents.
 
     Raises:
-        ValueError, TypeError: if it is not a `BoundSchedule`, reads what there is not, or does not return who asks.
+        ValueError, TypeError: if it is not a `BoundSchedule`, reads what there is not, does not return who asks, or
+            calls the host and its class does not say so.
     """
     if not isinstance(bound, BoundSchedule):
         raise TypeError(f"a schedule's bind must return an fb.schedules.BoundSchedule, got {bound!r}")
@@ -177,9 +181,10 @@ def check(bound: Any, n_agents: int) -> None:
     if struct.is_sealed(bound):
         return
     gained = {"nothing": None, "log_det": jnp.zeros(n_agents), "users": jnp.zeros(n_agents, jnp.int32)}[reads]
+    if not type(bound).calls_host and (found := _leak(bound, gained)):
+        raise TypeError(found)
     key, number = jax.random.key(0), jnp.int32(1)
     memory = jax.eval_shape(bound.start, key, jnp.float32(0))
-    given = key, number, memory, gained, number
-    asked = jax.eval_shape(lambda *given: call(bound, "requests", *given), *given)
+    asked = jax.eval_shape(bound.requests, key, number, memory, gained, number)
     if asked is None or asked.dtype.kind != "b" or asked.shape not in ((), (n_agents,)):
         raise TypeError(f"{name}.requests must return a bool, or one for each of {n_agents} agents, got {asked}")

@@ -191,7 +191,7 @@ def test_what_reaches_a_policy(key):
     seen = []
 
     class Records(fb.algos.Thompson):
-        pure = False
+        calls_host = True
 
         def update(self, k, belief, released):
             jax.debug.callback(lambda *given: seen.append(("update", given)), *released)

@@ -20,11 +20,10 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted, posterior_of
+from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
-from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.privacy.float_sums import Sums
@@ -109,7 +108,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         row = added(x, y)[..., 0]
         counted = agent.counted
         if self.reads == "users":
-            leverage = ridge.gain(posterior_of(self.policy, agent.belief), x, y).leverage
+            leverage = ridge.gain(agent.belief.posterior, x, y).leverage
             counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
             mechanism=self.mechanism.absorb(agent.mechanism, row),
@@ -121,7 +120,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
         since = agent.rounds - agent.sent
         given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
-        asked = jnp.any(call(self.schedule, "requests", *given))
+        asked = jnp.any(self.schedule.requests(*given))
         due = asked & (agent.synced < self.n_syncs) & exists
         before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
@@ -163,12 +162,12 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     def _epoch(self, key: Array, agent: Agent) -> Agent:
         d, reads = self.spec.dim, self.reads
-        floor = jnp.float32(0) if reads == "nothing" else own_rows.floor(posterior_of(self.policy, agent.belief))
+        floor = jnp.float32(0) if reads == "nothing" else own_rows.floor(agent.belief.posterior)
         return agent._replace(
             pending=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
             own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,
             counted=jnp.int32(0),
-            memory=call(self.schedule, "start", key, floor),
+            memory=self.schedule.start(key, floor),
         )
 
     def _refresh(self, agent: Agent) -> Agent:

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct
 from fedbandit_jax.core.kernels.choose import Scorer
-from fedbandit_jax.core.programs import call
+from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, Timing
 from fedbandit_jax.privacy.statistic import packed_size
@@ -40,10 +40,9 @@ SCORES_TOGETHER = Raw(
     seen="recommendations to other users of the same round",
 )
 
-IMPURE = Raw(
+CALLS_HOST = Raw(
     claim="none",
-    why="the policy is not pure: its class says that it may call the host, or it changes how its attributes are read, "
-    "so that what it does may depend on anything",
+    why="the policy calls the host, or its class says that it may, so that what it does may depend on anything",
     seen="whatever the policy sends to the host, or has from there",
 )
 
@@ -54,14 +53,15 @@ LEARNS_TOGETHER = Raw(
 )
 
 
-def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
+def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
     """Returns the doors to raw data that a policy goes through.
 
-    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone; these are run
-    as the pure functions that they are by themselves, see `fedbandit_jax.core.programs`.
+    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone and computes
+    no more in them than their results, as a trace shows.
 
     Args:
         policy: the policy that runs.
+        spec: the environment that runs.
         learns_in_batch: whether it is given raw rewards within a batch.
         batch: B, if a loop of fixed batches forgets at the end of each of them what was learned in it; otherwise None.
             With B = 1 no user comes between that reward and that end, so that a sealed policy's arms depend on released
@@ -70,20 +70,22 @@ def policy_doors(policy: Policy, learns_in_batch: bool, batch: int | None) -> tu
     if struct.is_sealed(policy):
         rule = getattr(policy, "known_noise", None)
         foreign = rule is not None and not struct.is_sealed(rule)
-        return (*[IMPURE] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
-    written = {name: value for owner in reversed(type(policy).__mro__) for name, value in vars(owner).items()}
-    scores = any(written[name] is not vars(Policy)[name] or name in vars(policy) for name in ("indices", "prepare"))
-    reads = (
-        type(type(policy)) is not type
-        or written["__getattribute__"] is not object.__getattribute__
-        or "__getattr__" in written
+        return (*[CALLS_HOST] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
+    kind = type(policy)
+    scores = any(getattr(kind, name) is not getattr(Policy, name) for name in ("indices", "prepare"))
+    return (
+        *[SCORES_TOGETHER] * scores,
+        *[CALLS_HOST] * (kind.calls_host or bool(_leak(policy, spec))),
+        *[LEARNS_TOGETHER] * learns_in_batch,
     )
-    doors = [SCORES_TOGETHER] * scores + [IMPURE] * (reads or written["pure"] is not True or "pure" in vars(policy))
-    return (*doors, *[LEARNS_TOGETHER] * learns_in_batch)
 
 
 def check_policy(policy: Policy, spec: Spec) -> None:
-    """Traces a policy of one's own, compiling nothing, and raises a TypeError if a method is not pure (see `call`)."""
+    """Traces a policy of one's own, compiling nothing.
+
+    Raises:
+        TypeError: it holds what is no number, or a method calls the host and its class does not say so.
+    """
     for leaf in jax.tree.leaves(policy):
         if isinstance(leaf, Policy):
             raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
@@ -92,14 +94,34 @@ def check_policy(policy: Policy, spec: Spec) -> None:
                 f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
                 f"{type(policy).__name__}"
             )
-    if struct.is_sealed(policy) or type(policy).indices is not Policy.indices:
+    if struct.is_sealed(policy) or type(policy).calls_host:
         return
-    belief, _ = jax.eval_shape(lambda: first(policy, spec.dim))
-    zeros, nothing = jnp.zeros((spec.dim, spec.dim + 1)), jnp.float32(0)
-    jax.eval_shape(believe, policy, jnp.int32(0), belief, Released(zeros[:, 1:], zeros[:, 0], nothing, nothing))
-    contexts = jnp.zeros((spec.n_arms, spec.dim))
-    given = jax.random.key(0), jnp.int32(0), belief, contexts
-    jax.eval_shape(lambda *given: call(policy, "index", *given), *given)
+    if found := _leak(policy, spec):
+        raise TypeError(found)
+
+
+def _leak(policy: Policy, spec: Spec) -> str:
+    """Says which method of a policy does more than compute its results, and where, see `core.programs`."""
+    dim = spec.dim
+    given = jnp.int32(0), jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0)
+
+    def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
+        return policy.update(k, belief, Released(gram, bias, count, count))
+
+    if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in jax.tree.leaves(policy)):
+        return f"{type(policy).__name__} holds what is no number"
+    default = type(policy).start is Policy.start
+    if found := leak(lambda policy: policy.start(dim), policy):
+        return cannot(policy, "update" if default else "start", found)
+    belief, _ = jax.eval_shape(lambda: first(policy, dim))
+    belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
+    if found := leak(update, policy, given[0], belief, *given[1:]):
+        return cannot(policy, "update", found)
+    if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
+        return ""  # another door
+    users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
+    found = leak(lambda policy, *given: policy.index(*given), policy, *users)
+    return found and cannot(policy, "index", found)
 
 
 def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
@@ -140,36 +162,14 @@ def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
 
 def first(policy: Policy, dim: int) -> tuple[Any, Array]:
     """Returns what a policy believes before the first release, zeros if that is not finite, and status bits."""
-    belief = jax.tree.map(jnp.asarray, call(policy, "start", static=(dim,)))
+    belief = jax.tree.map(jnp.asarray, policy.start(dim))
     belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
     return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
 
 
-def believe(policy: Policy, k: Array, belief: Any, released: Released) -> Any:
-    """Returns what a policy makes of a release and of what it believed before, and of nothing else."""
-    return call(policy, "update", k, belief, released)
-
-
-def posterior_of(policy: Policy, belief: Any) -> ridge.Posterior:
-    """Returns the posterior in a policy's belief, which raw data of users may meet: arrays, and no class of one's own.
-
-    Raises:
-        TypeError: it is anything else: its methods would be handed the data.
-    """
-    posterior = belief.posterior
-    if struct.is_sealed(policy):
-        return posterior
-    if jax.tree.structure(posterior) != jax.tree.structure(ridge.Posterior(jnp.zeros(1), jnp.zeros(1))):
-        raise TypeError(
-            "policy must keep a matrix as fb.algos.UCB does, in belief.posterior, for a schedule that reads what users "
-            f"add to it, got {type(posterior).__name__}"
-        )
-    return lax.optimization_barrier(posterior)  # refuses what is no array
-
-
 def adopted(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
     """The policy's belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
-    belief, ok = adopt(believe(policy, k, belief, released), belief)
+    belief, ok = adopt(policy.update(k, belief, released), belief)
     return belief, jnp.where(ok, 0, Status.NO_ESTIMATE)
 
 
@@ -230,7 +230,7 @@ class PolicyLoop(PlayingLoop):
     def raw(self) -> tuple[Raw, ...]:
         """The doors to raw data: those of the schedule and the policy, and learning between synchronisations."""
         when = () if self.schedule is None else doors(self.schedule)
-        return (*when, *policy_doors(self.policy, self.learns_in_batch, self.equal_batches))
+        return (*when, *policy_doors(self.policy, self.spec, self.learns_in_batch, self.equal_batches))
 
     def proof(self, spec: Spec) -> Certificate:
         """What the mechanism proves for the users of `spec`, whatever doors there are."""

@@ -12,15 +12,14 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import IMPURE, PolicyLoop, added, adopted, first
+from fedbandit_jax.algos.loops.loop import SCORES_TOGETHER, PolicyLoop, added, adopted, first
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Prepared
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule
+from fedbandit_jax.schedules import BoundSchedule, doors
 
 
 class GossipState(NamedTuple):
@@ -52,7 +51,9 @@ class GossipLoop(PolicyLoop):
     @property
     @override
     def raw(self) -> tuple[Raw, ...]:
-        return (*super().raw, *[IMPURE] * (not struct.is_sealed(self.policy)))
+        if not struct.is_sealed(self.policy):
+            return *doors(self.schedule), SCORES_TOGETHER  # its beliefs and indices are of all agents
+        return super().raw
 
     @override
     def guarantee(self) -> Certificate:
@@ -116,7 +117,7 @@ class GossipLoop(PolicyLoop):
         return state.sent, state.released
 
     def _asked(self, t: Array) -> Array:
-        return jnp.all(call(self.schedule, "requests", jax.random.key(0), t, (), None, jnp.int32(1)))
+        return jnp.all(self.schedule.requests(jax.random.key(0), t, (), None, jnp.int32(1)))
 
     def _release(self, key: Array, state: GossipState) -> GossipState:
         k = state.released

@@ -15,10 +15,9 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import PolicyLoop, added, posterior_of
+from fedbandit_jax.algos.loops.loop import PolicyLoop, added
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Report, Round, Spec
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.schedules import BoundSchedule
@@ -107,7 +106,7 @@ class ScheduledLoop(PolicyLoop):
             pending = local.pending + jnp.einsum("im,jm->ij", x, rows, precision="highest")[..., None]
         counted = local.counted
         if self.reads == "users":
-            leverage = ridge.gain(posterior_of(self.policy, local.belief), x, y).leverage
+            leverage = ridge.gain(local.belief.posterior, x, y).leverage
             counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
         return local._replace(
             pending=pending,
@@ -130,7 +129,7 @@ class ScheduledLoop(PolicyLoop):
             assert read is not None
             gained = read.gained
         given = random.stream(key, "requests"), k, local.memory, gained, local.since
-        asked = call(self.schedule, "requests", *given)
+        asked = self.schedule.requests(*given)
         local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
         due = local.asked.any()
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
@@ -160,14 +159,14 @@ class ScheduledLoop(PolicyLoop):
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
         floor = jnp.float32(0)
         if self.reads != "nothing":
-            floor = own_rows.floor(posterior_of(self.policy, shared))
+            floor = own_rows.floor(shared.posterior)
         return state._replace(
             pending=jnp.zeros_like(state.pending),
             settled=None if state.settled is None else jnp.zeros_like(state.settled),
             own=own,
             shifted=shifted,
             counted=jnp.zeros_like(state.counted),
-            memory=call(self.schedule, "start", random.stream(key, "epoch"), floor),
+            memory=self.schedule.start(random.stream(key, "epoch"), floor),
             since=jnp.int32(0),
         )
 

@@ -8,7 +8,7 @@ are served. Letters: n users, d features, S releases; W = sum x x' and U = sum x
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +16,13 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted
+from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, added, adopted
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.core.programs import call
+from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.schedules import BoundSchedule
-
-FOREIGN_GROUPS = Raw(
-    claim="none",
-    why="who is in one group, and what serves them, is found by a class of the caller's own, which may do anything",
-    seen="who is in one group",
-)
 
 
 class UserReleases(NamedTuple):
@@ -44,8 +38,12 @@ class UserReleases(NamedTuple):
 class Grouping:
     """Who is taken to be alike, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
 
-    A class of one's own works, but nothing is claimed about the privacy of a run with it.
+    It is given released sums, what it found in them before, and a key, and nothing else: by post-processing a run is as
+    private as its mechanism, whatever a class of one's own makes of them.
     """
+
+    calls_host: ClassVar[bool] = False
+    """Whether `group` or `pool` may call the host, as in `fb.Policy`: nothing is claimed then."""
 
     def bind(self, spec: Spec) -> Grouping:
         """Returns the grouping that runs; this is where to check parameters, on the host."""
@@ -69,6 +67,19 @@ class Grouping:
             jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))
         )
         return Released(gram, bias, count, released.std * jnp.sqrt(size))  # m users have sqrt m times the noise of one
+
+
+def leak_of(grouping: Grouping, spec: Spec) -> str:
+    """Says which method of a grouping of one's own does more than compute its result, and where."""
+    if struct.is_sealed(grouping):
+        return ""
+    n, d = spec.n_users, spec.dim
+    released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
+    key, label = jax.random.key(0), jnp.zeros(n, jnp.int32)
+    if found := leak(lambda grouping, *given: grouping.group(*given), grouping, key, released, label):
+        return cannot(grouping, "group", found)
+    found = leak(lambda grouping, *given: grouping.pool(*given), grouping, released, label)
+    return found and cannot(grouping, "pool", found)
 
 
 class StreamState(NamedTuple):
@@ -98,7 +109,8 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     @property
     @override
     def raw(self) -> tuple[Raw, ...]:
-        return (*super().raw, *[FOREIGN_GROUPS] * (not struct.is_sealed(self.grouping)))
+        calls = type(self.grouping).calls_host or leak_of(self.grouping, self.spec)
+        return (*super().raw, *[CALLS_HOST] * bool(calls))
 
     @override
     def guarantee(self) -> Certificate:
@@ -147,7 +159,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             status=state.status | broken,
         )
         key = jax.random.fold_in(key, t)
-        due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
+        due = self.schedule.requests(random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)

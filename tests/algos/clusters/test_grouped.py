@@ -349,6 +349,19 @@ class Parity(Grouping):
 
 
 @fb.pytree
+class Nosy(Grouping):
+    """Asks the host who is alike."""
+
+    def group(self, key, released, last):
+        return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(last.shape, jnp.int32), last)
+
+
+@fb.pytree
+class Frank(Nosy):
+    calls_host = True
+
+
+@fb.pytree
 class Own(fb.Policy):
     """A policy of one's own."""
 
@@ -367,7 +380,10 @@ def test_certificates(key):
     assert "one interaction" in found.unit
     assert any("who comes when" in one for one in found.not_covered)
     assert algo.replace(policy=Own()).certificate(env.spec, 100).claim == "certified"
-    assert algo.replace(grouping=Parity()).certificate(env.spec, 100).claim == "none"
+    assert algo.replace(grouping=Parity()).certificate(env.spec, 100).claim == "certified"  # post-processing
+    with pytest.raises(TypeError, match="Nosy.group must compute its result .* got pure_callback in .*test_grouped.py"):
+        algo.replace(grouping=Nosy()).certificate(env.spec, 100)
+    assert algo.replace(grouping=Frank()).certificate(env.spec, 100).claim == "none"
     assert A.Grouped().certificate(env.spec, 100).claim == "none"
     again = algo.replace(visits=2).certificate(env.spec, 100)
     assert again.claim == "certified"

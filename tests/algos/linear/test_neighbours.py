@@ -174,7 +174,7 @@ def test_forged_after_binding(bound):
         "the schedule leaks": dataclasses.replace(bound, schedule=leaky),
         "gives epsilon": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, trust=trust)),
         "bound for 5 silos": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, n_agents=M)),
-        "not pure": dataclasses.replace(bound, policy=fb.pytree(Own)()),
+        "scores the users of all agents": dataclasses.replace(bound, policy=fb.pytree(Own)()),
         "not a private algorithm": dataclasses.replace(bound, mechanism=gossip().bind(bound.spec, T).mechanism),
         "another statistic": dataclasses.replace(bound, spec=dataclasses.replace(bound.spec, fixed_contexts=True)),
     }.items():
