@@ -33,21 +33,21 @@ EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
 
 @struct.pytree
 class ScriptedUsers:
-    """Users of a multi-armed bandit whose rewards are written down: the same for every block of every batch."""
+    """Users of a multi-armed bandit whose rewards are written down: the same for every block of every batch.
+
+    No audit looks at regret, so that means are 0.
+    """
 
     rewards: Any  # (K, n), n even: the reward of user i of arm k in a block of n users
     spec: Spec = struct.static()
 
     def init(self, key: Array) -> tuple[()]:
-        """Returns an empty world, since nothing is random."""
         return ()
 
     def means(self, world: Any) -> Array:
-        """Returns zeros (K,) for the means, because no audit looks at regret."""
         return jnp.zeros(self.spec.n_arms)
 
     def answers(self, key: Array, world: Any, arm: Array, size: int) -> tuple[Array, Array]:
-        """Returns the written rewards of the users of an arm, in two halves (size / 2,)."""
         first, second = jnp.split(jnp.asarray(self.rewards)[arm], [size // 2])
         return first, second
 
@@ -57,8 +57,7 @@ class SumsOfUsers:
     """A mechanism for `audit`: (key, rewards (S, K, n)) -> all that a run of a bound multi-armed algorithm shows.
 
     The view is, after each of S batches, its noisy sums (S, K) and some arms (S, K) bool: those still active or, of
-    AdaC-UCB, the one that was pulled. In batch k the
-    users of arm i have the rewards `rewards[k, i]`, in blocks of n.
+    AdaC-UCB, the one that was pulled. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
     algo: ArmAlgorithm
