@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import zlib
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; threads of several wait for each other
@@ -10,6 +11,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; thread
 import jax
 import numpy as np
 import pytest
+from hypothesis import settings
 from quick import compile_quickly
 
 import fedbandit_jax as fb
@@ -25,11 +27,28 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live: a sixth of the time was spent here
 
 
+settings.register_profile("the same examples in every run", derandomize=True, database=None)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="I/N", help="only test files of part I of N, from 0: parts are drawn by name")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("part"):
+        part, parts = map(int, config.getoption("part").split("/"))
+        kept = [item for item in items if zlib.crc32(item.nodeid.partition("::")[0].encode()) % parts == part]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
 def pytest_configure(config):
-    """Default tests compile quickly.
+    """Default tests compile quickly, and are the same in every run; hypothesis explores where slow tests are run.
 
     Slow tests run what users run; to run any test that way: FEDBANDIT_TEST_OPTIMISED=1.
     """
+    if "not slow" in config.option.markexpr:
+        settings.load_profile("the same examples in every run")
     if "not slow" not in config.option.markexpr or os.environ.get("FEDBANDIT_TEST_OPTIMISED"):
         return
     jax.config.update("jax_disable_most_optimizations", True)

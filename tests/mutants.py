@@ -3,6 +3,7 @@
     python tests/mutants.py                    every mistake of tests/mistakes, each on the tests nearest to it
     python tests/mutants.py trust gaussian     those whose layer, anchor or description contains one of these words
     python tests/mutants.py --part 1/4         the second of four parts of them
+    python tests/mutants.py --random 60        as many that a machine makes, and others with another --seed
     python tests/mutants.py --full             survivors are also run on the whole default suite
 
 For every mistake a fresh process imports a copy of the package in which one line is changed, and runs tests until one
@@ -16,7 +17,10 @@ A layer of the package is a text file in tests/mistakes, and a mistake is a para
       > core/test_ridge.py::test_update           tests that should see it, the cheapest ones that do
       ! why no test sees it                       only of survivors that are known
 
-Leave out mistakes that change nothing. The exit code is 1 if fewer than 95 % die, or if one lives that is not known.
+Leave out mistakes that change nothing. The exit code is 1 if fewer than 95 % die (90 % of random ones), or if
+one lives that is not known. Random ones are slips of the hand (tests/random_mistakes.py): operators, bounds, constants,
+keywords and calls. They are run on the tests that have the name of the file, and on those of its listed mistakes; what
+lives may be equivalent, so that it is read one by one.
 """
 
 from __future__ import annotations
@@ -34,13 +38,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patterns import Place, anchors, read
+from patterns import Place, Source, anchors, read
 from quick import compile_quickly
+from random_mistakes import random_mistakes
 from tqdm import tqdm
 
 TESTS = Path(__file__).resolve().parent
 PACKAGE = "fedbandit_jax"
 LEAST = 0.95  # share of mistakes that must die
+LEAST_AT_RANDOM = 0.9
 MINUTES = 3, 60  # after which nearest tests, and the whole suite, count as failed: some mistakes make loops endless
 LIBRARIES = ("jax.numpy", "scipy.stats", "optax", "networkx", "matplotlib.pyplot", "tyro", "jaxtyping", "pytest",
              "hypothesis", "mpmath", "dp_accounting", "sklearn.linear_model", "xarray", "beartype")  # fmt: skip
@@ -114,14 +120,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=first, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("words", nargs="*", help="only mistakes with one of these in layer, anchor or description")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="N random mistakes instead")
+    parser.add_argument("--seed", type=int, default=0, help="of random mistakes (default: %(default)s)")
     parser.add_argument("--part", type=part, default=(0, 1), metavar="I/N", help="part I of N, from 0")
     parser.add_argument("--full", action="store_true", help="run survivors on all default tests (10 minutes each)")
     asked = parser.parse_args(arguments)
-    chosen = [one for one in mistakes() if not asked.words or any(w in " ".join(one[:3]) for w in asked.words)]
+    sources = read(TESTS.parent / PACKAGE)
+    if asked.random:
+        chosen = at_random(sources, asked.random, asked.seed)
+    else:
+        known = anchors(sources)
+        listed = [one for one in mistakes() if not asked.words or any(w in " ".join(one[:3]) for w in asked.words)]
+        chosen = {one: one.place.mutated(known) for one in listed[asked.part[0] :: asked.part[1]]}
     if not chosen:
         parser.error(f"words must name a layer, a function or a part of a description, got {' '.join(asked.words)}")
-    known = anchors(read(TESTS.parent / PACKAGE))
-    chosen = {one: one.place.mutated(known) for one in chosen[asked.part[0] :: asked.part[1]]}
     os.environ.setdefault("FEDBANDIT_TEST_CACHE", str(TESTS.parent / ".jax_cache"))
     os.environ.setdefault("MPLBACKEND", "Agg")
     compile_quickly()
@@ -145,7 +157,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tqdm.write(f"{'lives' if found[one] is None else 'dies '}  {one.anchor}: {one.what}  [{found[one]}]")
         except KeyboardInterrupt:
             print("stopped")
-    return report(found)
+    return report(found, LEAST_AT_RANDOM if asked.random else LEAST, every=not asked.random)
+
+
+def at_random(sources: list[Source], n: int, seed: int) -> dict[Mistake, tuple[str, str]]:
+    """Random mistakes, with the files that have them, and their texts."""
+    known, nearest = anchors(sources), collections.defaultdict(set)
+    for one in mistakes():
+        for source, _ in known.get(one.anchor.rpartition(":")[2], []):
+            nearest[source.name].update(one.tests)
+    found = {}
+    for made in random_mistakes(sources, n, seed):
+        room, stem = Path(made.file).parts[0], Path(made.file).stem.strip("_")
+        named = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob(f"test_{stem}*.py")}
+        tests = sorted(named | {test for test in nearest[made.file] if test.partition("::")[0] not in named})
+        if not tests and (TESTS / room).is_dir():
+            tests = [room]
+        one = Mistake("random", f"{made.file}:{made.line}", made.what, "", tuple(tests or ["test_contract.py"]))
+        found[one] = made.file, made.text
+    return found
 
 
 def part(text: str) -> tuple[int, int]:
@@ -171,12 +201,12 @@ def _fate(one: Mistake, path: Path, wrong: str, copy: Path, full: bool) -> str |
     return fate
 
 
-def report(found: dict[Mistake, str | None]) -> int:
+def report(found: dict[Mistake, str | None], least: float, *, every: bool) -> int:
     """Prints who lives, and shares by layer; returns the exit code."""
     lives = [one for one, fate in found.items() if fate is None]
-    every, alive = (collections.Counter(one.layer for one in some) for some in (found, lives))
+    tried, alive = (collections.Counter(one.layer for one in some) for some in (found, lives))
     print(f"\n{'layer':<14} mistakes  died")
-    for layer, n in every.items():
+    for layer, n in tried.items():
         print(f"{layer:<14} {n:>8} {1 - alive[layer] / n:>5.0%}")
     share = 1 - len(lives) / max(len(found), 1)
     print(f"{'all':<14} {len(found):>8} {share:>5.1%}")
@@ -185,7 +215,7 @@ def report(found: dict[Mistake, str | None]) -> int:
     for one, fate in found.items():
         if one.known and fate is not None:
             print(f"no longer lives, remove its line '!': {one.anchor}: {one.what}")
-    return 1 if share < LEAST or not all(one.known for one in lives) else 0
+    return 1 if share < least or (every and not all(one.known for one in lives)) else 0
 
 
 if __name__ == "__main__":

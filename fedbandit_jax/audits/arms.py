@@ -213,7 +213,11 @@ def _slow(protocol: SumProtocol) -> int:
 
 
 def shipped_arms() -> list[Case]:
-    """Returns cases of every mechanism with every trust model, of every user's share of the noise, and of AdaC-UCB."""
+    """Cases of every mechanism with every trust model, by its sums and by every user's message, and of AdaC-UCB.
+
+    A simulation draws the noise of sums at once, and so do the first of these cases; what the messages of LDP-SE claim
+    holds for their sum.
+    """
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
@@ -221,7 +225,7 @@ def shipped_arms() -> list[Case]:
         common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=growth)
         return arms(SuccessiveElimination(mechanism=mechanism, trust=trust, **common, **options))
 
-    alone = [case(label) for label in ELIMINATION if label not in ("SE", "LDP-SE")]
+    alone = [case(label) for label in ELIMINATION if label != "SE"]
     shares = ("LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE")
     adac = [
         arms(AdaCUCB(epsilon=EPSILON, delta=DELTA, mechanism=mechanism, trust=trust), name=f"AdaC-UCB {trust}")

@@ -183,7 +183,6 @@ def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
 SUMS = [(3, 3.0), (10**6, 30.0), (2**30, 2.0**25)]
 
 
-@pytest.mark.slow
 def test_sums_of_discrete_laplace(key):
     """Against the convolution for three of them, against moments for all; 64 bits do not overflow.
 

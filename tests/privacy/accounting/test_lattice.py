@@ -210,9 +210,10 @@ def test_more_shift_is_more_epsilon(law, log_mu, log_delta):
     if shift > 1e11:
         return
     epsilon = shift_epsilon(law, shift, delta)
+    least = epsilon * (1 - 4e-9)  # each is right to 2e-9 (the tests above), so two may be out of order by twice that
     assert 0 <= epsilon < math.inf
-    assert shift_epsilon(law, shift + math.ceil(shift / 10), delta) >= epsilon
-    assert shift_epsilon(law, shift, delta / 2) >= epsilon
+    assert shift_epsilon(law, shift + math.ceil(shift / 10), delta) >= least
+    assert shift_epsilon(law, shift, delta / 2) >= least
 
 
 @pytest.mark.parametrize(
