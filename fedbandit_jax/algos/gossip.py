@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.network import GossipLoop
+from fedbandit_jax.algos.loops.gossip import GossipLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.ucb import UCB

@@ -53,7 +53,7 @@ class BoundLinUCB(PlayingLoop):
     batch: int = struct.static()  # B, rounds between two refreshes
 
     def init(self, key: Array, spec: Spec) -> LinUCBState:
-        """Returns V = lambda I and b = 0 for every agent."""
+        """The state V = lambda I and b = 0 for every agent."""
         del key
         zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
         return LinUCBState(zeros, self._solve(zeros))
@@ -96,7 +96,7 @@ class BoundUserLinUCB(ArrivalAlgorithm):
     seats: Seats = struct.static()
 
     def init(self, key: Array, spec: Spec) -> UserSums:
-        """Returns the state before the first round: V = lambda I and b = 0 for every user."""
+        """The state before the first round: V = lambda I and b = 0 for every user."""
         del key
         return seats.nothing(self.seats.n_seats, spec.dim, self.regularization)
 

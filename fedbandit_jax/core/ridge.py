@@ -82,7 +82,7 @@ def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Po
 
 
 def matrices(posterior: Posterior) -> Float[Array, "A d d"]:
-    """Returns V^-1 of every agent as full matrices."""
+    """The inverses V^-1 of every agent as full matrices."""
     if _wide(posterior.theta):
         return posterior.inverse
     return jnp.moveaxis(posterior.inverse[_places(len(posterior.theta))], 2, 0)
@@ -160,7 +160,7 @@ def form(x: Sequence[Array] | Array, inverse: Float[Array, "P A"] | Array) -> Ar
 
 
 def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array, "d M"]:
-    """Returns the feature vectors of the chosen arms."""
+    """The feature vectors of the chosen arms."""
     if contexts.shape[1] == 1:
         return contexts[:, 0].T
     if contexts.shape[-1] > UNROLL_DIM:
@@ -169,7 +169,7 @@ def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array
 
 
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
-    """Returns the index of the largest score over the leading axis, the lowest index on ties.
+    """The index of the largest score over the leading axis, the lowest index on ties.
 
     Where any score is NaN there is no largest, and the index is `NOWHERE`, an arm that no environment has.
 
@@ -210,7 +210,7 @@ def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) ->
 
 
 def update(posterior: Posterior, gain: Gain) -> Posterior:
-    """Returns the posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
+    """The posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
     left, right = gain.image, gain.image * gain.scale
     rows, columns = np.tril_indices(len(left))
     outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[rows] * right[columns]
@@ -218,7 +218,7 @@ def update(posterior: Posterior, gain: Gain) -> Posterior:
 
 
 def with_spectrum(values: Float[Array, "*n d"], vectors: Float[Array, "*n d d"]) -> Float[Array, "*n d d"]:
-    """Returns the symmetric matrices of these eigenvalues, and eigenvectors that are the columns of `vectors`."""
+    """The symmetric matrices of these eigenvalues, and eigenvectors that are the columns of `vectors`."""
     return jnp.matmul(vectors * values[..., None, :], jnp.swapaxes(vectors, -1, -2), precision="highest")
 
 
@@ -229,13 +229,13 @@ def where(ok: Bool[Array, " A"], new: Posterior, old: Posterior) -> Posterior:
 
 
 def agents(posterior: Posterior, which: slice | Int[Array | np.ndarray, " M"]) -> Posterior:
-    """Returns the posterior of some of the agents only."""
+    """The posterior of some of the agents only."""
     inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
     return Posterior(inverse, posterior.theta[:, which])
 
 
 def one(posterior: Posterior, agent: Int[Array, ""]) -> Posterior:
-    """Returns the posterior of one agent, which is that of all if they share one."""
+    """The posterior of one agent, which is that of all if they share one."""
     return posterior if posterior.theta.shape[1] == 1 else agents(posterior, agent[None])
 
 

@@ -105,26 +105,26 @@ class Algorithm:
         return self
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
-        """Returns what a run proves about privacy, read from what `bind` makes, which is what runs."""
+        """The guarantee of a run, read from what `bind` makes, which is what runs."""
         horizon = _rounds(spec, horizon)
         return certify(self.bind(spec, horizon)).among(spec.visits(horizon))
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
-        """Returns the state before round 0."""
+        """The state before round 0."""
         raise NotImplementedError(f"{type(self).__name__}.init")
 
     def download(self, state: Any, offered: Round) -> Any:
-        """Returns the local state of all agents at the start of a batch, whose first round is `offered`."""
+        """The local state of all agents at the start of a batch, whose first round is `offered`."""
         del offered
         return state
 
     def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
-        """Returns the arms to play in round t, int32."""
+        """The arms to play in round t, int32."""
         raise NotImplementedError(f"{type(self).__name__}.act")
 
     @property
     def stops_by_itself(self) -> bool:
-        """Returns whether `sync` leaves out what would come after the horizon.
+        """Whether `sync` leaves out what would come after the horizon.
 
         Of other algorithms nothing is counted after a last batch that is not whole.
         """
@@ -132,25 +132,25 @@ class Algorithm:
 
     @property
     def scores_alone(self) -> bool:
-        """Returns whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
+        """Whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
 
         A run then draws contexts that are fresh only while they are scored, see `core.choose`.
         """
         return False
 
     def scorer(self, t: Int[Array, ""], local: Any) -> Scorer:
-        """Returns how an arm is scored by its features alone, as in `act`."""
+        """The index of an arm as a function of its features alone, as in `act`."""
         raise NotImplementedError(f"{type(self).__name__}.scorer")
 
     def learn(
         self, t: Int[Array, ""], local: Any, offered: Round, arms: Int[Array, " M"], rewards: Float[Array, " M"]
     ) -> tuple[Any, Any]:
-        """Returns the new local state and a record of the round, from int32 arms and float32 rewards."""
+        """The new local state and a record of the round, from int32 arms and float32 rewards."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
     @property
     def adds(self) -> bool:
-        """Returns whether what `gather` makes of groups of agents, or of rounds, is added up; `sync` needs no more.
+        """Whether `sync` needs no more than sums over groups of agents, and over rounds, of what `gather` makes.
 
         On a CPU groups of agents are then played one after the other, from one synchronisation to the next, and `sync`
         is given None for the local state. Elsewhere `gather` is given every round by itself, with B = 1.
@@ -158,7 +158,7 @@ class Algorithm:
         return False
 
     def gather(self, records: Any) -> Any:
-        """Returns what `sync` needs of the records of a batch, which are stacked along a new leading axis B."""
+        """The summary that `sync` needs of the records of a batch, which are stacked along a new leading axis B."""
         return records
 
     def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
@@ -167,11 +167,11 @@ class Algorithm:
         return local, Report()
 
     def view(self, state: Any) -> Any:
-        """Returns all that the last synchronisation showed to those whom the trust model does not trust, for audits."""
+        """The transcript of the last synchronisation for audits: what those see whom the trust model does not trust."""
         raise NotImplementedError(f"{type(self).__name__}.view")
 
     def guarantee(self) -> Certificate:
-        """Returns what this bound algorithm proves, read from its own parts; `certify` asks sealed classes only."""
+        """The guarantee of this bound algorithm, read from its own parts; `certify` asks sealed classes only."""
         return no_privacy("the algorithm adds no noise")
 
 

@@ -1,4 +1,4 @@
-"""Algorithms for users who are not federated agents: multi-armed ones, and users who return and may be alike."""
+"""Multi-armed bandits, whose users are alike: their environments and algorithms."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ArmAlgorithm(Algorithm):
     round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
 
     def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
-        """Returns whom to ask in batch k."""
-        raise NotImplementedError(f"{type(self).__name__}.plan")
+        """The arms and users of batch k."""
+        raise NotImplementedError(f"{type(self).__name__}.pulls")
 
     def collect(
         self,
@@ -43,7 +43,7 @@ class ArmAlgorithm(Algorithm):
         rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
         inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
     ) -> Wide:
-        """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
+        """The sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
 
         If the pulls of that batch have a `row`, k is that row, which says what kind of batch it is. Rewards come in two
         halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
@@ -60,7 +60,7 @@ class ArmEnvironment(Environment, Protocol):
     """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
 
     def means(self, world: Any) -> Float[Array, " K"]:
-        """Returns the mean reward of every arm."""
+        """The mean reward of every arm."""
         ...
 
     def answers(

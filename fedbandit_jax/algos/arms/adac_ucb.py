@@ -15,15 +15,13 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import DELTA, SuccessiveElimination, batches
-from fedbandit_jax.algos.arms.elimination_loop import sums_certificate
-from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.algos.arms.elimination import DELTA, SuccessiveElimination, batches, check_arms
+from fedbandit_jax.algos.arms.elimination_loop import SumLoop
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Recipe, Report, Spec
+from fedbandit_jax.interfaces import Pulls, Recipe, Report, Spec
 from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
-from fedbandit_jax.privacy.integers.protocol import SumProtocol
 
 
 class AdaCState(NamedTuple):
@@ -36,15 +34,11 @@ class AdaCState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundAdaC(ArmAlgorithm):
+class BoundAdaC(SumLoop):
     """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about."""
 
     users: Any  # (J,) int32, users of an arm that is asked about for the j-th time
     radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
-    protocol: SumProtocol  # draws the noise and proves what it gives
-    epsilon: struct.Number  # the epsilon asked for, infinite without privacy
-    delta: struct.Number  # the delta at which the certificate is stated
-    spec: Spec = struct.static()  # of the environment that it is bound to
 
     @property
     def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -71,12 +65,6 @@ class BoundAdaC(ArmAlgorithm):
         return jnp.minimum(state.asked[arm], len(self.users) - 1)
 
     @override
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
-        return self.protocol.collect(rounding, own, k, rewards, inside)
-
-    @override
     def conclude(self, key: Array, k: Array, state: AdaCState, sums: Wide) -> tuple[AdaCState, Report]:
         pulls = self.pulls(state, k)
         pulled, row = pulls.active, self._row(state, pulls.active.argmax())
@@ -90,17 +78,8 @@ class BoundAdaC(ArmAlgorithm):
         return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled), report
 
     def view(self, state: AdaCState) -> tuple[Array, Array]:
-        """Returns what the last batch released: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""
+        """The release of the last batch: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""
         return jnp.where(state.pulled, state.sums, 0), state.pulled
-
-    @property
-    def raw(self) -> tuple[Raw, ...]:
-        """Returns no door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
-        return ()
-
-    @override
-    def guarantee(self) -> Certificate:
-        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,16 +145,13 @@ class AdaCUCB(Recipe):
         return tuple(name for name in super().parameters() if name in used)
 
     def bind(self, spec: Spec, horizon: int) -> BoundAdaC:
-        """Returns the algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
+        """The algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
 
         Raises:
             ValueError: there are fewer than two arms, fewer users than arms, or integers that do not fit their words.
         """
         n_arms, sums = spec.n_arms, self._sums()
-        if n_arms < 2:
-            raise ValueError(f"{self.name} needs at least two arms, the environment has {n_arms}")
-        if horizon < n_arms:
-            raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")
+        check_arms(self.name, n_arms, horizon)
         sizes = batches(2, horizon)
         mechanism = sums.integers(n_arms * len(sizes), horizon)
         protocol = sums.protocol(mechanism, np.where(np.cumsum(sizes) <= horizon, sizes, 0).astype(np.int32))

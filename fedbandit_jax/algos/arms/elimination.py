@@ -152,7 +152,7 @@ class SuccessiveElimination(Recipe):
             object.__setattr__(self, "name", label)
 
     def parameters(self) -> tuple[str, ...]:
-        """Returns the names of parameters that change something here; a grid over others leaves the algorithm as it is.
+        """The names of parameters that change something here; a grid over others leaves the algorithm as it is.
 
         A grid over epsilon or delta therefore leaves SE alone, and one over `growth` or `radius` DP-SE.
         """
@@ -165,16 +165,13 @@ class SuccessiveElimination(Recipe):
         return tuple(name for name in super().parameters() if name not in idle)
 
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
-        """Returns the algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
+        """The algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
 
         Raises:
             ValueError: there are fewer than two arms, fewer users than arms, or integers that do not fit their words.
         """
         n_arms = spec.n_arms
-        if n_arms < 2:
-            raise ValueError(f"{self.name} needs at least two arms, the environment has {n_arms}")
-        if horizon < n_arms:
-            raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")
+        check_arms(str(self.name), n_arms, horizon)
         sizes = batches(GROWTH if self.growth is None else self.growth, horizon)
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
         if self.mechanism == "laplace" and self.epsilon is not None:
@@ -199,7 +196,7 @@ class SuccessiveElimination(Recipe):
         )
 
     def integers(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
-        """Returns the mechanism for at most `n_sums` = K S sums, or None where no integers are sent (SE and DP-SE).
+        """The mechanism for at most `n_sums` = K S sums, or None where no integers are sent (SE and DP-SE).
 
         DEVIATION chowdhury2023 Thms 1, 2, 4, 5, 6: the margin tau of the ring is computed for a probability of
         p / (100 K S) per sum, so that with probability 1 - p / 100 none of the K S sums wraps around. The p that is
@@ -215,7 +212,7 @@ class SuccessiveElimination(Recipe):
         return made(self.epsilon, scale, self.failure / (100 * n_sums), horizon)
 
     def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
-        """Returns the protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked.
+        """The protocol for batches of `asked` (S,) users per arm, 0 for batches that are never asked.
 
         DEVIATION sajed2019 Alg. 2: the Laplace noise is drawn on a grid, and rewards are rounded to it without bias.
         The low digits of real-valued noise in floating point would tell neighbours apart.
@@ -231,7 +228,7 @@ class SuccessiveElimination(Recipe):
         return kind(scale=float(scale), steps=float(steps), users=asked, bits=bits)
 
     def radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
-        """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
+        """The confidence radii (S, K + 1), by batch and by the number of active arms."""
         users, p = [int(n) for n in sizes], self.failure
         if self.radius == "theory":
             s, h = (0.0, 0.0) if mechanism is None else mechanism.tail_constants(sizes)
@@ -250,8 +247,16 @@ class SuccessiveElimination(Recipe):
 
 
 def batches(growth: int, horizon: int) -> np.ndarray:
-    """Returns sizes l(b) = growth^b, at most T, of as many batches as one arm needs to reach T (Algorithm 1, l. 4)."""
+    """Sizes l(b) = growth^b, at most T, of as many batches as one arm needs to reach T (Algorithm 1, l. 4)."""
     sizes = [growth]
     while sum(sizes) < horizon:
         sizes.append(sizes[-1] * growth)
     return np.minimum(np.array(sizes, float), horizon)
+
+
+def check_arms(name: str, n_arms: int, horizon: int) -> None:
+    """Raises a ValueError, naming the algorithm, unless there are two arms or more, and a user for each."""
+    if n_arms < 2:
+        raise ValueError(f"{name} needs at least two arms, the environment has {n_arms}")
+    if horizon < n_arms:
+        raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")

@@ -26,9 +26,34 @@ class EliminationState(NamedTuple):
     shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
 
 
+@struct.pytree
+class SumLoop(ArmAlgorithm):
+    """An algorithm that learns noisy sums of rewards by a protocol, and nothing else; base class of the family."""
+
+    protocol: SumProtocol  # draws the noise and proves what it gives
+    epsilon: struct.Number  # the epsilon asked for, infinite without privacy
+    delta: struct.Number  # the delta at which the certificate is stated
+    spec: Spec = struct.static()  # of the environment that it is bound to
+
+    @override
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
+        return self.protocol.collect(rounding, own, k, rewards, inside)
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """No door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
+        return ()
+
+    @override
+    def guarantee(self) -> Certificate:
+        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
+
+
 @struct.sealed
 @struct.pytree
-class BoundElimination(ArmAlgorithm):
+class BoundElimination(SumLoop):
     """Algorithm 1 with its batch sizes and radii as tables, for an environment and a horizon.
 
     A table has a row for each of S batches, and a column for every number 0 ... K of active arms.
@@ -36,10 +61,6 @@ class BoundElimination(ArmAlgorithm):
 
     users: Any  # (S, K + 1) int32, users who pull each active arm
     radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
-    protocol: SumProtocol  # draws the noise and proves what it gives
-    epsilon: struct.Number  # the epsilon asked for, infinite without privacy
-    delta: struct.Number  # the delta at which the certificate is stated
-    spec: Spec = struct.static()  # of the environment that it is bound to
     round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
 
     @property
@@ -53,19 +74,13 @@ class BoundElimination(ArmAlgorithm):
         return EliminationState(jnp.ones(spec.n_arms, bool), jnp.zeros(spec.n_arms))
 
     def pulls(self, state: EliminationState, k: Array) -> Pulls:
-        """Returns which arms are pulled in batch k, by how many users each (Algorithm 1, lines 4-6).
+        """The arms that are pulled in batch k, and by how many users each (Algorithm 1, lines 4-6).
 
         DEVIATION chowdhury2023 Alg. 1: when one arm is left, users still pull it but are not asked for their rewards.
         """
         n_active = state.active.sum()
         users = jnp.asarray(self.users)[k, n_active]
         return Pulls(state.active, users, (n_active > 1) & self.protocol.admits(k, users))
-
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
-        """Returns what a block of users of one arm adds to the sum of their messages (Algorithm 1, line 8)."""
-        return self.protocol.collect(rounding, own, k, rewards, inside)
 
     def conclude(self, key: Array, k: Array, state: EliminationState, sums: Wide) -> tuple[EliminationState, Report]:
         """Decodes the sums (K,) of batch k, and drops arms that are worse than another (Algorithm 1, lines 11-16).
@@ -91,18 +106,9 @@ class BoundElimination(ArmAlgorithm):
     def view(self, state: EliminationState) -> tuple[Array, Array]:
         return state.shown, state.active
 
-    @property
-    def raw(self) -> tuple[Raw, ...]:
-        """Returns no door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
-        return ()
-
-    @override
-    def guarantee(self) -> Certificate:
-        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
-
 
 def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:
-    """Returns what a protocol proves for the users of `spec`, each of whom is in one sum.
+    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum.
 
     Args:
         protocol: the protocol that runs.
@@ -123,7 +129,7 @@ def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struc
 
 @functools.lru_cache(maxsize=64)
 def _guarantee(structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float) -> Certificate:
-    """Returns the certificate of the protocol that has this structure and these numbers, and nothing else.
+    """The certificate of the protocol that has this structure and these numbers, and nothing else.
 
     Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
     """

@@ -114,7 +114,7 @@ def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndar
 
 
 def _quantile(law: LatticeLaw, g: float, size: float, levels: np.ndarray) -> np.ndarray:
-    """Returns y with P(U + N > y) <= level for each of the levels, which must be decreasing; `size` is l."""
+    """Numbers y with P(U + N > y) <= level for each of the levels, which must be decreasing; `size` is l."""
     lattice = _STDS * max(math.sqrt(law.variance), 1)
     noise = lattice[np.argmax(law.tail(lattice) <= levels[-1] / 2)] / g
     high = math.sqrt(size / 2 * math.log(2 / levels[-1])) + noise  # P(U + N > high) <= levels[-1]

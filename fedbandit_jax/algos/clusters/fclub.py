@@ -123,7 +123,7 @@ class FCLUB(ClusteringRecipe):
         return ("" if self.budget is None else "CDP-") + ("FCLUB" if together else "FCLUB-DC")
 
     def leaves(self, horizon: int) -> tuple[int, ...]:
-        """Returns how many leaves the tree of a local cluster has in each of the phases that begin in T rounds.
+        """The number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
 
         A tree has one leaf for what came before it, and one for every upload that is possible before the next phase. If
         `alpha_1` and `alpha_2` are infinite no cluster ever changes: the first tree goes on through all phases, and
@@ -162,7 +162,7 @@ class FCLUB(ClusteringRecipe):
         )
 
     def _noise(self, spec: Spec, horizon: int) -> Replanted | None:
-        """Returns the calibrated trees that draw the noise of local clusters, or None without a budget."""
+        """The calibrated trees that draw the noise of local clusters, or None without a budget."""
         if self.budget is None:
             return None
         if not 0 <= spec.max_norm <= MAX_NORM:
@@ -176,7 +176,7 @@ class FCLUB(ClusteringRecipe):
         return noise
 
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
-        """Returns (rho, 3 rho, kappa), bounds on the noise of one local cluster; without noise all three are 0.
+        """Bounds (rho, 3 rho, kappa) on the noise of one local cluster; without noise all three are 0.
 
         With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
         kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
@@ -201,7 +201,7 @@ class FCLUB(ClusteringRecipe):
 
 
 def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:
-    """Returns rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, where nu is the trees'
+    """Equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, where nu is the trees'
     depth.
 
     The paper has it as a bound on the norm of the noise H of every prefix sum, "by concentration of random matrices".

@@ -85,7 +85,7 @@ class Phases(ArrivalAlgorithm):
     shifts: bool = struct.static()  # whether every upload adds 3 rho I
 
     def init(self, key: Array, spec: Spec) -> FCLUBState:
-        """Returns the state in which nothing has been seen; phase 1 begins just before round 0."""
+        """The state in which nothing has been seen; phase 1 begins just before round 0."""
         del key
         n, d = self.seats.n_seats, spec.dim
         nowhere, zeros = jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
@@ -141,7 +141,7 @@ class Phases(ArrivalAlgorithm):
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
-        """Returns tr(A^-1 dS) of a buffer dS, with the shift that its upload will add."""
+        """The trace tr(A^-1 dS) of a buffer dS, with the shift that its upload will add."""
         trace = (inverse * sums[..., :-1]).sum((-1, -2))
         if self.shifts:
             trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
@@ -216,7 +216,7 @@ class Phases(ArrivalAlgorithm):
         return linked, self.seats.everywhere(lax.map(of_server, (servers, known, again)))
 
     def _join(self, held: Held, live: Array) -> Array:
-        """Returns the global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
+        """The global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
 
         DEVIATION liu2022 Alg. 2 l. 7: two local clusters of one server are never compared, but they are joined if one
         of another server is near both, as global clusters are connected components.
@@ -254,5 +254,5 @@ class Phases(ArrivalAlgorithm):
 
 
 def _found(state: FCLUBState) -> FCLUBState:
-    """Returns the state without the users' own sums and counts, which no phase changes: a branch would copy them."""
+    """The state without the users' own sums and counts, which no phase changes: a branch would copy them."""
     return state._replace(sums=None, count=None)

@@ -64,7 +64,7 @@ class BoundFCLUB(Phases):
     counts: bool = struct.static()  # whether uploads and downloads compare counts of rounds, not determinants
 
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
-        """Returns the upper confidence bounds of the arms (K,) by S^l, without the buffer (Algorithm 1, line 12)."""
+        """The upper confidence bounds of the arms (K,) by S^l, without the buffer (Algorithm 1, line 12)."""
         del key, t
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
@@ -112,7 +112,7 @@ class BoundFCLUB(Phases):
         return state, self._report(place.sent.astype(jnp.int32), down, state)
 
     def view(self, state: FCLUBState) -> Any:
-        """Returns what the global server has seen.
+        """The view of the global server.
 
         These are the sums that local clusters released when the phase began, the sums of global clusters since then,
         how often each local cluster has uploaded, and who is in which local cluster.
@@ -147,7 +147,7 @@ class BoundFCLUB(Phases):
         return jnp.minimum(self.max_uploads, self.noise.room(tree, seats.phase(t)))
 
     def _perhaps(self, own: Held, pending: Buffer) -> Array:
-        """Returns whether an upload may be due.
+        """The test of whether an upload may be due.
 
         With counts it is due if this holds. With determinants this is only necessary: the trace, an upper bound on the
         growth of the log determinant, must reach ln U.
@@ -209,5 +209,5 @@ class BoundFCLUB(Phases):
 
 
 def _form(inverse: Array, x: Array) -> Array:
-    """Returns the quadratic form x' A^-1 x of an inverse A^-1 (d, d) and features x (d,)."""
+    """The quadratic form x' A^-1 x of an inverse A^-1 (d, d) and features x (d,)."""
     return jnp.matmul(jnp.matmul(inverse, x, precision="highest"), x, precision="highest")

@@ -130,7 +130,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         return Partition(found, found)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
-        """Returns whether the user at a place must leave her cluster (Algorithm 2).
+        """The test of Algorithm 2: must the user at a place leave her cluster?
 
         She must if her estimate is far from the noted one of her cluster, or if she comes more or less often than some
         other member.
@@ -201,7 +201,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         return control.cond_any(change.sets.missing[change.sets.label[place]] == 0, all_of_them, change, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
-        """Returns which clusters are like that of the user at a place, (P,) bool, each at its place.
+        """The clusters that are like that of the user at a place, (P,) bool, each at its place.
 
         Only clusters count whose members have all come in this phase; if hers is none of them, the answer is none.
         """

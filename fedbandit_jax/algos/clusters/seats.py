@@ -163,7 +163,7 @@ def begins_phase(t: Array) -> Array:
 
 
 def spread(count: Array) -> Array:
-    """Returns F(T) = sqrt((1 + ln(1 + T)) / (1 + T)), the scale of the error of an estimate from T rounds."""
+    """The spread F(T) = sqrt((1 + ln(1 + T)) / (1 + T)), the scale of the error of an estimate from T rounds."""
     return jnp.sqrt((1 + jnp.log1p(count)) / (1 + count))
 
 

@@ -177,9 +177,9 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         belief, pending, everyone = agent.belief, agent.pending, Turn(slice(None), slice(None), True)
         since = agent.rounds - agent.sent
 
-        def again(own: Tracked) -> Tracked:
+        def anew(own: Tracked) -> Tracked:
             bias = jnp.matmul(belief.gram, belief.posterior.theta[:, 0], precision="highest") + pending[:, -1]
             v = belief.gram + pending[:, :-1]
-            return own_rows.again(v[None], bias[None], jnp.zeros(1), own, None, everyone)[0]
+            return own_rows.solve_anew(v[None], bias[None], jnp.zeros(1), own, None, everyone)[0]
 
-        return agent._replace(own=control.cond_any((since + 1) % own_rows.REFRESH == 0, again, agent.own))
+        return agent._replace(own=control.cond_any((since + 1) % own_rows.REFRESH == 0, anew, agent.own))

@@ -241,13 +241,13 @@ class CliqueLoop(PlayingLoop):
         )
 
     def _silo(self) -> Exact:
-        """Returns the mechanism of one clique, the first; all admit the same features and rewards."""
+        """The mechanism of one clique, the first; all admit the same features and rewards."""
         return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
 
     def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
         m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
         grams, biases = gram, bias
-        if self.shifts:  # one solve for both, see `again`
+        if self.shifts:  # one solve for both, see `solve_anew`
             grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
             biases = jnp.concatenate([bias, bias])
         solved, log_dets, _ = ridge.solve_det(grams, biases)
@@ -259,9 +259,9 @@ class CliqueLoop(PlayingLoop):
         return Shared(gram, bias, log_dets[:c]), own, shifted
 
     def _refresh(self, one: Estimator, turn: Turn) -> Estimator:
-        sums, pending, settled = own_rows.settle(one.pending, one.settled, turn)
+        sums, pending, settled = own_rows.add_pending(one.pending, one.settled, turn)
         shared, clique = one.shared, jnp.asarray(self.clique)[turn.who]
-        own, shifted = own_rows.again(
+        own, shifted = own_rows.solve_anew(
             shared.gram[clique] + sums[..., :-1],
             shared.bias[clique] + sums[..., -1],
             jnp.asarray(self.shift)[clique],

@@ -37,14 +37,14 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
 
 
 def floor(posterior: Posterior) -> Array:
-    """Returns a lower bound on the smallest eigenvalue of the V of a posterior that is shared, A = 1."""
+    """A lower bound on the smallest eigenvalue of the V of a posterior that is shared, A = 1."""
     inverse = ridge.matrices(posterior)[0]  # either norm bounds its largest eigenvalue
     norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
     return 1 / (1.001 * norm)
 
 
 class Turn(NamedTuple):
-    """Which agents have their turn."""
+    """The agents whose inverses are computed anew after a round."""
 
     who: Array | slice  # (n,) int32, or all of M in their order
     place: Array | slice  # (M,) int32: where an agent is among these
@@ -52,7 +52,7 @@ class Turn(NamedTuple):
 
 
 def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, most: int = REFRESH) -> T:
-    """Returns the state after round k, where every agent has its turn in `refresh(state, turn)` once in so many rounds.
+    """The state after round k, where every agent has its turn in `refresh(state, turn)` once in so many rounds.
 
     These are `REFRESH`, or `most` if that is less.
 
@@ -70,7 +70,7 @@ def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, 
     return refresh(state, Turn(who, jnp.clip(place, 0, n - 1), (place >= 0) & (place < n)))
 
 
-def settle(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Array, Array]:
+def add_pending(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Array, Array]:
     """Adds the pending rows of agents, sums (d, d + 1, M), to those that were settled before.
 
     Returns:
@@ -81,7 +81,7 @@ def settle(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Array, Ar
     return jnp.moveaxis(both[..., turn.who], 2, 0), pending, settled
 
 
-def again(
+def solve_anew(
     v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None, turn: Turn
 ) -> tuple[Tracked, Tracked | None]:
     """Computes posteriors of V_i (n, d, d) and V_i + c_i I anew by Cholesky, with biases (n, d) and shifts c (n,).

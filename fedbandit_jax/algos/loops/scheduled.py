@@ -176,10 +176,10 @@ class ScheduledLoop(PolicyLoop):
         state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
         if own is None or settled is None:
             return state._replace(pending=jnp.where(turn.due, 0, state.pending))
-        rows, pending, settled = own_rows.settle(state.pending, settled, turn)
+        rows, pending, settled = own_rows.add_pending(state.pending, settled, turn)
         shared = state.belief
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
-        own, shifted = own_rows.again(
+        own, shifted = own_rows.solve_anew(
             shared.gram + rows[..., :-1],
             bias + rows[..., -1],
             jnp.broadcast_to(self.shift, rows.shape[:1]),

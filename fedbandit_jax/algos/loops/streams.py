@@ -46,12 +46,12 @@ class Grouping:
     """Whether `group` or `pool` may call the host, as in `fb.Policy`: nothing is claimed then."""
 
     def bind(self, spec: Spec) -> Grouping:
-        """Returns the grouping that runs; this is where to check parameters, on the host."""
+        """The grouping that runs; this is where to check parameters, on the host."""
         del spec
         return self
 
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
-        """Returns the group of every user, in 0 ... n - 1.
+        """The group of every user, in 0 ... n - 1.
 
         Args:
             key: for what the grouping draws.
@@ -61,7 +61,7 @@ class Grouping:
         raise NotImplementedError(f"{type(self).__name__}.group")
 
     def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:
-        """Returns by what sums each user is served, with leading axis n: those of her group, unless overridden."""
+        """The sums by which each user is served, with leading axis n: those of her group, unless overridden."""
         n = len(label)
         gram, bias, count, size = (
             jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))

@@ -50,7 +50,7 @@ REGULARIZERS = ("shift", "project")
 
 
 def noise_bounds(server_std: float, dim: int, n_syncs: int, failure: float) -> tuple[float, float]:
-    """Returns (Sigma_N, Sigma_n), bounds on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
+    """Bounds (Sigma_N, Sigma_n) on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
 
     Here G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
     server_std sqrt(2d) (Sudakov-Fernique), and so has that of its negative; E ||g|| <= server_std sqrt d. All three are
@@ -79,7 +79,7 @@ def theory(
     regularizer: str,
     least: float = 1.0,
 ) -> tuple[float, Width]:
-    """Returns lambda and the width of `confidence="theory"`, as derived in the module's docstring.
+    """The lambda and the width of `confidence="theory"`, as derived in the module's docstring.
 
     Args:
         n_agents: M.
@@ -149,7 +149,7 @@ class KnownNoise:
     project: bool = struct.static()  # whether W is projected or shifted
 
     def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """Returns lambda and the width of a release, from s_k and the ascending eigenvalues of W, (d,)."""
+        """The lambda and the width of a release, from s_k and the ascending eigenvalues of W, (d,)."""
         vector, matrix = self.vector * std, self.matrix * std
         kept = jnp.maximum(eigenvalues, 0) if self.project else eigenvalues
         moved = kept - eigenvalues
@@ -181,7 +181,7 @@ def known_noise(
     regularizer: str,
     least: float = 1.0,
 ) -> tuple[float, Width, KnownNoise]:
-    """Returns lambda and the width before the first synchronisation, and the rule for them after it.
+    """The lambda and the width before the first synchronisation, and the rule for them after it.
 
     Arguments and errors are those of `theory`; `server_stds` (S,) are the s_k of `KnownNoise`.
     """
@@ -222,7 +222,7 @@ def known_noise(
 
 
 def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
-    """Returns q with P(sum_i w_i z_i^2 > q) <= probability for z iid N(0, 1), by Chernoff's bound at its best exponent.
+    """A q with P(sum_i w_i z_i^2 > q) <= probability for z iid N(0, 1), by Chernoff's bound at its best exponent.
 
     The weights w are (d,) and positive.
     """
@@ -245,7 +245,7 @@ def authors(
     subgaussian: float,
     exploration_scale: float,
 ) -> tuple[float, Width]:
-    """Returns lambda and the width of `confidence="authors"`: constants of the code of Zhou & Chowdhury (2024).
+    """The lambda and the width of `confidence="authors"`: constants of the code of Zhou & Chowdhury (2024).
 
     That code takes S = sqrt d.
 
@@ -272,7 +272,7 @@ def authors(
 
 
 def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
-    """Returns (L, noise) for `released`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
+    """The pair (L, noise) of `authors`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
 
     With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
     L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is. If silos have budgets of

@@ -60,7 +60,7 @@ class EpsilonGreedy(Policy):
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Float[Array, " d"], contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """Returns the estimated mean reward of every arm or, with probability min(1, c / (t + 1)), random numbers."""
+        """The estimated mean reward of every arm or, with probability min(1, c / (t + 1)), random numbers."""
         coin, other = jax.random.split(key)
         explores = jax.random.uniform(coin) * (t + 1) < self.explore
         anything = jax.random.uniform(other, contexts.shape[:1])

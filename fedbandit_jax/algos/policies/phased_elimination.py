@@ -61,7 +61,7 @@ class Phase(NamedTuple):
 
 
 def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:
-    """Returns a design on the active arms, whose largest x' V^-1 x is hardly larger than the least there is, r.
+    """A design on the active arms, whose largest x' V^-1 x is hardly larger than the least there is, r.
 
     The weights are multiplied by x' V^-1 x and divided by their sum, again and again. That raises det V at every step,
     whose maximum is where the largest x' V^-1 x is least (Kiefer & Wolfowitz 1960). Where the active arms span r < d
@@ -109,7 +109,7 @@ class BoundPhasedElimination(Policy):
     def intervals(
         self, k: Int[Array, ""], belief: Phase, released: Released
     ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-        """Returns the estimated mean of every arm after phase k, less c, and its width w, for arms that are left."""
+        """The estimated mean of every arm after phase k, less c, and its width w, for arms that are left."""
         n, std = released.count - belief.users, jnp.asarray(self.stds)[k]
         chart = belief.design.chart
         z = jnp.matmul(jnp.asarray(self.arms), chart, precision="highest")

@@ -45,12 +45,12 @@ class Prepared(NamedTuple):
 
 
 def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " A"]) -> Float[Array, "K M"]:
-    """Returns the upper confidence bounds for a width beta_t."""
+    """The upper confidence bounds for a width beta_t."""
     return scores.mean + width * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
 
 
 def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
-    """Returns the estimates for contexts under a posterior of A = 1 or A = M models."""
+    """The estimates for contexts under a posterior of A = 1 or A = M models."""
     return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
 
 
@@ -69,7 +69,7 @@ class BoundUCB(Policy):
     rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
 
     def start(self, dim: int) -> Estimate:
-        """Returns the belief V = lambda I, theta = 0."""
+        """The belief V = lambda I, theta = 0."""
         return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
 
     @override
