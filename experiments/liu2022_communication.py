@@ -8,6 +8,8 @@ are 1.01. With the noise and shifts of CDP-FCLUB-DC there is an upload in nearly
 been added outweigh those of one more upload. (b) Regret against communication, for U = D from 1 to 10.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
@@ -43,7 +45,8 @@ def main(options: LiuOptions) -> None:
     points = []
     for ratio in RATIOS[:: options.pick(3, 1, 1)]:
         algo = every["FCLUB-DC"].replace(upload=ratio, download=ratio)
-        one = fb.simulate(env, algo, **{**run, "horizon": options.pick(1_000, 100_000, 100_000)})
+        how: dict[str, Any] = {**run, "horizon": options.pick(1_000, 100_000, 100_000)}
+        one = fb.simulate(env, algo, **how)
         points.append((*mean_error(one.communication["rounds"][:, -1]), *mean_error(one.regret[:, -1])))
         right.annotate(f"{ratio:g}", (points[-1][0], points[-1][2]), xytext=(4, 4), textcoords="offset points")
         sent, _, regret, error = points[-1]

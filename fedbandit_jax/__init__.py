@@ -27,12 +27,10 @@ if TYPE_CHECKING:
     from fedbandit_jax.core.struct import static as static
     from fedbandit_jax.engine import records as records
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
-    from fedbandit_jax.engine.extension import extend as extend
     from fedbandit_jax.engine.rollout import rollout as rollout
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
-    from fedbandit_jax.engine.simulation import sweep_part as sweep_part
     from fedbandit_jax.interfaces import Algorithm as Algorithm
     from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
     from fedbandit_jax.interfaces import ArmEnvironment as ArmEnvironment
@@ -69,9 +67,8 @@ _HOME = {
     ),
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
-    "engine.extension": ("extend",),
     "engine.rollout": ("rollout",),
-    "engine.simulation": ("SimulationError", "simulate", "sweep", "sweep_part"),
+    "engine.simulation": ("SimulationError", "simulate", "sweep"),
     "planning.recommend": ("plan",),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}

@@ -278,7 +278,6 @@ run = {
     "checkpoint": (None, optional(path)),
     "throw": (False, flag),
 }
-more = {name: run[name] for name in ("env", "progress", "checkpoint", "throw")}
 points = {
     "result": (RESULT, nothing),
     "title": (None, optional(a(str))),
@@ -486,12 +485,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         "grid": ({"failure": [0.1]}, no_values),
         "store": (None, optional(path)),
         "executor": (None, optional(nothing)),
+        "part": (None, optional(pair)),
         **run,
-    },
-    fb.sweep_part: {
-        **dict(algos=([A.LinUCB()], nothing), grid=({"failure": [0.1]}, no_values), part=((0, 1), pair)),
-        **dict(store=("store", path), executor=(None, optional(nothing))),
-        **{name: kind for name, kind in run.items() if name not in ("checkpoint", "throw", "devices")},
     },
     fb.rollout: {
         **dict(env=(SPHERE, nothing), algo=(A.LinUCB(), nothing), horizon=(3, count()), key=(KEY, single_key)),
@@ -499,11 +494,6 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     fb.record.every: dict(function=(fb.record.arms, function), stride=(2, either(count(), one_of("log")))),
     fb.record.final: dict(function=(fb.record.arms, function)),
-    fb.extend: {
-        **dict(result=(run_by_hand(A.LinUCB(), 2), nothing), algos=(A.LinUCB(), nothing), grid=(None, no_values)),
-        **dict(seeds=(5, optional(either(count(), seeds))), horizon=(2, optional(count(2)))),
-        **more,
-    },
     fb.concat: dict(results=([RESULT], nothing)),
     save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
@@ -650,8 +640,6 @@ def test_all_factories_and_arguments_are_tried():
     wanted = {value for module in MODULES for value in public(module)} | {
         fb.simulate,
         fb.sweep,
-        fb.sweep_part,
-        fb.extend,
         fb.rollout,
         fb.plan,
         fb.concat,

@@ -97,9 +97,10 @@ class SweepCommand(Command):
                     **asked.arguments,
                     "store": store,
                     "executor": workers,
+                    "part": part,
                     "progress": progress(),
                 }
-                return fb.sweep(**options, throw=False) if part is None else fb.sweep_part(**options, part=part)
+                return fb.sweep(**options, throw=False)
         except (ValueError, TypeError) as error:
             raise asked.located(error) from error
         except RuntimeError as error:

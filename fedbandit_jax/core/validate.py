@@ -117,6 +117,8 @@ def path(name: str, value: Any) -> Path:
     """Checks that the value is a path, which need not exist."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or "\0" in os.fspath(value):
         raise TypeError(f"{name} must be a str or a Path, got {shown(value)}")
+    if not os.fspath(value):
+        raise ValueError(f"{name} must name a file or folder, got ''")
     return Path(value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,13 +11,13 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int, Key
 
-from fedbandit_jax.core import random, validate
-from fedbandit_jax.engine import records as records
+from fedbandit_jax.core import validate
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.grid import Configuration, check_environment
+from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.recorder import Kept
 from fedbandit_jax.engine.records import Record
-from fedbandit_jax.engine.setup import bind, recorded_rounds
+from fedbandit_jax.engine.setup import bind
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
 
 
@@ -63,21 +62,19 @@ def rollout(
     """
     check_environment("env", env)
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
-    horizon = validate.integer("horizon", horizon, at_least=1)
-    random.check_key("key", key)
-    at = np.arange(1, horizon + 1) if isinstance(record, Mapping) else np.arange(0)
-    recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
+    run = Run(horizon=horizon, key=key, seeds=1, record=record)
+    recorder = run.recorder(np.arange(1, run.horizon + 1 if isinstance(record, Mapping) else 1))
     with jax.ensure_compile_time_eval():  # what is set up once is set up on the host, within `jit` as well
-        clock, _ = bind(algo.name, Configuration(env, algo, {}), horizon, recorder)
-    return _play(clock, key, horizon)
+        clock, _ = bind(algo.name, Configuration(env, algo, {}), run.horizon, recorder)
+    return _play(clock, key, run.horizon)
 
 
-def _play(process: Clock, key: Array, horizon: int) -> Rollout:
+def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), metrics
 
-    (_, state), metrics = lax.scan(step, process.init(key), jnp.arange(process.n_steps))
+    (_, state), metrics = lax.scan(step, clock.init(key), jnp.arange(clock.n_steps))
     if metrics.rounds is None:
         gap = metrics.gap.ravel()[:horizon]
     else:  # stretches of rounds with the same gap
@@ -86,5 +83,5 @@ def _play(process: Clock, key: Array, horizon: int) -> Rollout:
     regret = jnp.cumsum(gap)
     status = lax.reduce(jnp.asarray(metrics.report.status), np.int32(0), lax.bitwise_or, (0,))
     status |= jnp.where(jnp.isfinite(regret[-1]), 0, Status.NOT_FINITE.value)
-    found = process.recorder.named(state) if process.recorder is not None and isinstance(state, Kept) else ()
+    found = clock.recorder.named(state) if clock.recorder is not None and isinstance(state, Kept) else ()
     return Rollout(regret, status, {name: array for name, _, array in found})

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import numpy as np
-from jax import Array
 
-from fedbandit_jax.core import random, validate
-from fedbandit_jax.engine import clocks as clocks
+from fedbandit_jax.core import validate
 from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine import driver, memory
-from fedbandit_jax.engine import records as records
-from fedbandit_jax.engine.clocks import Clock, RoundClock
+from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, digest, program, salt, shipped
+from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.provenance import describe, versions
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, certify
 from fedbandit_jax.report.result import spans
 
-RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
-MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
-_CHECKED: set[Any] = set()  # signatures of processes whose shapes are already checked, since tracing takes a while
+_CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
 
 
 class Setup(NamedTuple):
-    """A sweep whose arguments have been checked."""
+    """A sweep whose algorithms are bound."""
 
-    marks: dict[str, bytes]  # digest of every configuration
-    processes: dict[str, Clock]
-    at: np.ndarray  # rounds that are recorded
-    key: Array
-    seeds: np.ndarray
+    run: Run
+    clocks: dict[str, Clock]  # label -> what runs
+    marks: dict[str, bytes]  # label -> digest of the configuration
     config: dict[str, Any]  # of the result
     record_rounds: dict[str, np.ndarray]  # rounds of everything that is recorded beside the curves
 
     def fingerprint(self) -> str:
         """The digest of the configuration and the code, equal for runs that must give the same numbers."""
-        recorder = next(iter(self.processes.values())).recorder
+        recorder = next(iter(self.clocks.values())).recorder
         marks = {label: mark.hex() for label, mark in self.marks.items()}
         return digest(self.config, marks, recorder, versions(), code()).hex()
 
@@ -51,48 +44,35 @@ class Setup(NamedTuple):
     def groups(self) -> list[list[str]]:
         """Returns the labels of the configurations that run together: in one program, and in one world."""
         found: dict[Any, list[str]] = {}
-        for label, process in self.processes.items():
-            found.setdefault((id(process.env), driver.signature(process)), []).append(label)
+        for label, clock in self.clocks.items():
+            found.setdefault((id(clock.env), driver.signature(clock)), []).append(label)
         return list(found.values())
 
 
-def set_up(
-    configurations: dict[str, Configuration],
-    *,
-    horizon: Any,
-    key: Any,
-    seeds: Any,
-    stride: Any,
-    record: Any = None,
-    devices: Any = "runs",
-) -> Setup:
-    """Checks what a result depends on, and binds all algorithms."""
-    horizon = validate.integer("horizon", horizon, at_least=1)
-    at = recorded_rounds(horizon, stride)
-    seeds = numbers(seeds, len(at))
-    random.check_key("key", key)
-    recorder = records.recorder(record, at, functools.partial(recorded_rounds, horizon))
-    known = Known({}, {})
-    bound = {label: bind(label, one, horizon, recorder, known) for label, one in configurations.items()}
-    processes = {label: clock for label, (clock, _) in bound.items()}
+def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
+    """Binds all algorithms, and checks that they fit their environments."""
+    run.written()
+    recorder, known = run.recorder(run.at), Known({}, {})
+    bound = {label: bind(label, one, run.horizon, recorder, known) for label, one in configurations.items()}
+    clocks = {label: clock for label, (clock, _) in bound.items()}
     marks = {label: mark for label, (_, mark) in bound.items()}
-    if validate.one_of("devices", devices, ("runs", "agents")) == "agents":
-        processes = {label: _spread(label, process) for label, process in processes.items()}
+    if run.devices == "agents":
+        clocks = {label: _spread(label, clock) for label, clock in clocks.items()}
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
     config = {
         **account(configurations),
-        "horizon": horizon,
-        "seeds": spans(seeds),
-        "stride": stride,
-        "key": [int(word) for word in np.asarray(jax.random.key_data(key))],
+        "horizon": run.horizon,
+        "seeds": spans(run.seeds),
+        "stride": run.stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(run.key))],
     }
-    return Setup(marks, processes, at, key, seeds, config, _kept(processes, len(seeds)))
+    return Setup(run, clocks, marks, config, _record_rounds(clocks, len(run.seeds)))
 
 
 def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
-    """Returns what the `config` of a result says about configurations: see `Result`."""
+    """The part of a result's `config` that is about configurations: see `Result`."""
     return {
         "environments": {  # `spec` may be an attribute of the class
             label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
@@ -102,56 +82,28 @@ def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, 
     }
 
 
-def recorded_rounds(horizon: int, stride: int | str | None) -> np.ndarray:
-    """Returns the rounds 1..T at which curves are recorded."""
-    if isinstance(stride, str) and stride == "log":
-        return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
-    if stride is None:
-        thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
-        return np.append(thinned, horizon)
-    stride = validate.integer("stride", stride, at_least=1)
-    if horizon % stride:
-        raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
-    if horizon // stride > MAX_RECORDED:
-        raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {stride}")
-    return np.arange(stride, horizon + 1, stride)
-
-
-def numbers(seeds: Any, n_records: int) -> np.ndarray:
-    """Returns the numbers of the seeds, after checking them."""
-    single = not (isinstance(seeds, Sequence) or np.ndim(seeds) == 1) or isinstance(seeds, (str, bytes))
-    n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)
-    if n > MAX_RECORDED // n_records:
-        most = f"{MAX_RECORDED // n_records:,} where {n_records:,} rounds are recorded, so that curves fit into memory"
-        raise ValueError(f"seeds must be at most {most}, got {n:,}")
-    which = np.arange(n) if single else validate.integer_array("seeds", seeds)
-    if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:
-        raise ValueError(f"seeds must be distinct integers in [0, 2^32), at least one, got {validate.shown(seeds)}")
-    return which.astype(np.uint32)
-
-
-def _spread(label: str, process: Clock) -> Clock:
-    if not isinstance(process, RoundClock):
+def _spread(label: str, clock: Clock) -> Clock:
+    if not isinstance(clock, RoundClock):
         raise ValueError(f"devices must be 'runs' for {label!r}, which serves one user at a time, got 'agents'")
-    mesh, m = placement.mesh(), process.env.spec.n_agents
+    mesh, m = placement.mesh(), clock.env.spec.n_agents
     if m % mesh.size:
         raise ValueError(f"devices must be 'runs' unless their number {mesh.size} divides n_agents = {m}, got 'agents'")
-    return dataclasses.replace(process, mesh=mesh)
+    return dataclasses.replace(clock, mesh=mesh)
 
 
-def _kept(processes: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarray]:
-    recorder = next(iter(processes.values())).recorder
+def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarray]:
+    recorder = next(iter(clocks.values())).recorder
     if recorder is None:
         return {}
-    alike = {driver.signature(process): (label, process) for label, process in processes.items()}
+    alike = {driver.signature(clock): (label, clock) for label, clock in clocks.items()}
     found: dict[str, tuple[str, int, Any]] = {}  # name -> who has it, the number of its record, its shape and dtype
-    for label, process in alike.values():
-        for name, i, leaf in recorder.named(jax.eval_shape(process.init, jax.random.key(0))[1]):
+    for label, clock in alike.values():
+        for name, i, leaf in recorder.named(jax.eval_shape(clock.init, jax.random.key(0))[1]):
             first, _, other = found.setdefault(name, (label, i, leaf))
             if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
                 raise ValueError(f"record must return {name!r} of one shape for all algorithms, got {one}, {two}")
-    memory.check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(processes))
+    memory.check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(clocks))
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
 
@@ -186,7 +138,7 @@ def bind(
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    clock = clocks.make_clock(env, bound, horizon, (), recorder)
+    clock = make_clock(env, bound, horizon, (), recorder)
     signature = driver.signature(clock)
     if not shipped(clock) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
         clock.check(label)

@@ -85,16 +85,17 @@ def test_agents_who_cannot_be_spread(monkeypatch):
 SENT = """
 import json, re, jax, numpy as np
 import fedbandit_jax as fb
-from fedbandit_jax.engine import grid, layout, setup
+from fedbandit_jax.engine import batching, grid, setup
+from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.clocks import rounds
 rounds.GROUP = 4
 env = fb.envs.gap(16, 5, 3)
 one = grid.Configuration(env, fb.algos.fed_lin_ucb(schedule=7), {})
-made = setup.set_up({"a": one}, horizon=28, key=jax.random.key(0), seeds=1, stride=None, devices="agents")
-play = layout.Pieces([made.processes["a"]], jax.vmap(jax.random.key)(np.arange(1)))
+made = setup.set_up({"a": one}, Run(horizon=28, key=jax.random.key(0), seeds=1, devices="agents"))
+play = batching.Pieces([made.clocks["a"]], jax.vmap(jax.random.key)(np.arange(1)))
 (state,), piece = play.init(), play.pieces[0]
-steps = layout._steps(range(4), 4)
-text = layout._advance(piece.layout).lower(piece.leaves, piece.keys, *state, *steps).compile().as_text()
+steps = batching._steps(range(4), 4)
+text = batching._advance(piece.layout).lower(piece.leaves, piece.keys, *state, *steps).compile().as_text()
 kinds = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 print(json.dumps({k: len(re.findall(rf"\\b{k}(?:-start)?\\(", text)) for k in kinds}))
 """

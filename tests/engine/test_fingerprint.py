@@ -13,6 +13,7 @@ from helpers import ENV, deep, simulate
 import fedbandit_jax as fb
 from fedbandit_jax.engine import setup
 from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.setup import bind, set_up
 
 
@@ -88,7 +89,7 @@ def test_a_checkpoint_knows_the_code(tmp_path, change):
 def fingerprint(env=ENV, algo=None, **options):
     algo = fb.algos.fed_lin_ucb(schedule=2) if algo is None else algo
     one = {"x": Configuration(env, algo, {"algorithm": "x"})}
-    return set_up(one, **{"horizon": 4, "key": jax.random.key(0), "seeds": 1, "stride": None, **options}).fingerprint()
+    return set_up(one, Run(**{"horizon": 4, "key": jax.random.key(0), "seeds": 1, **options})).fingerprint()
 
 
 def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):

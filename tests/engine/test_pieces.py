@@ -207,9 +207,9 @@ def test_the_parts_of_a_sweep(tmp_path, computed, monkeypatch):
     """Every n-th piece, whatever is there already; a lost one is computed when all is gathered."""
     monkeypatch.setattr(pieces, "SEEDS", 1)
     options = dict(env=ENV, algos={"plain": PLAIN}, horizon=40, key=jax.random.key(0), seeds=5, store=tmp_path)
-    assert fb.sweep_part(part=(1, 3), **options) == 2
-    assert fb.sweep_part(part=(1, 3), **options) == 0
-    assert fb.sweep_part(part=(0, 2), **options) == 2
+    assert fb.sweep(part=(1, 3), **options) == 2
+    assert fb.sweep(part=(1, 3), **options) == 0
+    assert fb.sweep(part=(0, 2), **options) == 2
     assert [seeds for _, seeds in computed] == [[1], [4], [0], [2]]
     found = fb.sweep(**options)
     assert [seeds for _, seeds in computed[4:]] == [[3]]
@@ -225,7 +225,7 @@ def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatc
 
     def other(seconds):
         assert [seeds for _, seeds in computed] == [[1]]
-        assert fb.sweep_part(ENV, [PLAIN], part=(0, 2), store=tmp_path, **options) == 2
+        assert fb.sweep(ENV, [PLAIN], part=(0, 2), store=tmp_path, **options) == 2
 
     monkeypatch.setattr(pieces.time, "sleep", other)
     assert fb.sweep(ENV, [PLAIN], store=tmp_path, **options).regret.shape == (1, 3, 40)
@@ -243,7 +243,7 @@ def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatc
 )
 def test_parts_that_there_are_not(part, kind, words, tmp_path):
     with pytest.raises(kind, match=words):
-        fb.sweep_part(ENV, [PLAIN], part=part, horizon=40, key=jax.random.key(0), seeds=1, store=tmp_path)
+        fb.sweep(ENV, [PLAIN], part=part, horizon=40, key=jax.random.key(0), seeds=1, store=tmp_path)
 
 
 DISTRIBUTED = """
@@ -252,7 +252,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 address, i, store, path = sys.argv[1:]
 jax.distributed.initialize(coordinator_address=address, num_processes=2, process_id=int(i))
 import fedbandit_jax as fb
-from fedbandit_jax.engine import pieces
+from fedbandit_jax.engine.store import pieces
 pieces.SEEDS = 1
 assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 2, 1)
 env = fb.envs.sphere(3, 4, 5, rewards="gaussian")

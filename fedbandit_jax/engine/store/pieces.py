@@ -26,8 +26,10 @@ import numpy as np
 from tqdm import tqdm
 
 from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.execution import execute
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, digest
+from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.provenance import versions
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.report.result import Result, concat, spans
@@ -62,11 +64,10 @@ class Executor(Protocol):
 class SweepPiece(NamedTuple):
     """What one worker computes at a time; it is sent to the worker."""
 
-    run: Callable[..., Result]  # takes configurations, and the options below as keywords
     configurations: Mapping[str, Configuration]
     names: Mapping[str, str]  # label -> name of the configuration
     seeds: np.ndarray
-    options: Mapping[str, Any]  # horizon and stride
+    options: Mapping[str, Any]  # of the run: horizon, stride, record and devices
     words: np.ndarray  # of the key
     folder: Path
 
@@ -88,7 +89,7 @@ def name(mark: bytes, clock: Clock, *, at: np.ndarray, key: jax.Array) -> str:
 def compute(piece: SweepPiece) -> int:
     """Runs a piece and writes its files; returns how many runs it had. Called in a worker, or here."""
     key = jax.random.wrap_key_data(jax.numpy.asarray(piece.words))
-    result = piece.run(dict(piece.configurations), key=key, seeds=piece.seeds, progress=False, **piece.options)
+    result = execute(piece.configurations, Run(key=key, seeds=piece.seeds, progress=False, **piece.options))
     for label in result:
         for first, end in spans(piece.seeds):
             part = result[label].sel(seed=np.arange(first, end))
@@ -125,30 +126,22 @@ def _whole(path: Path) -> Result:
 
 
 def cut(
-    run: Callable[..., Result],
-    configurations: Mapping[str, Configuration],
-    names: Mapping[str, str],
-    groups: Sequence[Sequence[str]],
-    *,
-    key: jax.Array,
-    seeds: np.ndarray,
-    folder: Path,
-    options: Mapping[str, Any],
+    configurations: Mapping[str, Configuration], names: Mapping[str, str], groups: Sequence[Sequence[str]], run: Run
 ) -> list[SweepPiece]:
-    """Returns all pieces of a sweep, whatever is in the folder: the same ones in every process that cuts it.
+    """All pieces of a sweep, whatever is in the folder: the same ones in every process that cuts it.
 
     Args:
-        run, configurations, names, folder, options: as in `SweepPiece`.
+        configurations, names: as in `SweepPiece`.
         groups: labels whose configurations share a program.
-        key: of the sweep.
-        seeds: numbers of all seeds.
+        run: of the sweep, with a store.
     """
-    words = np.asarray(jax.random.key_data(key))
+    words, folder = np.asarray(jax.random.key_data(run.key)), Path(run.store).resolve()
+    options = {name: getattr(run, name) for name in ("horizon", "stride", "record", "devices")}
     return [
-        _of(some, SweepPiece(run, configurations, names, few, options, words, folder))
+        _of(some, SweepPiece(configurations, names, few, options, words, folder))
         for labels in groups
         for some in _runs(labels, CONFIGURATIONS)
-        for few in _runs(seeds, SEEDS)
+        for few in _runs(run.seeds, SEEDS)
     ]
 
 
