@@ -89,7 +89,16 @@ def test_simulate_arms(tmp_path, capsys, algorithms):
 @pytest.mark.slow
 def test_simulate_schedules(tmp_path, capsys):
     command = ["simulate", "schedules", "--agents", "4", "--arms", "4", "--dim", "3", "--horizon", "40", "--seeds", "2"]
-    command += ["--set", "max_syncs=8", "--set", "threshold=2", "--set", "gamma=2", "--name", "run"]
+    command += [
+        "--set",
+        "algorithms.'Private-FedLinUCB, sparse vector'.schedule.max_syncs=8",
+        "--set",
+        "threshold=2",
+        "--set",
+        "gamma=2",
+        "--name",
+        "run",
+    ]
     command += [
         "--set",
         "graph={type='ring', n_agents=4}",
