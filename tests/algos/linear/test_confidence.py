@@ -135,10 +135,11 @@ def test_constants_by_hand(regularizer, std):
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
 def test_known_noise_by_hand(regularizer):
     """Every bound holds at all S = 9 releases together: of ||n - N theta||, a quantile at failure / 2 S for each; of
-    ||N||, the tail of 2 S / failure. Then lambda and width after the fourth, from the released spectrum."""
+    ||N||, the tail of 2 S / failure. Then lambda and width before the first, and after the fourth, from the released
+    spectrum."""
     m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     stds = np.linspace(1.0, 3.0, s)
-    first_lam, _, rule = widths.known_noise(
+    first_lam, first, rule = widths.known_noise(
         n_agents=m, dim=d, server_stds=stds, failure=failure, subgaussian=r, theta_norm=norm, exploration_scale=0.4,
         regularizer=regularizer,
     )  # fmt: skip
@@ -151,15 +152,16 @@ def test_known_noise_by_hand(regularizer):
     np.testing.assert_allclose(rule.matrix * stds, matrix, rtol=1e-5)
     assert first_lam == pytest.approx((2 if regularizer == "shift" else 1) * matrix[-1])
     e, k, t = np.array([-2.0, 1.0, 30.0, 50.0]), 3, 123.0
+    log = np.sqrt(2 * np.log(1 / failure) + d * np.log(1 + m * t / (d * matrix[-1])))
+    assert float(first(np.float32(t))) == pytest.approx(0.4 * (norm * np.sqrt(first_lam) + r * log), rel=1e-5)
     lam, width = rule(np.float32(stds[k]), e.astype(np.float32))
     kept = e.clip(0) if regularizer == "project" else e
     expected = max(1, vector[k] / norm + 2.0) if regularizer == "project" else 2 * matrix[-1]  # kept[0] = 0, p_1 = 2
     v, ridge = expected + kept, matrix[-1]
     share = min(1, v[0] / (kept[0] + matrix[k] + ridge))
     offset = norm * ((expected + kept - e) / np.sqrt(v)).max() + vector[k] / np.sqrt(v[0])
-    noise = r / np.sqrt(share) * np.sqrt(2 * np.log(1 / failure) + d * np.log(1 + m * t / (d * ridge)))
     assert float(lam) == pytest.approx(expected, rel=1e-5)
-    assert float(width(np.float32(t))) == pytest.approx(0.4 * (offset + noise), rel=1e-5)
+    assert float(width(np.float32(t))) == pytest.approx(0.4 * (offset + r / np.sqrt(share) * log), rel=1e-5)
 
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
