@@ -32,7 +32,6 @@ class Alone(Grouping):
 
     @override
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
-        del key, released
         return jnp.arange(len(last), dtype=jnp.int32)
 
 
@@ -43,7 +42,6 @@ class Together(Grouping):
 
     @override
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
-        del key, released
         return jnp.zeros_like(last)
 
 

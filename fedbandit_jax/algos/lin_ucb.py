@@ -54,7 +54,6 @@ class BoundLinUCB(PlayingLoop):
 
     def init(self, key: Array, spec: Spec) -> LinUCBState:
         """The state V = lambda I and b = 0 for every agent."""
-        del key
         zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
         return LinUCBState(zeros, self._solve(zeros))
 
@@ -67,7 +66,6 @@ class BoundLinUCB(PlayingLoop):
     def learn(
         self, t: Array, local: Prepared, offered: Round, arms: Array, rewards: Array
     ) -> tuple[Prepared, LinUCBRecord]:
-        del t
         record = LinUCBRecord(ridge.take(offered.contexts, arms), rewards)
         return self.policy.learn(local, offered, record.x, record.y), record
 
@@ -75,7 +73,6 @@ class BoundLinUCB(PlayingLoop):
         self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: LinUCBRecord
     ) -> tuple[LinUCBState, Report]:
         """Refreshes V^-1 from the Gram matrix, so that float32 errors do not pile up; agents exchange nothing."""
-        del key, k, local
         rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
         sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
         posterior, ok = adopt(self._solve(sums), state.posterior)
@@ -97,24 +94,20 @@ class BoundUserLinUCB(ArrivalAlgorithm):
 
     def init(self, key: Array, spec: Spec) -> UserSums:
         """The state before the first round: V = lambda I and b = 0 for every user."""
-        del key
         return seats.nothing(self.seats.n_seats, spec.dim, self.regularization)
 
     @override
     def index(self, key: Array, t: Array, state: UserSums, user: Array, contexts: Array) -> Array:
-        del key, t
         seat = self.seats.seat(user)
         beta = self.width(state.counts[seat].astype(jnp.float32), self.regularization, self.regularization)
         return seats.index(contexts, state.inverse[seat], state.theta[seat], beta)
 
     @override
     def serve(self, key: Array, t: Array, state: UserSums, user: Array, x: Array, y: Array) -> tuple[UserSums, Report]:
-        del key, t
         return seats.learn(state, self.seats.seat(user), x, y, self.regularization), Report()
 
     @override
     def partition(self, state: UserSums) -> Partition:
-        del state
         alone = jnp.arange(self.seats.n_users, dtype=jnp.int32)
         return Partition(alone, alone)
 

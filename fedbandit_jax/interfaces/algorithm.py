@@ -101,7 +101,6 @@ class Algorithm:
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         """Returns the algorithm for this environment and horizon T: calibrates noise and checks norms, on the host."""
-        del spec, horizon
         return self
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
@@ -115,7 +114,6 @@ class Algorithm:
 
     def download(self, state: Any, offered: Round) -> Any:
         """The local state of all agents at the start of a batch, whose first round is `offered`."""
-        del offered
         return state
 
     def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
@@ -163,7 +161,6 @@ class Algorithm:
 
     def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
         """Ends batch k with what `gather` made of it: returns the state that the next batch downloads, and the cost."""
-        del key, k, state, records
         return local, Report()
 
     def view(self, state: Any) -> Any:

@@ -44,7 +44,6 @@ class ArrivalAlgorithm(Algorithm):
 
     def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
         """The state before anybody comes in round t, and what reaching it cost."""
-        del key, t
         return state, Report()
 
     def index(

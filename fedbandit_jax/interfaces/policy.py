@@ -56,7 +56,6 @@ class Policy:
 
     def bind(self, law: NoiseLaw) -> Policy:
         """Returns the policy that runs, set up on the host once the law of the noise is known."""
-        del law
         return self
 
     def start(self, dim: int) -> Any:
@@ -85,7 +84,6 @@ class Policy:
 
     def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
         """Returns what `indices` needs in the batch that begins; contexts that are fixed can be scored here, once."""
-        del offered, fixed_contexts
         return belief
 
     def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:

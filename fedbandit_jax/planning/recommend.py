@@ -39,7 +39,6 @@ class Begun(Recipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        del horizon
         return self.recipe.bind(spec, self.full)
 
 

@@ -47,13 +47,11 @@ class BoundAdaC(SumLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> AdaCState:
-        del key
         nothing = jnp.zeros(spec.n_arms)
         return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0)
 
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
-        del k
         last = jnp.maximum(state.asked - 1, 0)
         users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
         bound = jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)

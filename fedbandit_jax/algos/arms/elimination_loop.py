@@ -70,7 +70,6 @@ class BoundElimination(SumLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> EliminationState:
-        del key
         return EliminationState(jnp.ones(spec.n_arms, bool), jnp.zeros(spec.n_arms))
 
     def pulls(self, state: EliminationState, k: Array) -> Pulls:

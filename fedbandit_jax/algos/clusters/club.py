@@ -40,7 +40,6 @@ class BoundCLUB(ArrivalAlgorithm):
 
     @override
     def init(self, key: Array, spec: Spec) -> CLUBState:
-        del key
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
             users=users.nothing(self.seats.n_seats, spec.dim, self.regularization),
@@ -50,7 +49,6 @@ class BoundCLUB(ArrivalAlgorithm):
 
     @override
     def index(self, key: Array, t: Array, state: CLUBState, user: Array, contexts: Array) -> Array:
-        del key, t
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
         members = state.label[server] == state.label[server, place]
@@ -62,7 +60,6 @@ class BoundCLUB(ArrivalAlgorithm):
     def serve(
         self, key: Array, t: Array, state: CLUBState, user: Array, x: Array, y: Array
     ) -> tuple[CLUBState, Report]:
-        del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
         of = self.seats.at(known, server)
@@ -115,5 +112,4 @@ class CLUB(ClusteringRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundCLUB:
-        del horizon
         return BoundCLUB(alpha_edge=np.float32(self.alpha_edge), **self.common(spec))

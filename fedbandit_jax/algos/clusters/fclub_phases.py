@@ -86,7 +86,6 @@ class Phases(ArrivalAlgorithm):
 
     def init(self, key: Array, spec: Spec) -> FCLUBState:
         """The state in which nothing has been seen; phase 1 begins just before round 0."""
-        del key
         n, d = self.seats.n_seats, spec.dim
         nowhere, zeros = jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
         sums = jnp.zeros((n, d, d + 1))

@@ -65,7 +65,6 @@ class BoundFCLUB(Phases):
 
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
         """The upper confidence bounds of the arms (K,) by S^l, without the buffer (Algorithm 1, line 12)."""
-        del key, t
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
         if self.noise is None:

@@ -67,7 +67,6 @@ class BoundSCLUB(ArrivalAlgorithm):
 
     @override
     def init(self, key: Array, spec: Spec) -> SCLUBState:
-        del key
         (n_servers, p), d = self.seats.taken.shape, spec.dim
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
         size = jnp.where(taken, 0, 1).at[:, 0].set(taken.sum(1))  # seats without a user are clusters of their own
@@ -89,7 +88,6 @@ class BoundSCLUB(ArrivalAlgorithm):
 
     @override
     def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
-        del key, t
         server, place = self.seats.find(user)
         sets = state.sets
         slot = sets.label[server, place]
@@ -100,7 +98,6 @@ class BoundSCLUB(ArrivalAlgorithm):
     def serve(
         self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[SCLUBState, Report]:
-        del key, t
         server, place = self.seats.find(user)
         known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
         of, sets = self.seats.at(known, server), tables.take(state.sets, server)
@@ -262,6 +259,5 @@ class SCLUB(ClusteringRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
-        del horizon
         factors = {name: np.float32(getattr(self, name)) for name in self.factors}
         return BoundSCLUB(**factors, **self.common(spec))

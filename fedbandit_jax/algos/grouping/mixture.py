@@ -87,7 +87,6 @@ class Mixture(Grouping):
 
     @override
     def bind(self, spec: Spec) -> Mixture:
-        del spec
         for name in ("max_groups", "tries"):
             validate.integer(name, getattr(self, name), at_least=1)
         for name in ("subgaussian", "theta_norm"):

@@ -131,7 +131,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     @override
     def partition(self, state: AsyncState) -> Partition:
-        del state
         together = jnp.zeros(self.spec.n_users, jnp.int32)
         return Partition(together, together)
 

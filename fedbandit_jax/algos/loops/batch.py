@@ -57,7 +57,6 @@ class BatchLoop(PolicyLoop):
 
     def init(self, key: Array, spec: Spec) -> ServerState:
         """The state before the first round: W = 0, U = 0, and what the policy believes of no data."""
-        del key
         return ServerState(self.mechanism.init(spec.dim), *self.first())
 
     @override
@@ -71,7 +70,6 @@ class BatchLoop(PolicyLoop):
         Without `learns_in_batch` nothing is learned yet (Algorithm 8, lines 5 and 8); with it, each agent updates its
         estimate by its own raw row (Algorithm 1, line 7), which is the door `LEARNS_IN_BATCH`.
         """
-        del t
         record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards))
         if self.learns_in_batch:
             local = self.policy.learn(local, offered, record.x, record.y)
@@ -97,7 +95,6 @@ class BatchLoop(PolicyLoop):
         The mechanism adds the noise; its trust model says who draws it. After an incomplete last batch nothing is
         released.
         """
-        del local
         m = self.spec.n_agents
         statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.rows, *records.users)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))

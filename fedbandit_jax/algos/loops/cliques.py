@@ -116,7 +116,6 @@ class CliqueLoop(PlayingLoop):
 
     def init(self, key: Array, spec: Spec) -> Estimator:
         """All estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
-        del key
         c, d = self.n_cliques, spec.dim
         sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
         gram = jnp.asarray(self.policy.first_regularization)[:, None, None] * jnp.eye(d)
@@ -167,7 +166,6 @@ class CliqueLoop(PlayingLoop):
 
         Estimators whose use k would be past the horizon are left as they are.
         """
-        del state, records
         g = jnp.arange(self.batch)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, g)
         used = k * self.batch + g < self.horizon

@@ -67,7 +67,6 @@ class GossipLoop(PolicyLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> GossipState:
-        del key
         m, d = spec.n_agents, spec.dim
         belief, status = jax.vmap(lambda policy: first(policy, d))(self.policy)
         return GossipState(
@@ -88,7 +87,6 @@ class GossipLoop(PolicyLoop):
     def learn(
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
-        del t
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
         return local._replace(pending=local.pending + added(x, y), status=local.status | broken), ()
 
@@ -96,7 +94,6 @@ class GossipLoop(PolicyLoop):
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
     ) -> tuple[GossipState, Report]:
         """Has silos release after round k = 0, 1, ..., and agents use what was released gamma - 1 rounds ago."""
-        del state, records
         m, d = self.spec.n_agents, self.spec.dim
         due = self._asked(k) & (local.released < self.n_syncs)
         new = control.cond_any(due, lambda state: self._release(key, state), local)

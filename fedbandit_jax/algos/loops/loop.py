@@ -187,7 +187,6 @@ class PlayingLoop(Algorithm):
 
     def prepared(self, t: Array, local: Any, offered: Round) -> Any:
         """What the policy scores arms with in round t; by default the local state, as `download` makes it."""
-        del t, offered
         return local
 
     @override

@@ -87,7 +87,6 @@ class ScheduledLoop(PolicyLoop):
 
     @override
     def prepared(self, t: Array, local: RoundState, offered: Round) -> Any:
-        del t
         belief, own = local.belief, local.own
         if self.learns_in_batch and own is not None:
             belief = belief._replace(posterior=own.posterior, log_det=belief.log_det + own.gained)
@@ -97,7 +96,6 @@ class ScheduledLoop(PolicyLoop):
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
-        del t
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
         if self.tracks:
             pending = local.pending + added(x, y)
@@ -121,7 +119,6 @@ class ScheduledLoop(PolicyLoop):
         self, key: Array, k: Array, state: RoundState, local: RoundState, records: Any
     ) -> tuple[RoundState, Report]:
         """Asks the schedule after round k = 0, 1, ..., and synchronises if any agent asks (lines 12-24)."""
-        del state, records
         m = self.spec.n_agents
         gained = local.counted if self.reads == "users" else None
         if self.reads == "log_det":

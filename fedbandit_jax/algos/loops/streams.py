@@ -47,7 +47,6 @@ class Grouping:
 
     def bind(self, spec: Spec) -> Grouping:
         """The grouping that runs; this is where to check parameters, on the host."""
-        del spec
         return self
 
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -127,7 +126,6 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
 
     @override
     def init(self, key: Array, spec: Spec) -> StreamState:
-        del key
         n, d = spec.n_users, spec.dim
         belief, status = self.first()
         return StreamState(

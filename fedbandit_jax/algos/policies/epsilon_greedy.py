@@ -46,14 +46,12 @@ class EpsilonGreedy(Policy):
 
     @override
     def bind(self, law: NoiseLaw) -> EpsilonGreedy:
-        del law
         for name in ("explore", "shrinkage"):
             validate.single(name, validate.non_negative(name, getattr(self, name)))
         return self
 
     @override
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Float[Array, " d"]:
-        del k, belief
         ridge = jnp.maximum(1.0, self.shrinkage * released.std) * jnp.eye(released.dim)
         return linalg.GaussianBelief.solve(linalg.project(released.gram) + ridge, released.bias).mean
 

@@ -27,7 +27,6 @@ class Shrinkage:
 
     def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
         """The lambda and the width, zero, of a release with noise of standard deviation s, whatever it is."""
-        del eigenvalues
         return jnp.maximum(self.least, self.shrinkage * std), NO_WIDTH
 
 

@@ -132,7 +132,6 @@ class BoundPhasedElimination(Policy):
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Phase, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        del t
         if len(contexts) != len(self.arms):
             raise ValueError(f"arms must be the {len(contexts)} that the environment offers, got {len(self.arms)}")
         weights = belief.design.weights

@@ -47,14 +47,12 @@ class Thompson(Policy):
 
     @override
     def bind(self, law: NoiseLaw) -> Thompson:
-        del law
         for name in ("regularization", "scale"):
             validate.single(name, validate.positive(name, getattr(self, name)))
         return self
 
     @override
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> linalg.GaussianBelief:
-        del k, belief
         precision = linalg.project(released.gram) + self.regularization * jnp.eye(released.dim)
         return linalg.GaussianBelief.solve(precision, released.bias)
 
@@ -62,5 +60,4 @@ class Thompson(Policy):
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: linalg.GaussianBelief, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        del t
         return jnp.matmul(contexts, belief.sample(key, self.scale), precision="highest")

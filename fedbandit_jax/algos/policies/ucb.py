@@ -74,7 +74,6 @@ class BoundUCB(Policy):
 
     @override
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Estimate:
-        del k, belief
         gram, regularization, width = released.gram, self.regularization, self.width
         if self.project or self.known_noise is not None:
             values, vectors = lapack.eigh(gram)
@@ -97,7 +96,6 @@ class BoundUCB(Policy):
     def indices(
         self, key: Key[Array, ""], t: Int[Array, ""], prepared: Prepared, offered: Round
     ) -> Float[Array, "K M"]:
-        del key
         if prepared.table is None:
             scores = score(prepared.posterior, offered.contexts)
         else:

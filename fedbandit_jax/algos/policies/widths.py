@@ -75,7 +75,6 @@ class LogDetWidth(NamedTuple):
 
     def __call__(self, t: struct.Number) -> Array:
         """The width of every agent, shaped like the fields; it does not depend on the round."""
-        del t
         return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
 
 
