@@ -14,33 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit_jax import (
-        algos as algos,
-    )
-    from fedbandit_jax import (
-        audits as audits,
-    )
-    from fedbandit_jax import (
-        data as data,
-    )
-    from fedbandit_jax import (
-        envs as envs,
-    )
-    from fedbandit_jax import (
-        linalg as linalg,
-    )
-    from fedbandit_jax import (
-        networks as networks,
-    )
-    from fedbandit_jax import (
-        planning as planning,
-    )
-    from fedbandit_jax import (
-        privacy as privacy,
-    )
-    from fedbandit_jax import (
-        schedules as schedules,
-    )
+    from fedbandit_jax import algos as algos
+    from fedbandit_jax import audits as audits
+    from fedbandit_jax import data as data
+    from fedbandit_jax import envs as envs
+    from fedbandit_jax import linalg as linalg
+    from fedbandit_jax import networks as networks
+    from fedbandit_jax import planning as planning
+    from fedbandit_jax import privacy as privacy
+    from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
     from fedbandit_jax.engine import records as records
@@ -49,57 +31,23 @@ if TYPE_CHECKING:
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
-    from fedbandit_jax.interfaces import (
-        Algorithm as Algorithm,
-    )
-    from fedbandit_jax.interfaces import (
-        ArmAlgorithm as ArmAlgorithm,
-    )
-    from fedbandit_jax.interfaces import (
-        ArmEnvironment as ArmEnvironment,
-    )
-    from fedbandit_jax.interfaces import (
-        ArrivalAlgorithm as ArrivalAlgorithm,
-    )
-    from fedbandit_jax.interfaces import (
-        ArrivalEnvironment as ArrivalEnvironment,
-    )
-    from fedbandit_jax.interfaces import (
-        Environment as Environment,
-    )
-    from fedbandit_jax.interfaces import (
-        Feedback as Feedback,
-    )
-    from fedbandit_jax.interfaces import (
-        NoiseLaw as NoiseLaw,
-    )
-    from fedbandit_jax.interfaces import (
-        Partition as Partition,
-    )
-    from fedbandit_jax.interfaces import (
-        Policy as Policy,
-    )
-    from fedbandit_jax.interfaces import (
-        Pulls as Pulls,
-    )
-    from fedbandit_jax.interfaces import (
-        Recipe as Recipe,
-    )
-    from fedbandit_jax.interfaces import (
-        Released as Released,
-    )
-    from fedbandit_jax.interfaces import (
-        Report as Report,
-    )
-    from fedbandit_jax.interfaces import (
-        Round as Round,
-    )
-    from fedbandit_jax.interfaces import (
-        Spec as Spec,
-    )
-    from fedbandit_jax.interfaces import (
-        Status as Status,
-    )
+    from fedbandit_jax.interfaces import Algorithm as Algorithm
+    from fedbandit_jax.interfaces import ArmAlgorithm as ArmAlgorithm
+    from fedbandit_jax.interfaces import ArmEnvironment as ArmEnvironment
+    from fedbandit_jax.interfaces import ArrivalAlgorithm as ArrivalAlgorithm
+    from fedbandit_jax.interfaces import ArrivalEnvironment as ArrivalEnvironment
+    from fedbandit_jax.interfaces import Environment as Environment
+    from fedbandit_jax.interfaces import Feedback as Feedback
+    from fedbandit_jax.interfaces import NoiseLaw as NoiseLaw
+    from fedbandit_jax.interfaces import Partition as Partition
+    from fedbandit_jax.interfaces import Policy as Policy
+    from fedbandit_jax.interfaces import Pulls as Pulls
+    from fedbandit_jax.interfaces import Recipe as Recipe
+    from fedbandit_jax.interfaces import Released as Released
+    from fedbandit_jax.interfaces import Report as Report
+    from fedbandit_jax.interfaces import Round as Round
+    from fedbandit_jax.interfaces import Spec as Spec
+    from fedbandit_jax.interfaces import Status as Status
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
     from fedbandit_jax.report.result import Result as Result

@@ -4,12 +4,8 @@
 """
 
 from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
-from fedbandit_jax.algos.arms.elimination import (
-    ELIMINATION as ELIMINATION,
-)
-from fedbandit_jax.algos.arms.elimination import (
-    SuccessiveElimination as SuccessiveElimination,
-)
+from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
+from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination
 from fedbandit_jax.algos.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
@@ -24,30 +20,14 @@ from fedbandit_jax.algos.grouping.mixture import Mixture as Mixture
 from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.loops.streams import Grouping as Grouping
 from fedbandit_jax.algos.loops.streams import UserReleases as UserReleases
-from fedbandit_jax.algos.papers import (
-    adac_oful as adac_oful,
-)
-from fedbandit_jax.algos.papers import (
-    async_fed_lin_ucb as async_fed_lin_ucb,
-)
-from fedbandit_jax.algos.papers import (
-    dp_dpe as dp_dpe,
-)
-from fedbandit_jax.algos.papers import (
-    fed_lin_ucb as fed_lin_ucb,
-)
-from fedbandit_jax.algos.papers import (
-    fed_ucb as fed_ucb,
-)
-from fedbandit_jax.algos.papers import (
-    homo as homo,
-)
-from fedbandit_jax.algos.papers import (
-    homo_dc as homo_dc,
-)
-from fedbandit_jax.algos.papers import (
-    private_fed_lin_ucb as private_fed_lin_ucb,
-)
+from fedbandit_jax.algos.papers import adac_oful as adac_oful
+from fedbandit_jax.algos.papers import async_fed_lin_ucb as async_fed_lin_ucb
+from fedbandit_jax.algos.papers import dp_dpe as dp_dpe
+from fedbandit_jax.algos.papers import fed_lin_ucb as fed_lin_ucb
+from fedbandit_jax.algos.papers import fed_ucb as fed_ucb
+from fedbandit_jax.algos.papers import homo as homo
+from fedbandit_jax.algos.papers import homo_dc as homo_dc
+from fedbandit_jax.algos.papers import private_fed_lin_ucb as private_fed_lin_ucb
 from fedbandit_jax.algos.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.policies.greedy import Greedy as Greedy
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB as LogDetUCB

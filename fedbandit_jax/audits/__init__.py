@@ -9,55 +9,25 @@ data are out of range, or a decision is close.
 from fedbandit_jax.audits.arms import arms as arms
 from fedbandit_jax.audits.arms import log_ratios as log_ratios
 from fedbandit_jax.audits.arms import shipped_arms as _shipped_arms
-from fedbandit_jax.audits.arrivals import (
-    asynchronous as asynchronous,
-)
-from fedbandit_jax.audits.arrivals import (
-    shipped_asynchronous as _shipped_asynchronous,
-)
-from fedbandit_jax.audits.arrivals import (
-    shipped_streams as _shipped_streams,
-)
-from fedbandit_jax.audits.arrivals import (
-    streams as streams,
-)
+from fedbandit_jax.audits.arrivals import asynchronous as asynchronous
+from fedbandit_jax.audits.arrivals import shipped_asynchronous as _shipped_asynchronous
+from fedbandit_jax.audits.arrivals import shipped_streams as _shipped_streams
+from fedbandit_jax.audits.arrivals import streams as streams
 from fedbandit_jax.audits.black_box import audit as audit
 from fedbandit_jax.audits.case import Case as Case
 from fedbandit_jax.audits.case import load as load
 from fedbandit_jax.audits.case import run as run
-from fedbandit_jax.audits.clusters import (
-    clusters as clusters,
-)
-from fedbandit_jax.audits.clusters import (
-    labels as labels,
-)
-from fedbandit_jax.audits.clusters import (
-    shipped_clusters as _shipped_clusters,
-)
-from fedbandit_jax.audits.clusters import (
-    uploads as uploads,
-)
-from fedbandit_jax.audits.linear import (
-    BUDGET as BUDGET,
-)
-from fedbandit_jax.audits.linear import (
-    above_threshold as above_threshold,
-)
-from fedbandit_jax.audits.linear import (
-    brink as brink,
-)
-from fedbandit_jax.audits.linear import (
-    linear as linear,
-)
-from fedbandit_jax.audits.linear import (
-    shipped_linear as _shipped_linear,
-)
-from fedbandit_jax.audits.linear import (
-    shipped_schedules as _shipped_schedules,
-)
-from fedbandit_jax.audits.linear import (
-    timing as timing,
-)
+from fedbandit_jax.audits.clusters import clusters as clusters
+from fedbandit_jax.audits.clusters import labels as labels
+from fedbandit_jax.audits.clusters import shipped_clusters as _shipped_clusters
+from fedbandit_jax.audits.clusters import uploads as uploads
+from fedbandit_jax.audits.linear import BUDGET as BUDGET
+from fedbandit_jax.audits.linear import above_threshold as above_threshold
+from fedbandit_jax.audits.linear import brink as brink
+from fedbandit_jax.audits.linear import linear as linear
+from fedbandit_jax.audits.linear import shipped_linear as _shipped_linear
+from fedbandit_jax.audits.linear import shipped_schedules as _shipped_schedules
+from fedbandit_jax.audits.linear import timing as timing
 from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.findings import Audit as Audit

@@ -6,51 +6,23 @@ who are handled together; n is the number of users who return. Rounds t and batc
 scalars that count from 0, and keys are `jax.random.key`s.
 """
 
-from fedbandit_jax.interfaces.algorithm import (
-    Algorithm as Algorithm,
-)
-from fedbandit_jax.interfaces.algorithm import (
-    Metrics as Metrics,
-)
-from fedbandit_jax.interfaces.algorithm import (
-    Recipe as Recipe,
-)
-from fedbandit_jax.interfaces.algorithm import (
-    Report as Report,
-)
-from fedbandit_jax.interfaces.algorithm import (
-    certify as certify,
-)
+from fedbandit_jax.interfaces.algorithm import Algorithm as Algorithm
+from fedbandit_jax.interfaces.algorithm import Metrics as Metrics
+from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
+from fedbandit_jax.interfaces.algorithm import Report as Report
+from fedbandit_jax.interfaces.algorithm import certify as certify
 from fedbandit_jax.interfaces.arms import ArmAlgorithm as ArmAlgorithm
 from fedbandit_jax.interfaces.arms import ArmEnvironment as ArmEnvironment
 from fedbandit_jax.interfaces.arms import Pulls as Pulls
-from fedbandit_jax.interfaces.arrivals import (
-    ArrivalAlgorithm as ArrivalAlgorithm,
-)
-from fedbandit_jax.interfaces.arrivals import (
-    ArrivalEnvironment as ArrivalEnvironment,
-)
-from fedbandit_jax.interfaces.arrivals import (
-    Partition as Partition,
-)
-from fedbandit_jax.interfaces.environment import (
-    Drawn as Drawn,
-)
-from fedbandit_jax.interfaces.environment import (
-    Environment as Environment,
-)
-from fedbandit_jax.interfaces.environment import (
-    Feedback as Feedback,
-)
-from fedbandit_jax.interfaces.environment import (
-    Listed as Listed,
-)
-from fedbandit_jax.interfaces.environment import (
-    Round as Round,
-)
-from fedbandit_jax.interfaces.environment import (
-    Spec as Spec,
-)
+from fedbandit_jax.interfaces.arrivals import ArrivalAlgorithm as ArrivalAlgorithm
+from fedbandit_jax.interfaces.arrivals import ArrivalEnvironment as ArrivalEnvironment
+from fedbandit_jax.interfaces.arrivals import Partition as Partition
+from fedbandit_jax.interfaces.environment import Drawn as Drawn
+from fedbandit_jax.interfaces.environment import Environment as Environment
+from fedbandit_jax.interfaces.environment import Feedback as Feedback
+from fedbandit_jax.interfaces.environment import Listed as Listed
+from fedbandit_jax.interfaces.environment import Round as Round
+from fedbandit_jax.interfaces.environment import Spec as Spec
 from fedbandit_jax.interfaces.policy import NoiseLaw as NoiseLaw
 from fedbandit_jax.interfaces.policy import Policy as Policy
 from fedbandit_jax.interfaces.policy import Released as Released

@@ -6,36 +6,18 @@ same user, and `relative_std` says how far a release is from the least noise tha
 """
 
 from fedbandit_jax.certificate import Certificate as Certificate
-from fedbandit_jax.privacy.accounting import (
-    events as events,
-)
-from fedbandit_jax.privacy.accounting import (
-    gaussian_epsilon as gaussian_epsilon,
-)
-from fedbandit_jax.privacy.accounting import (
-    gaussian_mu as gaussian_mu,
-)
+from fedbandit_jax.privacy.accounting import events as events
+from fedbandit_jax.privacy.accounting import gaussian_epsilon as gaussian_epsilon
+from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsilon
 from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
-from fedbandit_jax.privacy.accounting.events import (
-    compose as compose,
-)
-from fedbandit_jax.privacy.accounting.events import (
-    returning as returning,
-)
-from fedbandit_jax.privacy.accounting.events import (
-    returning_mu as returning_mu,
-)
+from fedbandit_jax.privacy.accounting.events import compose as compose
+from fedbandit_jax.privacy.accounting.events import returning as returning
+from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.budget import Budget as Budget
-from fedbandit_jax.privacy.calibration import (
-    Calibration as Calibration,
-)
-from fedbandit_jax.privacy.calibration import (
-    calibrate as calibrate,
-)
-from fedbandit_jax.privacy.calibration import (
-    epsilon_of as epsilon_of,
-)
+from fedbandit_jax.privacy.calibration import Calibration as Calibration
+from fedbandit_jax.privacy.calibration import calibrate as calibrate
+from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES

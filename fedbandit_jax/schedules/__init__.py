@@ -13,51 +13,21 @@ of your own is certified if it reads nothing; if it reads anything, it goes thro
 the claim is `none`.
 """
 
-from fedbandit_jax.schedules.adaptive import (
-    THRESHOLDS as THRESHOLDS,
-)
-from fedbandit_jax.schedules.adaptive import (
-    TRIGGERS as TRIGGERS,
-)
-from fedbandit_jax.schedules.adaptive import (
-    UNITS as UNITS,
-)
-from fedbandit_jax.schedules.adaptive import (
-    BoundLogDet as BoundLogDet,
-)
-from fedbandit_jax.schedules.adaptive import (
-    BoundPrivateLogDet as BoundPrivateLogDet,
-)
-from fedbandit_jax.schedules.adaptive import (
-    LogDet as LogDet,
-)
-from fedbandit_jax.schedules.adaptive import (
-    PrivateLogDet as PrivateLogDet,
-)
+from fedbandit_jax.schedules.adaptive import THRESHOLDS as THRESHOLDS
+from fedbandit_jax.schedules.adaptive import TRIGGERS as TRIGGERS
+from fedbandit_jax.schedules.adaptive import UNITS as UNITS
+from fedbandit_jax.schedules.adaptive import BoundLogDet as BoundLogDet
+from fedbandit_jax.schedules.adaptive import BoundPrivateLogDet as BoundPrivateLogDet
+from fedbandit_jax.schedules.adaptive import LogDet as LogDet
+from fedbandit_jax.schedules.adaptive import PrivateLogDet as PrivateLogDet
 from fedbandit_jax.schedules.fixed import Every as Every
 from fedbandit_jax.schedules.fixed import Geometric as Geometric
 from fedbandit_jax.schedules.fixed import as_schedule as as_schedule
-from fedbandit_jax.schedules.schedule import (
-    LEAKS as LEAKS,
-)
-from fedbandit_jax.schedules.schedule import (
-    READS as READS,
-)
-from fedbandit_jax.schedules.schedule import (
-    BoundSchedule as BoundSchedule,
-)
-from fedbandit_jax.schedules.schedule import (
-    Schedule as Schedule,
-)
-from fedbandit_jax.schedules.schedule import (
-    Setting as Setting,
-)
-from fedbandit_jax.schedules.schedule import (
-    check as check,
-)
-from fedbandit_jax.schedules.schedule import (
-    doors as doors,
-)
-from fedbandit_jax.schedules.schedule import (
-    timing as timing,
-)
+from fedbandit_jax.schedules.schedule import LEAKS as LEAKS
+from fedbandit_jax.schedules.schedule import READS as READS
+from fedbandit_jax.schedules.schedule import BoundSchedule as BoundSchedule
+from fedbandit_jax.schedules.schedule import Schedule as Schedule
+from fedbandit_jax.schedules.schedule import Setting as Setting
+from fedbandit_jax.schedules.schedule import check as check
+from fedbandit_jax.schedules.schedule import doors as doors
+from fedbandit_jax.schedules.schedule import timing as timing

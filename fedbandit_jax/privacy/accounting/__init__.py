@@ -4,12 +4,6 @@ Every epsilon is exact or an upper bound: whatever is approximated is rounded to
 Arguments out of range raise a ValueError, and arguments of a wrong type a TypeError, that names argument and value.
 """
 
-from fedbandit_jax.privacy.accounting.gaussian import (
-    EPSILON_RANGE as EPSILON_RANGE,
-)
-from fedbandit_jax.privacy.accounting.gaussian import (
-    gaussian_epsilon as gaussian_epsilon,
-)
-from fedbandit_jax.privacy.accounting.gaussian import (
-    gaussian_mu as gaussian_mu,
-)
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE as EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon as gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import gaussian_mu as gaussian_mu

@@ -9,15 +9,9 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.decaying import Decaying as Decaying
 from fedbandit_jax.privacy.releases.matrices import explicit as explicit
 from fedbandit_jax.privacy.releases.release import Release as Release
-from fedbandit_jax.privacy.releases.toeplitz import (
-    Blt as Blt,
-)
-from fedbandit_jax.privacy.releases.toeplitz import (
-    InputPerturbation as InputPerturbation,
-)
-from fedbandit_jax.privacy.releases.toeplitz import (
-    SqrtToeplitz as SqrtToeplitz,
-)
+from fedbandit_jax.privacy.releases.toeplitz import Blt as Blt
+from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation
+from fedbandit_jax.privacy.releases.toeplitz import SqrtToeplitz as SqrtToeplitz
 from fedbandit_jax.privacy.releases.trees import Honaker as Honaker
 from fedbandit_jax.privacy.releases.trees import PrefixTree as PrefixTree
 from fedbandit_jax.privacy.releases.trees import Tree as Tree

@@ -7,21 +7,11 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
-from fedbandit_jax.privacy.trust.gaussian import (
-    Central as Central,
-)
-from fedbandit_jax.privacy.trust.gaussian import (
-    GaussianTrust as GaussianTrust,
-)
-from fedbandit_jax.privacy.trust.gaussian import (
-    Local as Local,
-)
-from fedbandit_jax.privacy.trust.gaussian import (
-    SiloLocal as SiloLocal,
-)
-from fedbandit_jax.privacy.trust.gaussian import (
-    SiloLocalMatrix as SiloLocalMatrix,
-)
+from fedbandit_jax.privacy.trust.gaussian import Central as Central
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
+from fedbandit_jax.privacy.trust.gaussian import Local as Local
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
+from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
 from fedbandit_jax.privacy.trust.model import METHODS as METHODS
 from fedbandit_jax.privacy.trust.model import Ask as Ask
 from fedbandit_jax.privacy.trust.model import Proof as Proof

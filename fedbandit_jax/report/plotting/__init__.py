@@ -1,28 +1,14 @@
 """Draws results as figures, without JAX: curves, regret against a coordinate, frontiers and audits."""
 
 from fedbandit_jax.report.plotting.audited import audits as audits
-from fedbandit_jax.report.plotting.colours import (
-    CLAIMS as CLAIMS,
-)
-from fedbandit_jax.report.plotting.colours import (
-    COLOURS as COLOURS,
-)
-from fedbandit_jax.report.plotting.colours import (
-    MARKERS as MARKERS,
-)
-from fedbandit_jax.report.plotting.colours import (
-    colour as colour,
-)
-from fedbandit_jax.report.plotting.colours import (
-    styles as styles,
-)
+from fedbandit_jax.report.plotting.colours import CLAIMS as CLAIMS
+from fedbandit_jax.report.plotting.colours import COLOURS as COLOURS
+from fedbandit_jax.report.plotting.colours import MARKERS as MARKERS
+from fedbandit_jax.report.plotting.colours import colour as colour
+from fedbandit_jax.report.plotting.colours import styles as styles
 from fedbandit_jax.report.plotting.curves import against as against
 from fedbandit_jax.report.plotting.curves import gauge as gauge
 from fedbandit_jax.report.plotting.curves import regret as regret
 from fedbandit_jax.report.plotting.figure import save as save
-from fedbandit_jax.report.plotting.frontiers import (
-    communication_frontier as communication_frontier,
-)
-from fedbandit_jax.report.plotting.frontiers import (
-    privacy_frontier as privacy_frontier,
-)
+from fedbandit_jax.report.plotting.frontiers import communication_frontier as communication_frontier
+from fedbandit_jax.report.plotting.frontiers import privacy_frontier as privacy_frontier

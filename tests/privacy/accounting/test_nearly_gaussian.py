@@ -17,12 +17,8 @@ from fedbandit_jax.privacy.accounting.nearly_gaussian import (
     discrete_gaussian_epsilon,
     discrete_gaussian_xi,
 )
-from fedbandit_jax.privacy.accounting.nearly_gaussian import (
-    binomial as binomial_event,
-)
-from fedbandit_jax.privacy.accounting.nearly_gaussian import (
-    discrete_gaussian as discrete_gaussian_event,
-)
+from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial as binomial_event
+from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian as discrete_gaussian_event
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
 
