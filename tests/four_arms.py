@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.engine.clocks import ArmBatchClock
-from fedbandit_jax.engine.curves import StretchRecord
+from fedbandit_jax.engine.curves import StretchTally
 
 P = 0.1
 PRIVATE = tuple(name for name in ELIMINATION if name != "SE")
@@ -31,19 +31,19 @@ HORIZON, BLOCK = 9001, 64
 
 
 def play(algo, key, env=ARMS, block=BLOCK):
-    """The process, regret after every user, counters, and the learner after every batch."""
-    process = ArmBatchClock(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
-    world, state = INIT(process, key)
-    record, states = StretchRecord(np.arange(1, HORIZON + 1), 1, 1), []
-    for k in range(process.n_steps):
-        world, state, metrics = STEP(process, key, world, state, jnp.int32(k))
+    """The clock, regret after every user, counters, and the learner after every batch."""
+    clock = ArmBatchClock(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
+    world, state = INIT(clock, key)
+    record, states = StretchTally(np.arange(1, HORIZON + 1), 1, 1), []
+    for k in range(clock.n_steps):
+        world, state, metrics = STEP(clock, key, world, state, jnp.int32(k))
         record = record.add(jax.tree.map(lambda x: np.asarray(x)[None, None, None], metrics), [None])
         states.append(state[1])
     curves = record.curves()
     assert record.played == HORIZON
     assert (curves.status == 0).all()
     counters = {name: curve[0, 0] for name, curve in (curves.communication | curves.counts).items()}
-    return process, curves.regret[0, 0], counters, states
+    return clock, curves.regret[0, 0], counters, states
 
 
 def lemma_2(b, size, n_active, s, h):

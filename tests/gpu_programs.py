@@ -139,16 +139,16 @@ def programs() -> dict[str, Program]:
     }
 
 
-def hot_loop(processes: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the driver's jitted loop for processes that run side by side, and its abstract arguments."""
+def hot_loop(clocks: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the driver's jitted loop for clocks that run side by side, and its abstract arguments."""
     import jax
     import jax.numpy as jnp
 
     from fedbandit_jax.engine import batching
 
-    leaves, treedef, axes = batching._stack([process.beside(len(processes)) for process in processes])
+    leaves, treedef, axes = batching._stack([clock.sharing(len(clocks)) for clock in clocks])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-    placed = batching.Layout(treedef, axes, len(processes), n_seeds)
+    placed = batching.Layout(treedef, axes, len(clocks), n_seeds)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
     worlds, states = batching._init(placed).eval_shape(leaves, keys)
     steps = batching._steps(range(n_steps), n_steps)
@@ -162,11 +162,11 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
     import numpy as np
     from jax.experimental import topologies
 
-    from fedbandit_jax.engine.clocks import make_clock as process
+    from fedbandit_jax.engine.clocks import make_clock
 
     program = programs()[name]
     env, algo = program.make()
-    bound = process(env, algo.bind(env.spec, program.horizon), program.horizon, (np.uint32(1), np.uint32(2)))
+    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon, (np.uint32(1), np.uint32(2)))
     device = topologies.get_topology_desc(platform="cuda", target_config=TARGET.read_text(), topology="1x1x1").devices
     there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())
     jax.clear_caches()  # of what was traced for a CPU

@@ -1,1 +1,1 @@
-"""Takes an environment and an algorithm to a result: processes, grids, batching, recording, checkpoints."""
+"""Takes an environment and an algorithm to a result: clocks, grids, batching, recording, checkpoints."""

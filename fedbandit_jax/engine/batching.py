@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
     configs: slice  # which configurations
     seeds: slice  # which seeds
-    leaves: list[Any]  # of the processes, stacked over configurations where these differ
+    leaves: list[Any]  # of the clocks, stacked over configurations where these differ
     keys: Array  # (G,) of the seeds; the last may stand for several, lest there be another program for fewer
     layout: Layout
 
@@ -50,13 +50,13 @@ class Piece(NamedTuple):
 class Layout(NamedTuple):
     """How the runs of a piece are laid out in its program; hashable. An axis of length 1 is left out of states."""
 
-    treedef: Any  # tree structure of a process
+    treedef: Any  # tree structure of a clock
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
     n_configs: int
     n_seeds: int  # G
 
     def over_runs(self, method: str) -> Any:
-        """Vectorises a method of the process over configurations, which share the world, and over seeds.
+        """Vectorises a method of the clock over configurations, which share the world, and over seeds.
 
         It is `init`, (leaves, key) -> (world, state), or `step`, (leaves, key, world, state, k) -> (world, state,
         metrics). Worlds have a leading axis G, states and metrics G and C.
@@ -75,21 +75,21 @@ class Layout(NamedTuple):
 
 
 class Pieces:
-    """All runs of processes that share one program; states are lists with one entry for each piece."""
+    """All runs of clocks that share one program; states are lists with one entry for each piece."""
 
-    def __init__(self, processes: Sequence[Clock], keys: Array):
-        self.n_configs, self.n_seeds = len(processes), len(keys)
-        clock, devices = processes[0], jax.local_devices()
+    def __init__(self, clocks: Sequence[Clock], keys: Array):
+        self.n_configs, self.n_seeds = len(clocks), len(keys)
+        clock, devices = clocks[0], jax.local_devices()
         self.recorder = clock.recorder
         if clock.mesh is not None:  # one piece after the other, on all devices together
             devices = [everywhere(clock.mesh)]
-        alone = clock.alone and on_cpu()
+        alone = clock.branches and on_cpu()
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
             self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
             size = _together(len(keys), clock.seeds_together, self.workers)
-        groups = [[process] for process in processes] if alone else [processes]
+        groups = [[clock] for clock in clocks] if alone else [clocks]
         words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
         self.pieces = []
         for c, group in enumerate(groups):
@@ -185,18 +185,18 @@ def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
 
 
-def _stack(processes: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
+def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
     """Returns the leaves, the tree structure, and the axis of configurations of each leaf (None: no such axis).
 
     Leaves have a leading axis C, except where all configurations hold the same object.
     """
-    flat = [jax.tree.leaves(process) for process in processes]
+    flat = [jax.tree.leaves(clock) for clock in clocks]
     leaves, axes = [], []
     for column in zip(*flat):
         shared = all(leaf is column[0] for leaf in column)
         leaves.append(column[0] if shared else np.stack([np.asarray(leaf) for leaf in column]))
         axes.append(None if shared else 0)
-    return leaves, jax.tree.structure(processes[0]), tuple(axes)
+    return leaves, jax.tree.structure(clocks[0]), tuple(axes)
 
 
 def options() -> dict[str, Any] | None:

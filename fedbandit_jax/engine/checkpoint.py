@@ -16,7 +16,7 @@ import numpy as np
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.core.files.atomic import remove_unfinished
 from fedbandit_jax.core.files.lock import locked
-from fedbandit_jax.engine.curves import Record
+from fedbandit_jax.engine.curves import Tally
 
 
 class Progress(NamedTuple):
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
     layout: str  # how the states of all runs are laid out
     k: int  # steps taken
     states: Any  # worlds and learners
-    record: Record
+    tally: Tally
 
 
 class Checkpoints:
@@ -42,8 +42,8 @@ class Checkpoints:
         self.stem, self.fingerprint = stem, fingerprint
         self._warned = False
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a block in which no other process can write these files.
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which no other process can write these files.
 
         Raises:
             ValueError: another process does; the message names it.
@@ -59,9 +59,9 @@ class Checkpoints:
         path = self._path(program)
         leaves = jax.tree.leaves(progress.states)
         arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        arrays |= {f"record_{name}": array for name, array in progress.record.arrays.items()}
+        arrays |= {f"record_{name}": array for name, array in progress.tally.arrays.items()}
         about = {"run": self.fingerprint, "layout": progress.layout}
-        about |= {"steps": progress.k, "names": progress.record.names}
+        about |= {"steps": progress.k, "names": progress.tally.names}
         try:
             archive.write(path, "checkpoint", about, arrays, compress=False, before=_before(path))
         except OSError as error:  # a full disk must not end a run that works otherwise
@@ -139,5 +139,5 @@ def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Prog
     leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
     states = jax.tree.unflatten(treedef, leaves)
     recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
-    record = dataclasses.replace(fresh.record, names=tuple(about["names"]), arrays=recorded)
-    return Progress(fresh.layout, about["steps"], states, record)
+    tally = dataclasses.replace(fresh.tally, names=tuple(about["names"]), arrays=recorded)
+    return Progress(fresh.layout, about["steps"], states, tally)

@@ -1,6 +1,6 @@
 """Turns the metrics of steps into cumulative curves at chosen rounds, in float64 on the host.
 
-Records are immutable: `add` returns the next one, so that an interruption sees all of a chunk or none of it. C is the
+Tallies are immutable: `add` returns the next one, so that an interruption sees all of a chunk or none of it. C is the
 number of configurations, S of seeds, N of recorded rounds; B and P are the rounds and stretches of a step.
 """
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 COMMUNICATION = ("rounds", "floats", "bits")
-GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Record.arrays`: a gauge's curve, and its last value
+GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Tally.arrays`: a gauge's curve, and its last value
 
 
 class Curves(NamedTuple):
@@ -31,7 +31,7 @@ class Curves(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class Tally:
     """The curves recorded so far; subclasses define how steps become curves."""
 
     at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
@@ -45,8 +45,8 @@ class Record:
         """Returns the number of rounds played by all runs together."""
         raise NotImplementedError
 
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Record:
-        """Returns the record after more steps.
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Tally:
+        """Returns the tally after more steps.
 
         Args:
             metrics: of consecutive steps, with leading axes (steps, S, C).
@@ -71,8 +71,8 @@ class Record:
         return Curves(regret, communication, counters, status, gauges, records={})
 
 
-class RoundRecord(Record):
-    """The record of steps that cover the same rounds in every run."""
+class RoundTally(Tally):
+    """The tally of steps that cover the same rounds in every run."""
 
     @property
     @override
@@ -80,7 +80,7 @@ class RoundRecord(Record):
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
     @override
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> RoundRecord:
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> RoundTally:
         gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
         keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,): is it played?
         steps, seeds, configs, width = gap.shape
@@ -118,8 +118,8 @@ class RoundRecord(Record):
         return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
 
 
-class StretchRecord(Record):
-    """The record of steps that cover as many rounds as they find: P stretches, whose lengths differ between runs.
+class StretchTally(Tally):
+    """The tally of steps that cover as many rounds as they find: P stretches, whose lengths differ between runs.
 
     All rounds of a stretch have the same gap, so that regret is linear on it and interpolation exact. What a step
     counts is counted when it ends.
@@ -131,7 +131,7 @@ class StretchRecord(Record):
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
     @override
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchRecord:
+    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchTally:
         del lengths
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip

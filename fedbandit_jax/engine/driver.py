@@ -1,4 +1,4 @@
-"""Runs processes: many configurations under many seeds, in chunks, with a progress bar and checkpoints."""
+"""Runs clocks: many configurations under many seeds, in chunks, with a progress bar and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.clocks import Clock
-from fedbandit_jax.engine.curves import Curves, RoundRecord, StretchRecord
+from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.interruption import STOPS, Interruption
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
@@ -31,7 +31,7 @@ CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
 
 
 def run(
-    processes: Sequence[Clock],
+    clocks: Sequence[Clock],
     keys: Array,
     *,
     at: np.ndarray,
@@ -39,10 +39,10 @@ def run(
     checkpoints: Checkpoints | None = None,
     program: int = 0,
 ) -> Curves:
-    """Runs processes that share one compiled program for every key, and returns their curves at the rounds `at`.
+    """Runs clocks that share one compiled program for every key, and returns their curves at the rounds `at`.
 
     Args:
-        processes: C processes of equal `signature`, one for each configuration.
+        clocks: C clocks of equal `signature`, one for each configuration.
         keys: (S,) typed keys, one for each seed.
         at: (N,) rounds 1, 2, ... to record, increasing.
         bar: progress bar, advanced by the number of rounds played by all runs together.
@@ -53,19 +53,19 @@ def run(
     Raises:
         ValueError: the checkpoint is damaged, or belongs to another run.
     """
-    clock = processes[0]
-    play = Pieces(processes, keys)
-    kind = StretchRecord if clock.rounds_at(0) is None else RoundRecord
+    clock = clocks[0]
+    play = Pieces(clocks, keys)
+    kind = StretchTally if clock.rounds_at(0) is None else RoundTally
     layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
-    length, capacity = _chunk(clock, len(processes) * len(keys))
+    length, capacity = _chunk(clock, len(clocks) * len(keys))
     bar.set_description("compiling")
-    progress = Progress(layout, 0, play.init(), kind(at, len(processes), len(keys)))
+    progress = Progress(layout, 0, play.init(), kind(at, len(clocks), len(keys)))
     play.compile(progress.states, capacity)
     bar.set_description("simulate")
     bar.unpause()  # compiling does not count
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
-        bar.update(progress.record.played)
+        bar.update(progress.tally.played)
     saved, wait, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
     with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
         try:
@@ -76,9 +76,9 @@ def run(
                     states, metrics = play.advance(pool, progress.states, steps, capacity)
                     covered = [clock.rounds_at(k) for k in steps]
                     lengths = [None if rounds is None else len(rounds) for rounds in covered]
-                    record = progress.record.add(metrics, lengths)
-                    bar.update(record.played - progress.record.played)
-                    progress = Progress(layout, steps.stop, states, record)  # at once: Ctrl-C sees all or none
+                    tally = progress.tally.add(metrics, lengths)
+                    bar.update(tally.played - progress.tally.played)
+                    progress = Progress(layout, steps.stop, states, tally)  # at once: Ctrl-C sees all or none
                 ended = time.monotonic()
                 if on_cpu() and ended - started < CHUNK_SECONDS:
                     length = min(2 * length, capacity)
@@ -91,12 +91,12 @@ def run(
         finally:  # before the pool is waited for
             if checkpoints is not None and progress.k > kept:
                 checkpoints.save(program, progress)
-    return progress.record.curves()._replace(records=play.records(progress.states))
+    return progress.tally.curves()._replace(records=play.records(progress.states))
 
 
-def signature(process: Clock) -> Any:
-    """Returns a hashable value; processes for which it is equal run in one compiled program."""
-    leaves, treedef = jax.tree.flatten(process)
+def signature(clock: Clock) -> Any:
+    """Returns a hashable value; clocks for which it is equal run in one compiled program."""
+    leaves, treedef = jax.tree.flatten(clock)
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 

@@ -40,9 +40,9 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         desc="simulate",
         disable=None if run.progress is None else not run.progress,
     )
-    with contextlib.nullcontext() if checkpoints is None else checkpoints.alone(), bar:
+    with contextlib.nullcontext() if checkpoints is None else checkpoints.lock(), bar:
         for labels in setup.groups:
-            group = [clocks[label].beside(len(labels)) for label in labels]
+            group = [clocks[label].sharing(len(labels)) for label in labels]
             most = memory.seeds_together(group[0], len(group), len(seeds), len(at))
             together = min(together, most)
             if most < len(seeds):

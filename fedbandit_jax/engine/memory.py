@@ -49,14 +49,14 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
         )
 
 
-def seeds_together(process: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
+def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
     """Returns how many seeds of a program fit into memory at a time.
 
     Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
     (before and after a chunk of rounds) and two of the contexts, if these are stored.
 
     Args:
-        process: any of those that share the program.
+        clock: any of those that share the program.
         n_configs: how many there are.
         n_seeds: of the run.
         n_records: rounds of a curve.
@@ -64,9 +64,9 @@ def seeds_together(process: Clock, n_configs: int, n_seeds: int, n_records: int)
     Raises:
         ValueError: not even one seed fits.
     """
-    world, state = jax.eval_shape(process.init, jax.random.key(0))
-    spec = process.env.spec
-    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not process.draws)
+    world, state = jax.eval_shape(clock.init, jax.random.key(0))
+    spec = clock.env.spec
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not clock.draws)
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
     curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, SHARE * total()

@@ -37,8 +37,8 @@ class Moment(NamedTuple):
     regret: Float[Array, " M"] | None = None  # cumulative sums of the gaps of each agent, this round included
 
 
-class Kept(NamedTuple):
-    """The state of a process that records."""
+class Recording(NamedTuple):
+    """The state of a clock that records."""
 
     learner: Any
     regret: Array  # (M,) so far
@@ -55,8 +55,8 @@ class Recorder:
     functions: tuple[Callable[[Moment], Any], ...] = struct.static()
     final: tuple[bool, ...] = struct.static()  # which are called once, at the end
 
-    def start(self, learner: Any, n_agents: int, during: Callable[[], Moment], end: Callable[[], Moment]) -> Kept:
-        """Returns empty tables, for what is found in the shapes of moments that are never computed."""
+    def start(self, learner: Any, n_agents: int, during: Callable[[], Moment], end: Callable[[], Moment]) -> Recording:
+        """Empty tables, for what is found in the shapes of moments that are never computed."""
 
         def started(moment: Moment) -> Moment:
             return moment._replace(regret=moment.gaps)
@@ -66,13 +66,13 @@ class Recorder:
             return jax.tree.map(lambda x: jnp.zeros((len(rounds), *x.shape), x.dtype), found)
 
         tables = tuple(table(i, rounds) for i, rounds in enumerate(self.rounds))
-        return Kept(learner, jnp.zeros(n_agents), jnp.zeros(n_agents), tables)
+        return Recording(learner, jnp.zeros(n_agents), jnp.zeros(n_agents), tables)
 
-    def play(self, kept: Kept, moment: Moment) -> Kept:
-        """Returns what is kept after a round, whose moment has no `regret` yet."""
-        gaps = jnp.asarray(moment.gaps) - kept.rest
-        regret = kept.regret + gaps
-        kept = kept._replace(regret=regret, rest=(regret - kept.regret) - gaps)
+    def play(self, recording: Recording, moment: Moment) -> Recording:
+        """The recording after a round, whose moment has no `regret` yet."""
+        gaps = jnp.asarray(moment.gaps) - recording.rest
+        regret = recording.regret + gaps
+        recording = recording._replace(regret=regret, rest=(regret - recording.regret) - gaps)
         moment = moment._replace(regret=regret)
 
         def put(i: int, table: Any) -> Any:
@@ -83,10 +83,10 @@ class Recorder:
             place = jnp.where(asked, place, len(rounds))  # past the end nothing is written
             return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), table, value)
 
-        return self._each(kept, False, put)
+        return self._each(recording, False, put)
 
-    def serve(self, kept: Kept, moment: Moment, n_rounds: Array) -> Kept:
-        """Returns what is kept after a batch of so many rounds, in all of which the moment was the same."""
+    def serve(self, recording: Recording, moment: Moment, n_rounds: Array) -> Recording:
+        """The recording after a batch of so many rounds, in all of which the moment was the same."""
 
         def put(i: int, table: Any) -> Any:
             rounds = jnp.asarray(self.rounds[i])
@@ -97,27 +97,27 @@ class Recorder:
 
             return jax.tree.map(where, table, self._value(i, moment))
 
-        return self._each(kept, False, put)
+        return self._each(recording, False, put)
 
-    def end(self, kept: Kept, moment: Moment, ends: Array) -> Kept:
-        """Returns what is kept after a step, if the run `ends` with it."""
+    def end(self, recording: Recording, moment: Moment, ends: Array) -> Recording:
+        """The recording after a step, if the run `ends` with it."""
 
         def put(i: int, table: Any) -> Any:
             value = self._if(ends, i, moment, table)
             return jax.tree.map(lambda old, new: jnp.where(ends, new[None], old), table, value)
 
-        return self._each(kept, True, put)
+        return self._each(recording, True, put)
 
-    def named(self, kept: Kept) -> Iterator[tuple[str, int, Any]]:
+    def named(self, recording: Recording) -> Iterator[tuple[str, int, Any]]:
         """Yields the name of every array that is kept, the number of its record, and the array."""
-        for i, (name, table) in enumerate(zip(self.names, kept.values)):
+        for i, (name, table) in enumerate(zip(self.names, recording.values)):
             for path, leaf in jax.tree_util.tree_leaves_with_path(table):
                 yield name + jax.tree_util.keystr(path), i, leaf
 
-    def _each(self, kept: Kept, final: bool, put: Callable[[int, Any], Any]) -> Kept:
-        """Returns what is kept after `put` has changed the tables of those records that are, or are not, final."""
-        tables = (put(i, table) if self.final[i] == final else table for i, table in enumerate(kept.values))
-        return kept._replace(values=tuple(tables))
+    def _each(self, recording: Recording, final: bool, put: Callable[[int, Any], Any]) -> Recording:
+        """The recording after `put` has changed the tables of those records that are, or are not, final."""
+        tables = (put(i, table) if self.final[i] == final else table for i, table in enumerate(recording.values))
+        return recording._replace(values=tuple(tables))
 
     def _if(self, asked: Array, i: int, moment: Moment, table: Any) -> Any:
         """Returns the value of a record, computed only if it is asked for; otherwise zeros."""

@@ -153,7 +153,7 @@ def _function(name: str, value: Any) -> Function:
 
 
 def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray]) -> Recorder | None:
-    """Checks `record=` and returns what a process needs of it; None for no records.
+    """Checks `record=` and returns what a clock needs of it; None for no records.
 
     Args:
         record: name -> function or `Thinned`, or None.

@@ -15,7 +15,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.grid import Configuration, check_environment
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.recorder import Kept
+from fedbandit_jax.engine.recorder import Recording
 from fedbandit_jax.engine.records import Record
 from fedbandit_jax.engine.setup import bind
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
@@ -83,5 +83,5 @@ def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     regret = jnp.cumsum(gap)
     status = lax.reduce(jnp.asarray(metrics.report.status), np.int32(0), lax.bitwise_or, (0,))
     status |= jnp.where(jnp.isfinite(regret[-1]), 0, Status.NOT_FINITE.value)
-    found = clock.recorder.named(state) if clock.recorder is not None and isinstance(state, Kept) else ()
+    found = clock.recorder.named(state) if clock.recorder is not None and isinstance(state, Recording) else ()
     return Rollout(regret, status, {name: array for name, _, array in found})

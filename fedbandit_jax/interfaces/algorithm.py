@@ -32,7 +32,7 @@ class Report(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What one step of a process adds to the record of a run."""
+    """What one step of a clock adds to the record of a run."""
 
     gap: Float[Array, " P"]  # sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
     report: Report

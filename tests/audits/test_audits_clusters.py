@@ -105,11 +105,11 @@ def test_transcripts_are_those_of_a_run(key):
     env = OneUser(contexts=data[0], answers=data[1], means=data[1], spec=spec)
     algo = HOMO.bind(spec, 3)
     shown, _ = jax.jit(TranscriptOfVisits(algo=algo, spec=spec))(key, data)
-    process = ArrivalClock(env=env, algo=algo, horizon=3)
+    clock = ArrivalClock(env=env, algo=algo, horizon=3)
 
     def run(key):
-        world, state = jax.jit(process.init)(key)
-        return process.step(key, world, state, jnp.int32(0))[1]
+        world, state = jax.jit(clock.init)(key)
+        return clock.step(key, world, state, jnp.int32(0))[1]
 
     released, shared, _, _ = algo.view(jax.jit(run)(key))
     np.testing.assert_allclose(shown.released[-1], _flat(released), rtol=1e-6)

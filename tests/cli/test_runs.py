@@ -23,7 +23,7 @@ BROKEN = Path(__file__).parents[1] / "audits" / "controls"
 @pytest.mark.slow
 def test_simulate(tmp_path, monkeypatch, capsys):
     """Interrupted, continued, repeated, shown; with two of the six algorithms."""
-    add = curves.RoundRecord.add
+    add = curves.RoundTally.add
 
     def interrupted(self, *arguments):
         if self.played:
@@ -32,12 +32,12 @@ def test_simulate(tmp_path, monkeypatch, capsys):
 
     command = ["simulate", *SMALL, "--out", str(tmp_path), "--epsilon", "1", "5", "--algorithms", "FedLinUCB"]
     command += ["Private-FedLinUCB, Alg. 8 + exact noise"]
-    monkeypatch.setattr(curves.RoundRecord, "add", interrupted)
+    monkeypatch.setattr(curves.RoundTally, "add", interrupted)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     assert main(command) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert [name.split(".")[-2:] for name in files(tmp_path)] == [["checkpoint", "0"]]
-    monkeypatch.setattr(curves.RoundRecord, "add", add)
+    monkeypatch.setattr(curves.RoundTally, "add", add)
     assert main(command) == 0
     text = capsys.readouterr().out
     for words in ("FedLinUCB", "Alg. 8 + exact noise(epsilon=5.0)", "claim", "certified", "wrote"):

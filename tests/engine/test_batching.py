@@ -7,7 +7,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArrivalClock
-from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.curves import RoundTally
 
 ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
 BUDGET = fb.privacy.Budget(50.0, 0.1)
@@ -72,7 +72,7 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, private):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
         monkeypatch.setattr(driver, name, 0)
-    add, calls = RoundRecord.add, []
+    add, calls = RoundTally.add, []
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -81,10 +81,10 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, private):
         return add(self, *arguments)
 
     one = {"cdp": ALGOS["cdp"]}
-    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    monkeypatch.setattr(RoundTally, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         play(one, checkpoint=tmp_path / "run")
-    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(RoundTally, "add", add)
     resumed = play(one, checkpoint=tmp_path / "run")
     for label in resumed:
         equal(resumed[label], private[label])

@@ -12,12 +12,12 @@ import pytest
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.core.files.atomic import remove_unfinished
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
-from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.curves import RoundTally
 
 
 def progress(k=0, value=0.0, layout="3 pieces", **arrays):
     """Two configurations and three seeds, after k steps."""
-    record = RoundRecord(np.arange(1, 5), 2, 3, ("rounds",) * bool(k), arrays)
+    record = RoundTally(np.arange(1, 5), 2, 3, ("rounds",) * bool(k), arrays)
     return Progress(layout, k, ({"served": jnp.full(3, k)}, jnp.full((2, 3), value), jnp.zeros((), bool)), record)
 
 
@@ -37,13 +37,13 @@ def test_it_comes_back(tmp_path, checkpoints):
     checkpoints.save(1, LATER)
     assert [path.name for path in tmp_path.iterdir()] == ["run.1"]
     found = Checkpoints(str(tmp_path / "run"), "this run").restore(1, fresh)
-    assert (found.layout, found.k, found.record.names) == ("3 pieces", 7, ("rounds",))
+    assert (found.layout, found.k, found.tally.names) == ("3 pieces", 7, ("rounds",))
     assert np.signbit(found.states[1]).all()
     np.testing.assert_array_equal(found.states[0]["served"], [7, 7, 7])
     assert found.states[2].dtype == bool
-    assert set(found.record.arrays) == {"total", "regret", "rounds", "status"}
-    for name, array in LATER.record.arrays.items():
-        np.testing.assert_array_equal(found.record.arrays[name], array)
+    assert set(found.tally.arrays) == {"total", "regret", "rounds", "status"}
+    for name, array in LATER.tally.arrays.items():
+        np.testing.assert_array_equal(found.tally.arrays[name], array)
 
 
 def test_another_run(tmp_path, checkpoints):
@@ -112,7 +112,7 @@ def test_damage_costs_one_generation(tmp_path, checkpoints):
         assert str(told[0].message).endswith(
             f"; the run goes on from the one before, {str(before)!r}, 5 steps after its beginning"
         )
-        survived += found.k == 5 and bool((found.record.arrays["regret"] == 5).all())
+        survived += found.k == 5 and bool((found.tally.arrays["regret"] == 5).all())
         assert path.read_bytes() == older  # the damaged one does not become the one before
         assert not before.exists()
     print(f"\ndamage: {tried} tried, {survived} survived")

@@ -192,12 +192,12 @@ def script(answers=0.5, mask=None, spec=None):
 
 def given(env, algo, horizon=T):
     """The status bits of every step, the sum of all rewards that the algorithm was given, and what it saw of users."""
-    process = RoundClock(env=env, algo=algo, horizon=horizon)
-    process.check("it")
+    clock = RoundClock(env=env, algo=algo, horizon=horizon)
+    clock.check("it")
     key, status = jax.random.key(0), []
-    world, state = jax.jit(process.init)(key)
-    for k in range(process.n_steps):
-        world, state, metrics = jax.jit(process.step)(key, world, state, k)
+    world, state = jax.jit(clock.init)(key)
+    for k in range(clock.n_steps):
+        world, state, metrics = jax.jit(clock.step)(key, world, state, k)
         status.append(int(metrics.report.status))
     return status, *map(float, state)
 

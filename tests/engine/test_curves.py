@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedbandit_jax.engine.curves import RoundRecord, StretchRecord
+from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 STEPS, SEEDS, CONFIGS, P, T = 6, 3, 2, 4, 100
@@ -37,7 +37,7 @@ def add(record, metrics, first, last):
 
 @pytest.mark.parametrize("at", [np.arange(1, T + 1), np.array([1, 7, 50, 99, T])], ids=["every", "some"])
 def test_stretches_are_a_curve_user_by_user(steps, at):
-    record = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, STEPS)
+    record = add(StretchTally(at, CONFIGS, SEEDS), steps, 0, STEPS)
     assert record.played == CONFIGS * SEEDS * T
     curves = record.curves()
     assert curves.regret.shape == (CONFIGS, SEEDS, len(at))
@@ -69,7 +69,7 @@ def test_chunks_change_no_bit_of_rounds(steps, pieces):
     """Nor where sums are rounded, since gaps are of all sizes."""
     steps = steps._replace(gap=steps.gap ** np.random.default_rng(1).integers(-9, 40, steps.gap.shape))
     at = np.arange(1, STEPS * P + 1)
-    whole = record = RoundRecord(at, CONFIGS, SEEDS)
+    whole = record = RoundTally(at, CONFIGS, SEEDS)
     whole = whole.add(steps, [P] * STEPS)
     for first, last in zip((0, *pieces), pieces):
         record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], steps), [P] * (last - first))
@@ -80,8 +80,8 @@ def test_chunks_change_no_bit_of_rounds(steps, pieces):
 @pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
 def test_chunks_change_nothing(steps, pieces):
     at = np.arange(1, T + 1)
-    whole = add(StretchRecord(at, CONFIGS, SEEDS), steps, 0, STEPS)
-    record = fresh = StretchRecord(at, CONFIGS, SEEDS)
+    whole = add(StretchTally(at, CONFIGS, SEEDS), steps, 0, STEPS)
+    record = fresh = StretchTally(at, CONFIGS, SEEDS)
     for first, last in zip((0, *pieces), pieces):
         record = add(record, steps, first, last)
     assert fresh.played == 0  # immutable
@@ -90,7 +90,7 @@ def test_chunks_change_nothing(steps, pieces):
 
 
 def test_runs_that_end_too_early_are_refused(steps):
-    record = add(StretchRecord(np.arange(1, T + 1), CONFIGS, SEEDS), steps, 0, 3)
+    record = add(StretchTally(np.arange(1, T + 1), CONFIGS, SEEDS), steps, 0, 3)
     reached = steps.rounds[:3].sum((0, 3)).min()
     assert 0 < reached < T
     with pytest.raises(ValueError, match=f"n_batches must be enough for {T} users .* ended after {reached}"):
@@ -105,7 +105,7 @@ def test_status(steps):
     gap[3, 2, 1, 0] = np.nan
     assert steps.rounds[3, 2, 1, 0] > 0
     changed = steps._replace(gap=gap, report=steps.report._replace(status=status))
-    found = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), changed, 0, STEPS).curves().status
+    found = add(StretchTally(np.array([T]), CONFIGS, SEEDS), changed, 0, STEPS).curves().status
     expected = np.zeros((CONFIGS, SEEDS), int)
     expected[0, 1], expected[1, 2] = Status.NO_ESTIMATE, Status.NOT_FINITE
     np.testing.assert_array_equal(found, expected)
@@ -114,7 +114,7 @@ def test_status(steps):
 def test_counters_beyond_float64s_integers(steps):
     """Bits of a shuffler: int64 while exact, float64 from 2^53 on."""
     large = steps._replace(report=steps.report._replace(floats=steps.report.floats * np.float32(2.0**40)))
-    curves = add(StretchRecord(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves()
+    curves = add(StretchTally(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves()
     assert curves.communication["bits"].dtype == np.float64
     assert curves.communication["rounds"].dtype == np.int64
 
@@ -135,7 +135,7 @@ def test_rounds_are_a_curve_round_by_round(pieces, at):
     gap[0, 1, 1, 2] = np.inf
     gap[-1, :, :, 2:] = np.nan  # not played
     metrics = Metrics(gap, report, gauges={"size": rng.random(shape)})
-    record = RoundRecord(at, CONFIGS, SEEDS)
+    record = RoundTally(at, CONFIGS, SEEDS)
     for first, last in zip((0, *pieces), pieces):
         lengths = [4 if k < 6 else 2 for k in range(first, last)]
         record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], metrics), lengths)

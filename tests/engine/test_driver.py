@@ -26,9 +26,9 @@ def test_runs_are_cut_into_pieces(monkeypatch):
         RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
     )
 
-    def pieces(process, n_seeds):
+    def pieces(clock, n_seeds):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
-        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([process], keys).pieces]
+        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([clock], keys).pieces]
 
     assert batching.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
     assert pieces(few, 1) == [(1, slice(0, 1))]
@@ -60,8 +60,8 @@ def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):
-        process = RoundClock(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
-        play = batching.Pieces([process], jax.random.split(jax.random.key(0), 1))
+        clock = RoundClock(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
+        play = batching.Pieces([clock], jax.random.split(jax.random.key(0), 1))
         held.append(weakref.ref(batching._advance(play.pieces[0].layout)))
     gc.collect()
     assert [one() is None for one in held] == [True, False, False]
@@ -82,13 +82,13 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
     both = fb.simulate(env, algo, horizon=40, key=key, seeds=2)
-    process = bind("x", Configuration(env, algo, {}), 40)[0]
-    init, step = jax.jit(process.init), jax.jit(process.step)
+    clock = bind("x", Configuration(env, algo, {}), 40)[0]
+    init, step = jax.jit(clock.init), jax.jit(clock.step)
     for seed in range(2):
         alone = jax.random.fold_in(key, seed)
         world, state = init(alone)
         total = 0.0
-        for k in range(process.n_steps):
+        for k in range(clock.n_steps):
             world, state, metrics = step(alone, world, state, k)
             total += float(metrics.gap.sum())
         assert both.regret[seed, -1] == pytest.approx(total, rel=1e-5)

@@ -27,7 +27,7 @@ def private(epsilon=1.0, **options):
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), **options), schedule=2)
 
 
-def processes(monkeypatch, env, algos, horizon=2, **options):
+def clocks(monkeypatch, env, algos, horizon=2, **options):
     """What a sweep runs, by label order, without running it."""
     found = []
 
@@ -43,12 +43,12 @@ def processes(monkeypatch, env, algos, horizon=2, **options):
 
 
 @jax.jit
-def released(process):
+def released(clock):
     """[W | U] after the first synchronisation, of many seeds."""
 
     def run(key):
-        world, state = jax.jit(process.init)(key)
-        return process.step(key, world, state, 0)[1].mechanism.view
+        world, state = jax.jit(clock.init)(key)
+        return clock.step(key, world, state, 0)[1].mechanism.view
 
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
 
@@ -80,8 +80,8 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_difference_of_two_runs_is_noise(monkeypatch, name):
     """Its variance is the sum of both: shared noise would leave (sigma_1 - sigma_2)^2, or nothing at all."""
-    made = processes(monkeypatch, ONE_ARM, PAIRS[name])
-    difference = np.subtract(*(np.asarray(released(process)) for process in made))[:, :, -1].ravel()  # of sums of x y
+    made = clocks(monkeypatch, ONE_ARM, PAIRS[name])
+    difference = np.subtract(*(np.asarray(released(clock)) for clock in made))[:, :, -1].ravel()  # of sums of x y
     # one synchronisation, to which every silo sends one message: each visit moves it by sqrt 4.5 at most
     epsilons, visits = (1.0, 2.0 if name == "epsilon" else 1.0), (1, 2 if name == "visits" else 1)
     sigmas = [r * math.sqrt(4.5) / mu(epsilon) for epsilon, r in zip(epsilons, visits)]
@@ -92,11 +92,11 @@ def test_the_difference_of_two_runs_is_noise(monkeypatch, name):
 def test_the_same_configuration_has_the_same_noise(monkeypatch):
     """Alone, within a grid, and under whatever name."""
     alone, _, inside = (
-        processes(monkeypatch, ENV, [private(2.0), private()], grid={})
-        + processes(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2, 1.0]})[1:2]
+        clocks(monkeypatch, ENV, [private(2.0), private()], grid={})
+        + clocks(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2, 1.0]})[1:2]
     )
-    named = processes(monkeypatch, ENV, [private(2.0).replace(name="other")])[0]
-    recording = processes(monkeypatch, ENV, [private(2.0)], record={"t": lambda moment: moment.t})[0]
+    named = clocks(monkeypatch, ENV, [private(2.0).replace(name="other")])[0]
+    recording = clocks(monkeypatch, ENV, [private(2.0)], record={"t": lambda moment: moment.t})[0]
     assert alone.salt == inside.salt == named.salt == recording.salt
     assert len(alone.salt) == 2
 
@@ -123,9 +123,9 @@ def marks(monkeypatch):
         "schedule": private().replace(schedule=fb.schedules.Geometric(1.5)),
         "policy": fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=2),
     }
-    found = {name: processes(monkeypatch, ENV, [algo], horizon=4)[0].salt for name, algo in varied.items()}
-    found["horizon"] = processes(monkeypatch, ENV, [private()], horizon=6)[0].salt  # three synchronisations, not two
-    found["environment"] = processes(monkeypatch, other, [private()], horizon=4)[0].salt
+    found = {name: clocks(monkeypatch, ENV, [algo], horizon=4)[0].salt for name, algo in varied.items()}
+    found["horizon"] = clocks(monkeypatch, ENV, [private()], horizon=6)[0].salt  # three synchronisations, not two
+    found["environment"] = clocks(monkeypatch, other, [private()], horizon=4)[0].salt
     return found
 
 
@@ -174,7 +174,7 @@ def test_a_table_of_a_module_counts(monkeypatch, table):
     made = []
     for number in (0.5, 0.25, 0.5):
         table(number)
-        made += processes(monkeypatch, Tabled(), [private()])
+        made += clocks(monkeypatch, Tabled(), [private()])
     one, other, again = made
     assert one.salt == again.salt != other.salt
     table(0.5)
@@ -203,7 +203,7 @@ def test_answers_of_the_host_do_not_count(monkeypatch):
             answer = jax.pure_callback(lambda t: np.full((M, 1, 2), 0.5, np.float32), jnp.zeros((M, 1, 2)), t)
             return fb.Round(answer), world
 
-    assert processes(monkeypatch, Asking(), [fb.algos.fed_lin_ucb(schedule=2)])
+    assert clocks(monkeypatch, Asking(), [fb.algos.fed_lin_ucb(schedule=2)])
     with pytest.raises(TypeError, match="must not call the host in a private run, .* got pure_callback: hold the data"):
         fb.simulate(Asking(), private(), horizon=2, key=jax.random.key(0), seeds=1)
 
@@ -229,7 +229,7 @@ def test_code_of_one_s_own_counts(monkeypatch):
 
     def mark(policy):
         algo = fb.algos.Federated(policy=policy, privacy=BUDGET, schedule=2)
-        return processes(monkeypatch, ENV, [algo])[0].salt
+        return clocks(monkeypatch, ENV, [algo])[0].salt
 
     one = mark(greedy(1.0))
     others = [greedy(2.0), greedy(jnp.ones(4)), greedy(jnp.zeros(4)), greedy(lambda: 3.0)]
@@ -364,9 +364,9 @@ def test_which_streams_are_salted(key, name):
 
     @jax.jit
     def states(salt):
-        process = clock(env=env, algo=algo, horizon=16, salt=salt)
-        world, state = jax.jit(process.init)(key)
-        state = process.step(key, world, state, jnp.int32(0))[1]
+        made = clock(env=env, algo=algo, horizon=16, salt=salt)
+        world, state = jax.jit(made.init)(key)
+        state = made.step(key, world, state, jnp.int32(0))[1]
         return state[1] if name == "users" else state
 
     found = [states(tuple(map(np.uint32, words))) for words in [(1, 2), (1, 3), (2, 2)]]
@@ -405,6 +405,6 @@ def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
             now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
             return (jax.lax.dynamic_update_slice(local[0], now, (2 * t,)), local[1]), ()
 
-    process = RoundClock(env=Draws(), algo=Seen(), horizon=2)
-    drawn = np.asarray(process.step(key, *process.init(key), jnp.int32(0))[1][0])[:4]
+    clock = RoundClock(env=Draws(), algo=Seen(), horizon=2)
+    drawn = np.asarray(clock.step(key, *clock.init(key), jnp.int32(0))[1][0])[:4]
     assert len(set(drawn.tolist())) == 4

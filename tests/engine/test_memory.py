@@ -19,9 +19,9 @@ def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
     assert whole.provenance["seeds_together"] == 3
     ran, run = [], driver.run
 
-    def noted(processes, keys, **options):
+    def noted(clocks, keys, **options):
         ran.append((len(keys), options["program"]))
-        return run(processes, keys, **options)
+        return run(clocks, keys, **options)
 
     monkeypatch.setattr(driver, "run", noted)
     monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)
@@ -42,8 +42,8 @@ def test_what_does_not_fit_is_refused(monkeypatch):
 
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
-        process = bind("x", Configuration(env, algo, {}), 40)[0]
-        return memory.seeds_together(process, n_configs, 10**7, n_records)
+        clock = bind("x", Configuration(env, algo, {}), 40)[0]
+        return memory.seeds_together(clock, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)

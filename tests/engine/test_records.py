@@ -8,8 +8,8 @@ from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, driver, memory
-from fedbandit_jax.engine.curves import RoundRecord
-from fedbandit_jax.engine.recorder import Kept, Recorder
+from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.engine.recorder import Recorder, Recording
 from fedbandit_jax.engine.store import pieces
 
 R, KEY = fb.record, jax.random.key(0)
@@ -184,7 +184,7 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
 def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     monkeypatch.setattr(driver, "CHUNK_WORK", 0)
-    add, calls = RoundRecord.add, []
+    add, calls = RoundTally.add, []
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -192,10 +192,10 @@ def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    monkeypatch.setattr(RoundTally, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulate(checkpoint=tmp_path / "run")
-    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(RoundTally, "add", add)
     resumed = simulate(checkpoint=tmp_path / "run")
     for name, array in found.records.items():
         np.testing.assert_array_equal(resumed.records[name], array)
@@ -204,9 +204,11 @@ def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
 def test_regret_is_added_up_exactly():
     """A million small gaps in float32, which would lose a thousandth of them otherwise."""
     recorder = Recorder(rounds=(), names=(), functions=(), final=())
-    kept = Kept(None, jnp.zeros(1), jnp.zeros(1), ())
+    recording = Recording(None, jnp.zeros(1), jnp.zeros(1), ())
     moment = R.Moment(jnp.int32(0), None, None, PLAIN, gaps=jnp.full(1, 0.1))
-    last = jax.jit(lambda kept: jax.lax.fori_loop(0, 10**6, lambda _, kept: recorder.play(kept, moment), kept))(kept)
+    last = jax.jit(lambda start: jax.lax.fori_loop(0, 10**6, lambda _, now: recorder.play(now, moment), start))(
+        recording
+    )
     np.testing.assert_allclose(last.regret, 1e5, rtol=1e-6)
 
 

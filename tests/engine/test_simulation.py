@@ -10,7 +10,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import RoundClock, rounds
-from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.curves import RoundTally
 
 
 def test_shape_and_meaning():
@@ -25,16 +25,16 @@ def test_shape_and_meaning():
 
 
 def test_a_seed_is_a_run_by_itself():
-    """Whoever steps through the process under fold_in(key, i) finds the regret of seed i."""
-    process = RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
+    """Whoever steps through the clock under fold_in(key, i) finds the regret of seed i."""
+    clock = RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
 
     @jax.jit
     def gaps(key):
         def body(carry, k):
-            world, state, metrics = process.step(key, *carry, k)
+            world, state, metrics = clock.step(key, *carry, k)
             return (world, state), metrics.gap
 
-        return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].ravel()
+        return jax.lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1].ravel()
 
     alone = np.cumsum([gaps(jax.random.fold_in(jax.random.key(0), i)) for i in range(3)], axis=1)
     np.testing.assert_allclose(simulate(algo=PLAIN).regret, alone, atol=1e-4)
@@ -220,7 +220,7 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
         monkeypatch.setattr(driver, name, 0)
     path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
     whole = play(algo=PRIVATE)
-    add, calls = RoundRecord.add, []
+    add, calls = RoundTally.add, []
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -228,11 +228,11 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    monkeypatch.setattr(RoundTally, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         play(checkpoint=path)
     assert (tmp_path / "run.checkpoint.0").exists()
-    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(RoundTally, "add", add)
     with pytest.raises(ValueError, match="belongs to another run"):
         play(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
     resumed = play(checkpoint=path)
@@ -248,7 +248,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):
         monkeypatch.setattr(driver, name, 0)
     monkeypatch.setattr(driver, "CHECKPOINT_SHARE", 1e9)
-    write, add, calls = archive.write_atomic, RoundRecord.add, []
+    write, add, calls = archive.write_atomic, RoundTally.add, []
 
     def filling(path, content, **options):
         calls.append(path)
@@ -274,7 +274,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
 
     space = 2
     calls.clear()
-    monkeypatch.setattr(RoundRecord, "add", interrupted)
+    monkeypatch.setattr(RoundTally, "add", interrupted)
     with pytest.warns(UserWarning, match="No space left") as told, pytest.raises(KeyboardInterrupt):
         simulate(checkpoint=tmp_path / "run")
     assert len(told) == 1
@@ -283,7 +283,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     monkeypatch.undo()
     for name in ("CHUNK_SECONDS", "CHUNK_WORK"):
         monkeypatch.setattr(driver, name, 0)
-    monkeypatch.setattr(RoundRecord, "add", lambda self, *arguments: (calls.append(1), add(self, *arguments))[1])
+    monkeypatch.setattr(RoundTally, "add", lambda self, *arguments: (calls.append(1), add(self, *arguments))[1])
     np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
     assert len(calls) == whole.rounds.size // 5 - space  # steps of 5 rounds, without the two that were written
 

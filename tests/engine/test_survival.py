@@ -14,11 +14,11 @@ from helpers import deep, simulate
 
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.interruption import STOPS, Interruption
 from fedbandit_jax.report.result import Result
 
-ADD, WRITE = RoundRecord.add, archive.write_atomic
+ADD, WRITE = RoundTally.add, archive.write_atomic
 OFTEN = dict(CHUNKS=10**6, CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
 
 
@@ -48,7 +48,7 @@ class Fault:
 
     def __init__(self, monkeypatch, at, *signals):
         self.at, self.signals, self.chunks, self.written = at, list(signals), 0, 0
-        monkeypatch.setattr(RoundRecord, "add", lambda record, *arguments: self.add(record, *arguments))
+        monkeypatch.setattr(RoundTally, "add", lambda record, *arguments: self.add(record, *arguments))
         monkeypatch.setattr(archive, "write_atomic", self.write)
 
     def add(self, record, *arguments):
@@ -108,7 +108,7 @@ def test_a_signal_while_a_checkpoint_is_written(tmp_path, monkeypatch, often, wh
         fault.chunks += 1
         return ADD(record, *arguments)
 
-    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(RoundTally, "add", add)
     with pytest.raises(KeyboardInterrupt):
         simulate(checkpoint=tmp_path / "run")
     assert (fault.chunks, fault.written) == (4, 4)  # it is not written again as it was
@@ -124,7 +124,7 @@ def test_chunks_that_take_long_shrink(monkeypatch, often, whole):
         lengths.append(len(covered))
         return ADD(record, metrics, covered)
 
-    monkeypatch.setattr(RoundRecord, "add", add)
+    monkeypatch.setattr(RoundTally, "add", add)
     monkeypatch.setattr(driver, "CHUNKS", 2)
     monkeypatch.setattr(driver, "LONG_SECONDS", -1)
     assert same(simulate(), whole)
@@ -209,7 +209,7 @@ def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole
         return ADD(record, *arguments)
 
     refused = []
-    monkeypatch.setattr(RoundRecord, "add", second)
+    monkeypatch.setattr(RoundTally, "add", second)
     assert same(simulate(checkpoint=tmp_path / "run"), whole)
     assert refused
     assert not (tmp_path / "run.lock").exists()
@@ -223,20 +223,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 import jax
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.curves import RoundRecord
+from fedbandit_jax.engine.curves import RoundTally
 jax.config.update("jax_compilation_cache_dir", {jax.config.jax_compilation_cache_dir!r})
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_disable_most_optimizations", {jax.config.values["jax_disable_most_optimizations"]!r})
 for name, value in {OFTEN}.items():
     setattr(driver, name, value)
-pause, limit, add = float(sys.argv.pop(1)), int(sys.argv.pop(1)), RoundRecord.add
+pause, limit, add = float(sys.argv.pop(1)), int(sys.argv.pop(1)), RoundTally.add
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 def slowly(record, *arguments):
     os.write(1, b"chunk\\n")
     time.sleep(pause)
     return add(record, *arguments)
-RoundRecord.add = slowly
+RoundTally.add = slowly
 """
 API = """
 from helpers import simulate

@@ -143,12 +143,12 @@ def test_one_user_moves_a_running_sum(script, key):
     other = fb.envs.script(contexts, script.answers, script.means)
 
     @jax.jit
-    def sums(process):
+    def sums(clock):
         def body(carry, k):
-            world, state, _ = process.step(key, *carry, k)
+            world, state, _ = clock.step(key, *carry, k)
             return (world, state), (state.counted, state.memory.cap)
 
-        return jax.lax.scan(body, process.init(key), np.arange(60))[1]
+        return jax.lax.scan(body, clock.init(key), np.arange(60))[1]
 
     bound = algo.bind(script.spec, 60)
     (one, cap), (two, _) = (sums(RoundClock(env=env, algo=bound, horizon=60)) for env in (script, other))

@@ -153,13 +153,13 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
     algo = private(fb.privacy.Budget(1.0, 0.1), S.PrivateLogDet(1e6))
     bound = algo.bind(script.spec, 61)  # after as many rounds what is pending is handed over
-    process = RoundClock(env=script, algo=bound, horizon=60)
+    clock = RoundClock(env=script, algo=bound, horizon=60)
 
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), metrics.gap
 
-    (_, state), _ = jax.lax.scan(body, process.init(key), np.arange(60))
+    (_, state), _ = jax.lax.scan(body, clock.init(key), np.arange(60))
     assert int(state.synced) == 0
     v, rows = np.asarray(state.belief.gram, float), np.asarray(state.pending, float)
     log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
@@ -172,13 +172,13 @@ def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)
     algo = private(fb.privacy.Budget(50.0, 0.1), S.PrivateLogDet(1e-3, max_syncs=3))
-    process = RoundClock(env=env, algo=algo.bind(env.spec, 30), horizon=30)
+    clock = RoundClock(env=env, algo=algo.bind(env.spec, 30), horizon=30)
 
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
-        return (world, state), (process.algo.view(state)[2], metrics.report.rounds)
+        world, state, metrics = clock.step(key, *carry, k)
+        return (world, state), (clock.algo.view(state)[2], metrics.report.rounds)
 
-    _, (asked, rounds) = jax.lax.scan(body, process.init(key), np.arange(30))
+    _, (asked, rounds) = jax.lax.scan(body, clock.init(key), np.arange(30))
     assert rounds.sum() == 3
     np.testing.assert_array_equal(asked.any(1), rounds == 1)
 

@@ -1,6 +1,6 @@
-"""Puts an environment and a bound algorithm together to a process, the only thing that the driver knows how to run.
+"""Puts an environment and a bound algorithm together to a clock, the only thing that the driver knows how to run.
 
-There is one class of process for each way in which users come: `rounds` for agents who serve a user each, `users` for
+There is one class of clock for each way in which users come: `rounds` for agents who serve a user each, `users` for
 multi-armed algorithms, and `arrivals` for users who return.
 """
 
@@ -20,9 +20,9 @@ from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, 
 def make_clock(
     env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
 ) -> Clock:
-    """Returns the process that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
+    """Returns the clock that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
 
-    What `recorder` asks for is kept in the process's state.
+    What `recorder` asks for is kept in the clock's state.
 
     Raises:
         TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets

@@ -1,4 +1,4 @@
-"""The process of multi-armed algorithms: in a batch every active arm is pulled by equally many users.
+"""The clock of multi-armed algorithms: in a batch every active arm is pulled by equally many users.
 
 Users are drawn in blocks of fixed size.
 """
@@ -25,7 +25,7 @@ MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the 
 
 @struct.pytree
 class ArmBatchClock(Clock):
-    """A process in which a step is a batch of users; their number depends on which arms are still active.
+    """A clock in which a step is a batch of users; their number depends on which arms are still active.
 
     Every seed has five named streams: the world, users' rewards, the coins by which users round, their shares of the
     noise, and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch
@@ -67,9 +67,9 @@ class ArmBatchClock(Clock):
         streams = (random.stream(key, name) for name in ("users", "choices"))
         noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
         *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
-        kept = None
+        recording = None
         if self.recorder is not None:
-            kept, state = state, state.learner
+            recording, state = state, state.learner
         played, learner = state
         before = learner
         pulls = self.algo.pulls(learner, k)
@@ -93,10 +93,10 @@ class ArmBatchClock(Clock):
             some = jnp.where(rank == served, rest - served * pulls.users, 0)
             gap, rounds = gaps, jnp.where(pulls.active, jnp.where(rank < served, pulls.users, some), 0)
         state = played + rounds.sum(), learner
-        if self.recorder is not None and kept is not None:
-            kept = self.recorder.serve(kept, Moment(played, world, before, self.algo), rounds.sum())
+        if self.recorder is not None and recording is not None:
+            recording = self.recorder.serve(recording, Moment(played, world, before, self.algo), rounds.sum())
             end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
-            state = self.recorder.end(kept._replace(learner=state), end, state[0] >= self.horizon)
+            state = self.recorder.end(recording._replace(learner=state), end, state[0] >= self.horizon)
         return world, state, Metrics(gap, report, rounds)
 
     def _collect(self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array) -> tuple[wide.Wide, Array]:

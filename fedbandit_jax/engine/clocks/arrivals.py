@@ -1,4 +1,4 @@
-"""The process of clustering algorithms: one user comes in each round, may come again, and is told apart from others."""
+"""The clock of clustering algorithms: one user comes in each round, may come again, and is told apart from others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 
 @struct.pytree
 class ArrivalClock(Clock):
-    """A process in which a step is a block of rounds with one user each.
+    """A clock in which a step is a block of rounds with one user each.
 
     Who comes, what is offered and what every arm would pay is drawn for all rounds of a block at once, before the first
     user is served. The loop over rounds is left with what depends on what was learned.
@@ -46,7 +46,7 @@ class ArrivalClock(Clock):
     algo: ArrivalAlgorithm  # bound
     block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
 
-    alone = True  # uploads, downloads, splits and merges are branches that are seldom taken
+    branches = True  # uploads, downloads, splits and merges are branches that are seldom taken
 
     def __post_init__(self):
         """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
@@ -83,13 +83,13 @@ class ArrivalClock(Clock):
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
-        kept = None
+        recording = None
         if self.recorder is not None:
-            kept, state = state, state.learner
+            recording, state = state, state.learner
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 
         def play(i, carry):
-            state, gaps, total, kept = carry
+            state, gaps, total, recording = carry
             t = first + i
             state, before = self.algo.begin(syncs, t, state)
             now, answers = jax.tree.map(lambda x: x[i], (offered, feedback))
@@ -101,23 +101,23 @@ class ArrivalClock(Clock):
             arm = ridge.first_argmax(index)  # no arm at all if an index is NaN
             offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
             reward = jnp.where(offers, answers.reward[arm], 0)
-            if self.recorder is not None and kept is not None:
+            if self.recorder is not None and recording is not None:
                 one = Moment(t, world, state, self.algo, None, now, arm[None].astype(jnp.int32), reward[None])
-                kept = self.recorder.play(kept, one._replace(gaps=answers.gap[arm][None]))
+                recording = self.recorder.play(recording, one._replace(gaps=answers.gap[arm][None]))
             state, after = self.algo.serve(syncs, t, state, user, contexts[arm], reward)
             total = _add(_add(total, before), after)
             wrong = jnp.where(offers & ~outside[i, arm], 0, int(Status.OUTSIDE_SPEC))
             total = total._replace(status=total.status | wrong)
-            return state, gaps.at[i].set(answers.gap[arm]), total, kept
+            return state, gaps.at[i].set(answers.gap[arm]), total, recording
 
         reports = jax.eval_shape(lambda: self._reports(syncs, state, offered))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), reports)
-        start = state, jnp.zeros(self.block), nothing, kept
-        state, gaps, report, kept = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
+        start = state, jnp.zeros(self.block), nothing, recording
+        state, gaps, report, recording = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
         metrics = Metrics(gaps, report, gauges=self._gauges(world, state))
-        if self.recorder is not None and kept is not None:
+        if self.recorder is not None and recording is not None:
             end = Moment(jnp.int32(self.horizon), world, state, self.algo)
-            state = self.recorder.end(kept._replace(learner=state), end, first + self.block >= self.horizon)
+            state = self.recorder.end(recording._replace(learner=state), end, first + self.block >= self.horizon)
         return world, state, metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:

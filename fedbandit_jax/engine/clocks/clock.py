@@ -24,11 +24,11 @@ class Clock:
     algo: Any  # bound; the certificate is read from it
     horizon: Any  # T, a number: runs of any length share a program
     salt: tuple[Any, ...] = ()  # words that set the privacy noise apart from that of other clocks, see `salted`
-    recorder: Recorder | None = None  # with it, states are `Kept`
+    recorder: Recorder | None = None  # with it, states are a `Recording`
     program: str = struct.static(default="")  # digest of the programs of parts that are not the package's
     mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
-    alone = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
+    branches = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
     draws = True  # whether contexts are never stored
     seeds_together = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 
@@ -37,7 +37,7 @@ class Clock:
         """The most steps that a run may have."""
         raise NotImplementedError
 
-    def beside(self, n_configs: int) -> Self:
+    def sharing(self, n_configs: int) -> Self:
         """The clock that is to run if so many configurations share a program, this one included."""
         del n_configs
         return self

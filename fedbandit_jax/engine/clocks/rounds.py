@@ -1,4 +1,4 @@
-"""The process of federated agents: each serves one user in every round, and after every B rounds they synchronise."""
+"""The clock of federated agents: each serves one user in every round, and after every B rounds they synchronise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbandit_jax.core.kernels.choose import Offer, Scorer, choose
 from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.clocks.clock import Clock, salted
-from fedbandit_jax.engine.recorder import Kept, Moment
+from fedbandit_jax.engine.recorder import Moment, Recording
 from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
 
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
@@ -45,7 +45,7 @@ class Played(NamedTuple):
     records: Any  # what `Algorithm.gather` made of their records
     gap: Array  # (B,) summed over agents
     wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
-    kept: Kept | None = None  # what is recorded beside the curves
+    recording: Recording | None = None  # what is recorded beside the curves
 
 
 class Chosen(NamedTuple):
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
 
 @struct.pytree
 class RoundClock(Clock):
-    """A process in which a step is a batch: B rounds in a scan, then one synchronisation.
+    """A clock in which a step is a batch: B rounds in a scan, then one synchronisation.
 
     Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
     synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
@@ -69,7 +69,7 @@ class RoundClock(Clock):
     bounded where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are
     played and `sync` is called, but neither is recorded.
 
-    With a `recorder` the state is a `Kept`, and every agent is offered all contexts.
+    With a `recorder` the state is a `Recording`, and every agent is offered all contexts.
     """
 
     env: Environment
@@ -82,7 +82,7 @@ class RoundClock(Clock):
         return -(-self.horizon // self.algo.batch)
 
     @override
-    def beside(self, n_configs: int) -> RoundClock:
+    def sharing(self, n_configs: int) -> RoundClock:
         return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
 
     @override
@@ -123,20 +123,20 @@ class RoundClock(Clock):
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
         play = self._drawn if self.draws else self._listed if self.lists else self._offered
-        kept = None if self.recorder is None else state
-        state = state if kept is None else kept.learner
+        recording = None if self.recorder is None else state
+        state = state if recording is None else recording.learner
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
-            played = play(streams, world, state, rounds, kept)
+            played = play(streams, world, state, rounds, recording)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         state = self._spread(state)
         whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
-        if self.recorder is not None and played.kept is not None:
+        if self.recorder is not None and played.recording is not None:
             end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
             ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take steps beyond it
-            state = self.recorder.end(played.kept._replace(learner=state), end, ends)
+            state = self.recorder.end(played.recording._replace(learner=state), end, ends)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
@@ -165,23 +165,23 @@ class RoundClock(Clock):
             return False
         return struct.is_sealed(self.algo) and self.algo.scores_alone
 
-    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: Kept | None) -> Played:
+    def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: Recording | None) -> Played:
         """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
         algo = self.algo
 
         def play(carry, now):
-            (world, local, kept), (t, keys) = carry, now
+            (world, local, recording), (t, keys) = carry, now
             offered, strangers, world = self._offer(keys.users, world, t)
             moment, wrong = self._turn(world, state, local, offered, strangers, t, keys)
             arms, reward, gap = cast(tuple[Array, ...], (moment.arms, moment.rewards, moment.gaps))
             local, record = algo.learn(t, local, offered, arms, reward)
-            if self.recorder is not None and kept is not None:
-                kept = self.recorder.play(kept, moment)
-            return (world, local, kept), (record, gap.sum(), wrong.any())
+            if self.recorder is not None and recording is not None:
+                recording = self.recorder.play(recording, moment)
+            return (world, local, recording), (record, gap.sum(), wrong.any())
 
         local = self._spread(algo.download(state, self._offer(streams.users[0], world, rounds[0])[0]))
-        (world, local, kept), played = self._rounds(play, (world, local, kept), (rounds, streams))
-        return Played(world, local, *played, kept)
+        (world, local, recording), played = self._rounds(play, (world, local, recording), (rounds, streams))
+        return Played(world, local, *played, recording)
 
     def _offer(self, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
         offered, world = self.env.observe(key, world, t)
@@ -220,9 +220,9 @@ class RoundClock(Clock):
         (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
         return carry, (total, gap, wrong)
 
-    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
+    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: None) -> Played:
         """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
-        del kept
+        del recording
         m = self.env.spec.n_agents
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
@@ -253,9 +253,9 @@ class RoundClock(Clock):
         x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
         return Chosen(x, best, arms != chosen)
 
-    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array, kept: None) -> Played:
+    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: None) -> Played:
         """Plays a batch without padding what agents are offered."""
-        del kept
+        del recording
         agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
         return self._group(streams, world, state, rounds, agents, self._look_up)
 

@@ -22,11 +22,11 @@ SECAGG = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
 def test_adac_ucb(key, private):
     """One arm at a time, batches of 2, 4, 8, ... users, sums of the last batch with noise of its own."""
     algo = fb.algos.AdaCUCB(**SECAGG if private else {})
-    process, found, counters, states = play(algo, key, block=BLOCK)
-    rewards, uniforms = drawn(process, key)
-    bound, names = process.algo, syncs(process, key)
-    j_most, k = len(bound.users), process.env.spec.n_arms
-    assert process.n_steps == j_most * k
+    clock, found, counters, states = play(algo, key, block=BLOCK)
+    rewards, uniforms = drawn(clock, key)
+    bound, names = clock.algo, syncs(clock, key)
+    j_most, k = len(bound.users), clock.env.spec.n_arms
+    assert clock.n_steps == j_most * k
     assert bound.users[:3].tolist() == [2, 4, 8]
     law = [printed("Dist-DP-SE", 2 ** (j + 1), 1.0, k * j_most) for j in range(j_most)]
 
@@ -39,7 +39,7 @@ def test_adac_ucb(key, private):
         return oracles.analyze(total + int(draw[arm]), len(x), one.g, one.tau)[0]
 
     regret, batches = oracles.adac_ucb(
-        jax.jit(process.env.means)(process.env.fixed).tolist(),
+        jax.jit(clock.env.means)(clock.env.fixed).tolist(),
         HORIZON,
         lambda j: float(bound.radius[j - 1]),
         lambda b, a, i: rewards[b - 1, a, i],

@@ -20,9 +20,9 @@ from fedbandit_jax.privacy.samplers import integer
 # Blocks of 64 users, of which whole batches of this horizon need up to 16.
 
 
-def drawn(process, key):
+def drawn(clock, key):
     """(S, K, users) rewards and rounding uniforms: users of a block are its first half, then its second."""
-    env, block = process.env, process.block
+    env, block = clock.env, clock.block
     world = env.init(random.stream(key, "world"))
 
     def of_block(k, arm, index):
@@ -34,13 +34,13 @@ def drawn(process, key):
         return jnp.concatenate(rewards), random.unit(jnp.concatenate(random.bits(own, block // 2)))
 
     blocks = -(-HORIZON // 2 // block)  # of the longest batch that two arms can have
-    every = np.indices((process.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
+    every = np.indices((clock.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
     found = jax.jit(jax.vmap(of_block))(*every)
-    return [np.asarray(x).reshape(process.n_steps, env.spec.n_arms, -1) for x in found]
+    return [np.asarray(x).reshape(clock.n_steps, env.spec.n_arms, -1) for x in found]
 
 
-def syncs(process, key):
-    return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(process.n_steps)]
+def syncs(clock, key):
+    return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(clock.n_steps)]
 
 
 def check(run, expected, batches, bits, failures, *, tolerance=1e-3):
@@ -79,10 +79,10 @@ def grid_sums(uniforms, g):
 
 @pytest.mark.parametrize("growth", deep([2, 4], keep={0}))
 def test_se_is_algorithm_1(key, growth):
-    run = process, *_ = play(algorithm("SE", growth=growth), key)
-    rewards, uniforms = drawn(process, key)
+    run = clock, *_ = play(algorithm("SE", growth=growth), key)
+    rewards, uniforms = drawn(clock, key)
     regret, batches = oracles.successive_elimination(
-        process.env.means(process.env.fixed).tolist(),
+        clock.env.means(clock.env.fixed).tolist(),
         HORIZON,
         lambda b, _: growth**b,
         lambda b, n: lemma_2(b, growth**b, n, 0, 0),
@@ -97,11 +97,11 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     """Round-robin: regret is exact whenever all arms have had as many users, and linear in between."""
     epsilon = 2.0
     env = fb.envs.arms(means=[0.1, 0.95, 0.5, 0.9])  # two arms are left, and the second epoch is cut
-    run = process, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
-    rewards, uniforms = drawn(process, key)
+    run = clock, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
+    rewards, uniforms = drawn(clock, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
-    draw = jax.jit(lambda sync: integer.discrete_laplace(sync, g / epsilon, (process.env.spec.n_arms,)))
-    laplace = [draw(sync) for sync in syncs(process, key)]
+    draw = jax.jit(lambda sync: integer.discrete_laplace(sync, g / epsilon, (clock.env.spec.n_arms,)))
+    laplace = [draw(sync) for sync in syncs(clock, key)]
     exact = grid_sums(uniforms, g)
 
     def logs(e, n):
@@ -115,11 +115,11 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
         sampling, private = logs(e, n)
         return math.sqrt(sampling / (2 * size(e, n))) + private / (epsilon * size(e, n))
 
-    found_size, found_radius = process.algo.users[:2, 1:], process.algo.radius[:2, 1:]
+    found_size, found_radius = clock.algo.users[:2, 1:], clock.algo.radius[:2, 1:]
     np.testing.assert_array_equal(found_size, [[size(e, n) for n in range(1, 5)] for e in (1, 2)])
     np.testing.assert_allclose(found_radius, [[half_threshold(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
     regret, batches = oracles.successive_elimination(
-        process.env.means(process.env.fixed).tolist(),
+        clock.env.means(clock.env.fixed).tolist(),
         HORIZON,
         size,
         half_threshold,
@@ -183,24 +183,24 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
     options = {"block": BLOCK, "growth": 2, **options}
     block, growth = options.pop("block"), options["growth"]
     algo = algorithm(name, epsilon, **options)
-    run = process, *_ = play(algo, key, block=block)
-    rewards, uniforms = drawn(process, key)
-    n_sums = process.n_steps * process.env.spec.n_arms
-    law = [printed(name, growth ** (k + 1), epsilon, n_sums) for k in range(process.n_steps)]
+    run = clock, *_ = play(algo, key, block=block)
+    rewards, uniforms = drawn(clock, key)
+    n_sums = clock.n_steps * clock.env.spec.n_arms
+    law = [printed(name, growth ** (k + 1), epsilon, n_sums) for k in range(clock.n_steps)]
 
     def radius(b, n):
         if "radius" in options:  # test_radius.py has these
-            return float(process.algo.radius[b - 1, n])
+            return float(clock.algo.radius[b - 1, n])
         return lemma_2(b, growth**b, n, law[b - 1].s, law[b - 1].h)
 
     def draw(sync, *parameters):
-        return law[0].sampler(jax.random.split(sync, 3)[0], *parameters, (process.env.spec.n_arms,))
+        return law[0].sampler(jax.random.split(sync, 3)[0], *parameters, (clock.env.spec.n_arms,))
 
     columns = [np.asarray(column) for column in zip(*(x.parameters for x in law))]
     columns = [c.astype(np.int32 if c.dtype == int else np.float32) for c in columns]
-    noises = jax.jit(jax.vmap(draw))(jnp.stack(syncs(process, key)), *columns)
+    noises = jax.jit(jax.vmap(draw))(jnp.stack(syncs(clock, key)), *columns)
     noises = wide.to_int(noises) if isinstance(noises, wide.Wide) else np.asarray(noises).astype(object)
-    failures = [0] * process.n_steps
+    failures = [0] * clock.n_steps
 
     def add_up(b, a, x):
         g, tau, *_ = law[b - 1]
@@ -217,7 +217,7 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
         )
 
     regret, batches = oracles.successive_elimination(
-        process.env.means(process.env.fixed).tolist(),
+        clock.env.means(clock.env.fixed).tolist(),
         HORIZON,
         lambda b, _: growth**b,
         radius,

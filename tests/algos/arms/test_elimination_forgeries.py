@@ -291,11 +291,11 @@ def test_only_calibrated_epochs_are_asked():
 @pytest.mark.slow
 def test_a_longer_horizon_after_binding():
     """Its users are played, but nobody beyond what the certificate covers is asked."""
-    process = ArmBatchClock(env=EQUAL, algo=algorithm("Dist-DP-SE").bind(EQUAL.spec, 58), horizon=1000, block=64)
-    world, state = INIT(process, jax.random.key(0))
+    clock = ArmBatchClock(env=EQUAL, algo=algorithm("Dist-DP-SE").bind(EQUAL.spec, 58), horizon=1000, block=64)
+    world, state = INIT(clock, jax.random.key(0))
     sent = []
-    for k in range(process.n_steps):
-        world, state, metrics = STEP(process, jax.random.key(0), world, state, jnp.int32(k))
+    for k in range(clock.n_steps):
+        world, state, metrics = STEP(clock, jax.random.key(0), world, state, jnp.int32(k))
         sent.append((float(metrics.report.floats), int(metrics.rounds.sum())))
     assert sent == [(8, 8), (16, 16), (32, 32), (0, 64), (0, 128)]
 

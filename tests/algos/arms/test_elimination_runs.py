@@ -16,7 +16,7 @@ from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.elimination_loop import EliminationState
 from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import ArmBatchClock
-from fedbandit_jax.engine.curves import StretchRecord
+from fedbandit_jax.engine.curves import StretchTally
 from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
@@ -55,7 +55,7 @@ def test_records_on_a_logarithmic_axis():
 @pytest.mark.slow
 def test_interrupted_runs_continue(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "CHUNK_SECONDS", 0)
-    whole, add, calls = simulate(), StretchRecord.add, []
+    whole, add, calls = simulate(), StretchTally.add, []
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -63,10 +63,10 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    monkeypatch.setattr(StretchRecord, "add", interrupted)
+    monkeypatch.setattr(StretchTally, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulate(checkpoint=tmp_path / "run")
-    monkeypatch.setattr(StretchRecord, "add", add)
+    monkeypatch.setattr(StretchTally, "add", add)
     with pytest.raises(ValueError, match="belongs to another run"):
         simulate(FOUR.replace(epsilon=3.0), checkpoint=tmp_path / "run")
     for _ in range(2):  # the second time it is finished, and read back

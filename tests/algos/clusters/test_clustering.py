@@ -229,7 +229,7 @@ def test_a_long_run(key):
         same(play(bound, key, given, spec), trace, 1500)
 
 
-# --- The process ---
+# --- The clock ---
 
 LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
 
@@ -238,7 +238,7 @@ LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
     ("budget", "block", "chunks"), deep([(None, 256, 50), (LITTLE, 256, 50), (LITTLE, 64, 2)], keep={0})
 )
 def test_process(key, monkeypatch, same_noise, budget, block, chunks):
-    """A run equals the helper, which knows no blocks, on the draws that the process makes."""
+    """A run equals the helper, which knows no blocks, on the draws that the clock makes."""
     monkeypatch.setattr(arrivals, "BLOCK", (block, block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
@@ -247,12 +247,12 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     algo = A.FCLUB(budget, upload=1.3, download=1.2, trigger="count", alpha_1=0.6, alpha_2=0.4)
     algo = algo.replace(shift="once") if budget else algo
     bound = algo.bind(env.spec, T)
-    process = ArrivalClock(env=env, algo=bound, horizon=T)
+    clock = ArrivalClock(env=env, algo=bound, horizon=T)
     result = fb.simulate(env, algo, horizon=T, key=key, seeds=2)
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
         own = jax.random.fold_in(key, i)
-        world, offered, feedback, outside = _drawn(process, own)
+        world, offered, feedback, outside = _drawn(clock, own)
         assert not outside.any()
         given = Draws(offered.user[:, 0], offered.contexts[:, 0], feedback.reward)
         played = play(bound, random.stream(own, "syncs"), given, population(*LARGE))
@@ -271,7 +271,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
         assert result.gauges["clusters"][i, -1] == len(set(played.groups[-1].tolist()))
     assert played.uploads.sum() > 20
     assert len(set(np.asarray(offered.user).ravel().tolist())) == 8
-    assert process.n_steps == -(-T // block)
+    assert clock.n_steps == -(-T // block)
     alone = fb.simulate(env, algo, horizon=T, key=key, seeds=1)
     np.testing.assert_array_equal(alone.regret[0], result.regret[0])
     np.testing.assert_array_equal(alone.counts["uploads"][0], result.counts["uploads"][0])
@@ -279,9 +279,9 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
 
 
 @jax.jit
-def _drawn(process, key):
-    world = process.env.init(random.stream(key, "world"))
-    return world, *process._draw(key, world, jnp.arange(T))
+def _drawn(clock, key):
+    world = clock.env.init(random.stream(key, "world"))
+    return world, *clock._draw(key, world, jnp.arange(T))
 
 
 @pytest.mark.slow

@@ -217,14 +217,14 @@ def test_a_process_of_another_horizon(key):
     """The same through the clock: no phase beyond those that were calibrated is counted as uploads."""
     env = fb.envs.clustered(8, 3, 2, dim=3)
     bound = HONEST.bind(env.spec, 14)  # phases of 2, 4 and 8 rounds
-    process = ArrivalClock(env=env, algo=bound, horizon=62)
+    clock = ArrivalClock(env=env, algo=bound, horizon=62)
 
     @jax.jit
     def step(key, world, state, k):
-        return process.step(key, world, state, k)
+        return clock.step(key, world, state, k)
 
-    world, state = jax.jit(process.init)(key)
-    for k in range(process.n_steps):
+    world, state = jax.jit(clock.init)(key)
+    for k in range(clock.n_steps):
         world, state, metrics = step(key, world, state, k)
         if k == 0:
             early = state

@@ -16,7 +16,7 @@ from fedbandit_jax.privacy.trust import SiloLocalMatrix
 
 B, K, D = 25, 100, 10
 JOINT = np.sqrt(4.5)
-FIRST = jax.jit(lambda process, key: process.step(key, *process.init(key), 0)[1])
+FIRST = jax.jit(lambda clock, key: clock.step(key, *clock.init(key), 0)[1])
 
 
 def batch_sum(algo, contexts, answers, key):
@@ -24,8 +24,8 @@ def batch_sum(algo, contexts, answers, key):
     env = scripted(contexts[:, None], answers[:, None], answers[:, None])
     plain = algo.replace(privacy=None).bind(env.spec, B)
     bound = dataclasses.replace(silent(algo.bind(env.spec, B)), policy=plain.policy)
-    process = RoundClock(env=env, algo=bound, horizon=B)
-    state = FIRST(process, key)
+    clock = RoundClock(env=env, algo=bound, horizon=B)
+    state = FIRST(clock, key)
     return np.asarray(state.mechanism.sums.high, float)
 
 
@@ -74,14 +74,14 @@ def test_worst_case(key, learns):
     assert moved == pytest.approx(np.sqrt(2) * (B if learns else 1), rel=1e-5)
 
 
-def sums_of_all_rounds(process, ks, key):
+def sums_of_all_rounds(clock, ks, key):
     """[W | U] after every round, and the arms' gaps."""
 
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), (state.mechanism.view, metrics.gap)
 
-    return jax.lax.scan(body, process.init(key), ks)[1]
+    return jax.lax.scan(body, clock.init(key), ks)[1]
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -94,8 +94,8 @@ def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
         bound = algo.replace(learns_in_batch=learns).bind(script.spec, 20)
         assert bound.guarantee().claim == ("as_printed" if learns and batch == 2 else "certified")
         bound = dataclasses.replace(silent(bound), policy=plain)  # without noise, which would hide what was learned
-        process = RoundClock(env=script, algo=bound, horizon=20)
-        runs[learns] = jax.jit(sums_of_all_rounds)(process, np.arange(process.n_steps), key)
+        clock = RoundClock(env=script, algo=bound, horizon=20)
+        runs[learns] = jax.jit(sums_of_all_rounds)(clock, np.arange(clock.n_steps), key)
     moved = max(float(np.abs(a - b).max()) for a, b in zip(runs[False], runs[True]))
     assert (moved < 1e-4) == (batch == 1)
 
@@ -172,7 +172,7 @@ def test_noise_on_the_joint_matrix(key):
 def test_rewards_are_clipped_in_the_statistic(key, loud):
     """A reward of 50 or -50 moves the statistic by at most 1; unclipped, by far more than sqrt 4.5.
 
-    What is not finite never gets there: a process hands no such reward to anybody.
+    What is not finite never gets there: a clock hands no such reward to anybody.
     """
     contexts = np.ones((B, 2, 2)) / np.sqrt(2)
     calm, shouted = np.full((B, 2), 0.5), np.full((B, 2), 0.5)

@@ -89,16 +89,16 @@ def test_known_noise_covers_whole_private_runs(key):
         fb.privacy.Mechanism(fb.privacy.Budget(2.0, 0.1), release="blt"),
         policy=fb.algos.UCB(confidence="known_noise", regularizer="project", failure=0.05),
     )
-    process = RoundClock(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
+    clock = RoundClock(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
 
     def run(key):
         def body(carry, k):
-            world, state, _ = process.step(key, *carry, k)
+            world, state, _ = clock.step(key, *carry, k)
             error = state.belief.posterior.theta[:, 0] - world.theta
             v = jnp.linalg.inv(ridge.matrices(state.belief.posterior)[0])
             return (world, state), jnp.sqrt(error @ v @ error) / state.belief.width(25 * (k + 1.0))
 
-        return jax.lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1].max()
+        return jax.lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1].max()
 
     worst = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, 60)))
     assert (worst > 1).mean() <= 2.5 * 0.05

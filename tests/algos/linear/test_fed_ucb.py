@@ -33,14 +33,14 @@ def run(env, algo, horizon, key, **changes):
 
 
 @jax.jit
-def play(process, ks, key):
+def play(clock, ks, key):
     """Final state, regret of every round, and whether it ended with a synchronisation."""
 
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), (metrics.gap, metrics.report.rounds)
 
-    (_, state), (regret, synced) = jax.lax.scan(body, process.init(key), ks)
+    (_, state), (regret, synced) = jax.lax.scan(body, clock.init(key), ks)
     return state, regret, synced
 
 
@@ -226,11 +226,11 @@ def test_a_threshold_out_of_reach_is_independent_agents(key):
     never = federated(schedule=S.LogDet(1e9), learns_in_batch=True)
     alone = fb.algos.LinUCB().bind(env.spec, 80)
     _, regret, rounds, _ = run(env, never, 80, key, policy=alone.policy)
-    process = RoundClock(env=env, algo=alone, horizon=80)
-    world, state = jax.jit(process.init)(key)
+    clock = RoundClock(env=env, algo=alone, horizon=80)
+    world, state = jax.jit(clock.init)(key)
     assert rounds == []
     assert alone.batch == 80
-    np.testing.assert_allclose(regret, jax.jit(process.step)(key, world, state, 0)[2].gap, atol=1e-4)
+    np.testing.assert_allclose(regret, jax.jit(clock.step)(key, world, state, 0)[2].gap, atol=1e-4)
 
 
 @pytest.mark.slow

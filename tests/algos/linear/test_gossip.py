@@ -36,19 +36,19 @@ def script():
 def run(env, algo, key, horizon=T):
     """The bound algorithm, regret of every round, counters, and how many synchronisations (steps, gamma, C) there
     were."""
-    process = RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
-    carry, (regret, report, synced) = play(process, np.arange(process.n_steps), key)
+    clock = RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+    carry, (regret, report, synced) = play(clock, np.arange(clock.n_steps), key)
     counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
-    return process.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
+    return clock.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
 
 
 @jax.jit
-def play(process, ks, key):
+def play(clock, ks, key):
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), (metrics.gap, metrics.report, state.synced)
 
-    return jax.lax.scan(body, process.init(key), ks)
+    return jax.lax.scan(body, clock.init(key), ks)
 
 
 def gossip(graph, gamma=1, privacy=None, **options):
@@ -132,13 +132,13 @@ def test_complete_graph_is_the_controller_one_round_late(script, key):
     _, regret, _, synced, _ = run(script, network, key)
     assert synced[:, 0, 0].tolist() == [(t + 1) // 2 for t in range(T)]
     controller = fb.algos.fed_ucb(schedule=2).replace(regularization=0.5).bind(script.spec, T)
-    process = RoundClock(env=script, algo=controller, horizon=T)
+    clock = RoundClock(env=script, algo=controller, horizon=T)
 
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), metrics.gap
 
-    expected = jax.lax.scan(body, process.init(key), np.arange(process.n_steps))[1].ravel()[:T]
+    expected = jax.lax.scan(body, clock.init(key), np.arange(clock.n_steps))[1].ravel()[:T]
     np.testing.assert_allclose(regret, expected, atol=2e-5)
 
 
@@ -151,8 +151,8 @@ def test_isolated_agents_are_independent(key):
     assert synced[-1].min() > 2
     assert counts["hops"] == 0  # there is no edge to send over
     alone = fb.algos.LinUCB().replace(exploration_scale=0.0).bind(env.spec, 80)
-    process = RoundClock(env=env, algo=alone, horizon=80)
-    np.testing.assert_allclose(regret, jax.jit(process.step)(key, *process.init(key), 0)[2].gap, atol=1e-4)
+    clock = RoundClock(env=env, algo=alone, horizon=80)
+    np.testing.assert_allclose(regret, jax.jit(clock.step)(key, *clock.init(key), 0)[2].gap, atol=1e-4)
 
 
 @pytest.mark.slow

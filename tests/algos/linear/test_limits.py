@@ -21,17 +21,17 @@ BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
-    process = RoundClock(env=env, algo=bound, horizon=horizon)
-    return np.asarray(_gaps(process, np.arange(process.n_steps), key)).ravel()[:horizon]
+    clock = RoundClock(env=env, algo=bound, horizon=horizon)
+    return np.asarray(_gaps(clock, np.arange(clock.n_steps), key)).ravel()[:horizon]
 
 
 @jax.jit
-def _gaps(process, ks, key):
+def _gaps(clock, ks, key):
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
+        world, state, metrics = clock.step(key, *carry, k)
         return (world, state), metrics.gap
 
-    return jax.lax.scan(body, process.init(key), ks)[1]
+    return jax.lax.scan(body, clock.init(key), ks)[1]
 
 
 @pytest.mark.slow
@@ -205,10 +205,10 @@ def test_nothing_is_released_after_an_incomplete_batch(key, trust):
     """T = 15, B = 2: an eighth release would empty the tree of S = 7 and show the exact sums."""
     env = fb.envs.sphere(3, 4, 2, rewards="bernoulli")
     bound = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, trust=trust), schedule=2).bind(env.spec, 15)
-    process = RoundClock(env=env, algo=bound, horizon=15)
-    (world, state), step = jax.jit(process.init)(key), jax.jit(process.step)
+    clock = RoundClock(env=env, algo=bound, horizon=15)
+    (world, state), step = jax.jit(clock.init)(key), jax.jit(clock.step)
     views = []
-    for k in range(process.n_steps):
+    for k in range(clock.n_steps):
         world, state, metrics = step(key, world, state, k)
         views.append((bound.view(state), int(metrics.report.rounds)))
     assert [rounds for _, rounds in views] == [1] * 7 + [0]

@@ -40,12 +40,12 @@ def script():
 
 
 @jax.jit
-def play(process, ks, key):
+def play(clock, ks, key):
     def body(carry, k):
-        world, state, metrics = process.step(key, *carry, k)
-        return (world, state), (metrics.gap, metrics.report, process.algo.view(state))
+        world, state, metrics = clock.step(key, *carry, k)
+        return (world, state), (metrics.gap, metrics.report, clock.algo.view(state))
 
-    return jax.lax.scan(body, process.init(key), ks)
+    return jax.lax.scan(body, clock.init(key), ks)
 
 
 def run(env, bound, key):

@@ -26,13 +26,13 @@ def run(env, algo, horizon, key, *, policy=None, **changes):
     """Regret of every round, the bound algorithm, its final state, and the noise of release k."""
     bound = algo.bind(env.spec, horizon)
     bound = dataclasses.replace(bound, policy=dataclasses.replace(bound.policy, **(policy or {})), **changes)
-    process = RoundClock(env=env, algo=bound, horizon=horizon)
-    world, state = jax.jit(process.init)(key)
+    clock = RoundClock(env=env, algo=bound, horizon=horizon)
+    world, state = jax.jit(clock.init)(key)
     regret = []
-    step = jax.jit(process.step)
-    for k in range(process.n_steps):
+    step = jax.jit(clock.step)
+    for k in range(clock.n_steps):
         world, state, metrics = step(key, world, state, k)
-        regret.extend(np.asarray(metrics.gap)[: len(process.rounds_at(k))])
+        regret.extend(np.asarray(metrics.gap)[: len(clock.rounds_at(k))])
 
     def noise(k):
         syncs = jax.random.fold_in(random.stream(key, "syncs"), k - 1)
@@ -217,13 +217,13 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
-    process = RoundClock(env=env, algo=bound, horizon=20_000)
-    world, state = jax.jit(process.init)(key)
+    clock = RoundClock(env=env, algo=bound, horizon=20_000)
+    world, state = jax.jit(clock.init)(key)
     sums = state.mechanism.sums
     state = state._replace(mechanism=state.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17)))
 
     def body(carry, k):
-        return process.step(key, *carry, k)[:2], None
+        return clock.step(key, *carry, k)[:2], None
 
     (_, state), _ = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(20_000)))((world, state))
     np.testing.assert_allclose(state.mechanism.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
@@ -308,10 +308,10 @@ def test_a_policy_reads_what_it_believed(key):
     env = fb.envs.script(np.full((11, 2, 1, 1), 0.5), np.ones((11, 2, 1)))
     for schedule, last in ((3, 3), (fb.schedules.Geometric(2.0, first=2), 4)):
         bound = fb.algos.Federated(policy=Batches(), schedule=schedule).bind(env.spec, 11)
-        process = RoundClock(env=env, algo=bound, horizon=11)
-        carry = jax.jit(process.init)(key)
-        for k in range(process.n_steps):
-            carry = jax.jit(process.step)(key, *carry, k)[:2]
+        clock = RoundClock(env=env, algo=bound, horizon=11)
+        carry = jax.jit(clock.init)(key)
+        for k in range(clock.n_steps):
+            carry = jax.jit(clock.step)(key, *carry, k)[:2]
         total, added, n = carry[1].belief
         np.testing.assert_allclose(added, last)
         assert (float(total[0]), int(n)) == ((9.0, 3) if schedule == 3 else (8.0, 3))

@@ -64,12 +64,12 @@ def test_dp_dpe(key, centred, release):
     mechanism = fb.privacy.Mechanism(BUDGET, release, centred=centred, gram_scale=0.5)
     algo = fb.algos.dp_dpe(arms, mechanism, schedule=20, exploration_scale=0.2)
     bound = algo.bind(env.spec, horizon)
-    process = RoundClock(env=env, algo=bound, horizon=horizon)
-    world, state = jax.jit(process.init)(key)
-    regret, step = [], jax.jit(process.step)
-    for k in range(process.n_steps):
+    clock = RoundClock(env=env, algo=bound, horizon=horizon)
+    world, state = jax.jit(clock.init)(key)
+    regret, step = [], jax.jit(clock.step)
+    for k in range(clock.n_steps):
         world, state, metrics = step(key, world, state, k)
-        regret.extend(np.asarray(metrics.gap)[: len(process.rounds_at(k))])
+        regret.extend(np.asarray(metrics.gap)[: len(clock.rounds_at(k))])
     fresh = [
         np.asarray(unpack(bound.mechanism.trust.noise(jax.random.fold_in(random.stream(key, "syncs"), k), size), 3))
         for k, size in enumerate([packed_size(3)] * 5)
