@@ -61,6 +61,8 @@ def test_users_of_every_server_alone():
     for n_servers in (1, 2, 3):
         alone = [adjusted_rand_score(truth[i::n_servers], labels[i::n_servers]) for i in range(n_servers)]
         np.testing.assert_allclose(mean(labels, truth, 2, n_servers), np.mean(alone), atol=1e-6)
+    for out_of_range in (-1, 7, 9):
+        assert np.isnan(mean(np.append([6], [*labels[1:-1], out_of_range]), truth, 2, 2))
 
 
 def test_many_users():

@@ -40,6 +40,8 @@ def test_integer(value, error):
 def test_one_of():
     with pytest.raises(ValueError, match="mode must be one of 'a', 'b', got 'c'"):
         validate.one_of("mode", "c", ("a", "b"))
+    with pytest.raises(ValueError, match=r"mode must be one of 'a', 'b', got \['a'\]"):
+        validate.one_of("mode", ["a"], {"a": 1, "b": 2})
 
 
 def test_finite_array_names_the_entry():

@@ -104,7 +104,10 @@ def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(setup, name, lambda value=value: value)
             found.append(fingerprint())
-    assert len({one, a, b, *found}) == 3 + len(changes) + 2
+    own = fingerprint(algo=own_algorithm())
+    assert own == fingerprint(algo=own_algorithm())
+    found += [own, fingerprint(algo=own_algorithm(bonus=1.0))]
+    assert len({one, a, b, *found}) == 3 + len(changes) + 4
 
 
 @pytest.mark.slow

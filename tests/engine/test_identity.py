@@ -224,6 +224,17 @@ def greedy(bonus):
     return Greedy()
 
 
+def tuned(scale):
+    """A policy that binds a number which is none of its parameters."""
+
+    @fb.pytree
+    class Tuned(type(greedy(1.0))):
+        def bind(self, law):
+            return dataclasses.replace(self, scale=scale)
+
+    return Tuned()
+
+
 def test_code_of_one_s_own_counts(monkeypatch):
     """Whatever it computes with: literals, closures, helpers; and parameters as everywhere."""
 
@@ -233,7 +244,7 @@ def test_code_of_one_s_own_counts(monkeypatch):
 
     one = mark(greedy(1.0))
     others = [greedy(2.0), greedy(jnp.ones(4)), greedy(jnp.zeros(4)), greedy(lambda: 3.0)]
-    others += [dataclasses.replace(greedy(1.0), scale=3.0)]
+    others += [dataclasses.replace(greedy(1.0), scale=3.0), tuned(3.0), tuned(4.0)]
     assert one == mark(greedy(1.0)) == mark(greedy(lambda: 1.0))
     assert len({one, *map(mark, others)}) == 1 + len(others)
 
@@ -271,6 +282,12 @@ class Held:
     fixed: object = fb.static(default=None)
 
 
+@fb.pytree
+class Kept:
+    number: object = None
+    fixed: object = fb.static(default=None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Hidden:
     value: object = dataclasses.field(repr=False)
@@ -283,6 +300,7 @@ def test_numbers_are_those_of_the_device():
     assert digest(Held(number=np.full(2, 0.1))) == digest(Held(number=np.full(2, 0.1) + 1e-12))
     different = [Held(number=x) for x in (0.1, 0.2, 1, True, None, (0.1,), {"a": 0.1}, {"b": 0.1})]
     different += [Held(fixed=2**54 + i) for i in (0, 1)]
+    different += [Kept(number=0.1)]
     different += [Held(number=np.float32(x)) for x in ([0.1, 0.2], [[0.1, 0.2]], [0.2, 0.1])]
     different += [Held(number=np.arange(2, dtype=kind)) for kind in (np.int32, np.uint32, np.float32)]
     different += [Held(number=jax.random.key(i)) for i in (0, 1)]

@@ -7,10 +7,11 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from honest import Pairs, Prefixes, of, subclass
+from honest import SPEC, Pairs, Prefixes, of, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import MECHANISMS, RELEASES, TRUST, Decaying, behaviour, trust
 from fedbandit_jax.privacy.bound import Aggregated
 from fedbandit_jax.privacy.integers.shares import PolyaNoise
@@ -67,12 +68,17 @@ def broken(*, part="trust", methods, **options):
 
 
 def test_a_patched_class_is_seen(monkeypatch):
-    """The package can be patched, and then no type tells."""
+    """The package can be patched, and then no type tells; whoever certifies parts of their own is told."""
     bound = bind()
+    policy, privacy = fb.algos.Thompson(), fb.privacy.Mechanism(BUDGET, release=Prefixes)
+    whole = fb.algos.Federated(policy=policy, schedule=2, privacy=privacy).bind(SPEC, 10)
+    assert certify(whole).claim == "certified"
     jax.clear_caches()
     monkeypatch.setattr(fb.privacy.TRUST["silo_local"], "noise", lambda self, key, size: jnp.zeros(size))
     try:
         assert "0 times the standard deviation" in behaviour.fault(bound)
+        assert certify(whole).claim == "none"
+        assert "0 times the standard deviation" in certify(whole).reason
     finally:
         jax.clear_caches()
 

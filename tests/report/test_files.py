@@ -319,6 +319,8 @@ def test_what_makes_no_sense_is_not_saved(tmp_path):
         made(regret=np.zeros((2, 3))).save(tmp_path / "run")
     with pytest.raises(TypeError, match="what is saved must be numbers, texts, lists and dictionaries, got {1}"):
         made(provenance={"odd": {1}}).save(tmp_path / "run")
+    with pytest.raises(TypeError, match="what is saved must be numbers, texts, lists and dictionaries, got 1j"):
+        made(provenance={"odd": 1j}).save(tmp_path / "run")
     with pytest.raises(ValueError, match="names of arrays must be such as a zip archive can hold"):
         made(counts={"a\0b": made().regret}).save(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -212,6 +212,7 @@ def test_tests_are_charged_for_what_they_draw():
     assert louder.epsilon_exact > 6
     assert "(epsilon = 6)" in louder.schedule
     fields = {field.name: getattr(bound.schedule, field.name) for field in dataclasses.fields(bound.schedule)}
+    assert S.timing(Quiet(**fields)).pure == 0  # what it says of itself is not asked
     quiet = certify(dataclasses.replace(bound, schedule=Quiet(**fields)))
     assert (quiet.claim, quiet.epsilon_exact) == ("none", np.inf)
     assert "the schedule leaks" in quiet.reason

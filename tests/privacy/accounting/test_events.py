@@ -112,6 +112,16 @@ def test_approximate_events():
     assert mixed < renyi.epsilon < 1.1 * mixed
 
 
+def test_a_gaussian_with_a_pure_part_is_both():
+    """Beside events that are known by one (epsilon, delta), and beside Renyi curves."""
+    together, apart = [Gaussian(0.7, pure=0.4)], [Gaussian(0.7), PureDP(0.4)]
+    for other in (ApproximateDP(0.1, 1e-6), Renyi(lambda alpha: alpha / 50)):
+        one, same = (compose([*events, other], 1e-4) for events in (together, apart))
+        assert one.accountant == same.accountant
+        assert one.epsilon == pytest.approx(same.epsilon, rel=1e-6)
+        assert one.epsilon > compose([Gaussian(0.7), other], 1e-4).epsilon + 0.1
+
+
 def test_a_curve_is_a_renyi_event():
     assert compose([Renyi(lambda alpha: alpha / 8)], 1e-5).epsilon == rdp_epsilon(lambda alpha: alpha / 8, 1e-5)
 
