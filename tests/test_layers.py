@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,12 @@ def test_plotting_and_results_need_no_jax():
 def test_importing_the_package_is_free():
     code = "import sys, fedbandit_jax; assert 'jax' not in sys.modules and 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_that_docstrings_name_exist():
+    """Of names in backticks such as `core.kernels.choose`; what follows the file may be a name in it."""
+    known = {".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
+    folders = "|".join(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+    for path in FILES:
+        for name in re.findall(rf"`(?:fedbandit_jax\.)?((?:{folders})\.[a-z_.]+)`", path.read_text()):
+            assert name in known or name.rpartition(".")[0] in known, f"{path}: there is no {name}"

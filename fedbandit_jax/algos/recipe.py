@@ -129,7 +129,7 @@ class PolicyRecipe(Recipe):
 
 
 def parts(spec: Spec, policy: Any, mechanism: Exact, stds: np.ndarray, **more: Any) -> dict[str, Any]:
-    """The fields that all loops have, see `PolicyLoop`, and more of them."""
+    """The fields of a `PolicyLoop` with S = len(stds) releases, and `more` that its subclass has."""
     noisy = isinstance(mechanism, BoundMechanism)
     return dict(
         policy=policy,

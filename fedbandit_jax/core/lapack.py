@@ -2,7 +2,7 @@
 
 XLA:CPU hands several matrices to threads of its own, and where two programs do so at the same time, they may wait for
 each other for ever (jaxlib 0.10.2, two cores). One after the other takes about as long, and programs that do nothing
-else with many matrices can run beside each other, see `engine.layout`. Elsewhere a library factorises all at once.
+else with many matrices can run beside each other, see `engine.batching`. Elsewhere a library factorises all at once.
 """
 
 from __future__ import annotations

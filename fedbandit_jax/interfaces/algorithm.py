@@ -132,7 +132,7 @@ class Algorithm:
     def scores_alone(self) -> bool:
         """Whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
 
-        A run then draws contexts that are fresh only while they are scored, see `core.choose`.
+        A run then draws contexts that are fresh only while they are scored, see `core.kernels.choose`.
         """
         return False
 

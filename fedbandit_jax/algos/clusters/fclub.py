@@ -43,7 +43,7 @@ class FCLUB(ClusteringRecipe):
     cluster. Protected, against every other server and the global server, is what one user did in `visits` rounds (the
     privacy unit); her own server is trusted. Adjacency is that of the budget. One round moves all sums that are
     released together by sqrt(r) times what it moves one of them (the sensitivity), where r bounds the number of
-    released tree nodes that contain it (kappa in `privacy.replanted`). As printed (the default, except that noise is
+    released tree nodes that contain it (kappa in `privacy.phase_trees`). As printed (the default, except that noise is
     calibrated exactly, and thus smaller) no epsilon holds, because local clusters and determinants are computed from
     raw data. With `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` the guarantee
     is certified.

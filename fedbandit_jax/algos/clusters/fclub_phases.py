@@ -3,7 +3,7 @@
 Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. S^l, u^l, T^l are those that a local cluster
 recommends by (`local`), dS, du, dT those of its users since its last upload (`buffer`), and S^g, u^g, T^g those of a
 global cluster (`shared`). A local cluster has the seat of its smallest user, and a global one the seat of its smallest
-local cluster; N = L P is the number of seats, with P places on each of L servers (see `users`). Sums hold data and
+local cluster; N = L P is the number of seats, with P places on each of L servers (see `seats`). Sums hold data and
 noise. The multiples of rho I that keep them positive definite are counted in `shift`, and lambda I (`regularization`)
 is added where a matrix is used.
 
@@ -74,7 +74,7 @@ class FCLUBState(NamedTuple):
 
 @struct.pytree
 class Phases(ArrivalAlgorithm):
-    """The part of bound FCLUB that begins phases; its subclass in `loop` has the rounds in between."""
+    """The part of bound FCLUB that begins phases; its subclass in `fclub_rounds` has the rounds in between."""
 
     regularization: struct.Number  # lambda
     alpha_1: struct.Number  # factor of the distance above which links are cut

@@ -81,7 +81,7 @@ class BoundFCLUB(Phases):
     ) -> tuple[FCLUBState, Report]:
         """Adds the round to the user's sums, then uploads and downloads what is due (Alg. 1 l. 13, Algorithms 3 and 4).
 
-        The branch of the upload takes and returns rows of tables, not tables: see `core.rows`.
+        The branch of the upload takes and returns rows of tables, not tables: see `core.tables`.
         """
         if self.noise is not None:
             x, y = self.noise.admit(x, y)

@@ -48,8 +48,8 @@ class BatchSums(NamedTuple):
 class BatchLoop(PolicyLoop):
     """Federated learning with a fixed batch, for a known environment and horizon; private if its mechanism is.
 
-    Nobody acts on what was learned inside a batch of one round: `sync` drops it, and the next batch downloads what was
-    released.
+    With B = 1, learning inside the batch opens no door to raw data: `sync` drops what was learned, and the next batch
+    downloads what was released, before any other user comes.
     """
 
     schedule: None = None

@@ -215,7 +215,7 @@ class PolicyLoop(PlayingLoop):
     """
 
     mechanism: Exact
-    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) if all are alike
+    stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) zero without noise
     n_syncs: struct.Number  # S
     schedule: BoundSchedule | None  # None: after each of its batches, which are of equal length
     learns_in_batch: bool = struct.static(default=False)

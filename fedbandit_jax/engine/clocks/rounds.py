@@ -142,7 +142,7 @@ class RoundClock(Clock):
     @property
     @override
     def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
+        """Whether contexts are drawn while they are scored, and never stored, see `core.kernels.choose`.
 
         Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
         several configurations share are worth storing.
@@ -153,7 +153,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Returns whether arms are chosen among rows of a table, see `core.choose_rows`.
+        """Returns whether arms are chosen among rows of a table, see `core.kernels.choose_rows`.
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """
