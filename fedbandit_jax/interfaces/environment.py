@@ -86,7 +86,8 @@ class Drawn(Environment, Protocol):
     `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `mean_at` in the d features
     that it returns; so is `reward_at`. `observe` and `pull` are made of them. The key is that of the round, as in
     these, or a tuple of its two words. On a GPU all is done in one kernel, which is given the arrays of environment and
-    world row by row: one of shape (n,) is a tuple of n scalars, and there are no larger ones; see `core.kernels.choose`.
+    world row by row: one of shape (n,) is a tuple of n scalars, and there are no larger ones; see
+    `core.kernels.choose`.
     """
 
     def features_at(

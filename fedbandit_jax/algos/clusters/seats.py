@@ -3,8 +3,8 @@
 n users sit on L servers, and arrays are laid out accordingly: every server has P = ceil(n / L) places, user u has place
 u // L of server u mod L, and the N = L P places of all servers, server by server, are called seats. Arrays of all seats
 have a leading axis N. Some seats may be empty; a user who does not exist has a seat out of range, so that nothing is
-written for her (see `core.tables`). In formulas theta is a ridge estimate of a preference vector, and T is the number of
-rounds it is from.
+written for her (see `core.tables`). In formulas theta is a ridge estimate of a preference vector, and T is the number
+of rounds it is from.
 """
 
 from __future__ import annotations

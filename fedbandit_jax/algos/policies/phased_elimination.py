@@ -146,7 +146,8 @@ class PhasedElimination(Policy):
     phase's own sum of x y, the difference of two releases, estimates the mean of every arm, and an arm is dropped if
     its upper confidence bound is below the lower one of another arm. The released sum of x x' is not used: the design
     is public, and tells its mean. With the release "input_perturbation" the intervals of all arms and phases hold
-    together with probability 1 - `failure`, for rewards in [0, 1] whose means are <x, theta*>; see the module `phased_elimination`.
+    together with probability 1 - `failure`, for rewards in [0, 1] whose means are <x, theta*>; see the module
+    `phased_elimination`.
 
     Args:
         arms: (K, d) the feature vectors that every round offers to every user, in this order; they are public. Rounds
