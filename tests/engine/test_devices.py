@@ -70,6 +70,12 @@ def test_agents_on_four_devices_are_those_on_one(tmp_path):
         np.testing.assert_array_equal(four[f"arms {i}"], one[f"arms {i}"])
 
 
+def test_agents_on_one_device_are_runs():
+    options = dict(env=fb.envs.sphere(4, 3, 2), algo=fb.algos.fed_lin_ucb(schedule=2), horizon=6, seeds=2)
+    runs, agents = (fb.simulate(**options, key=jax.random.key(0), devices=kind) for kind in ("runs", "agents"))
+    np.testing.assert_allclose(agents.regret, runs.regret, rtol=1e-5)
+
+
 def test_agents_who_cannot_be_spread(monkeypatch):
     options = dict(horizon=4, key=jax.random.key(0), seeds=1)
     with pytest.raises(ValueError, match="devices must be 'runs' for 'CLUB', which serves one user at a time, got 'ag"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.grid import expand
+from fedbandit_jax.engine.setup import account
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
 
@@ -171,3 +173,10 @@ def test_a_grid_over_a_path_is_compiled_once(key, monkeypatch):
     alone = fb.simulate(ENV, algo.replace(theta_norm=0.7), **options)
     assert 0 < once <= len(traced)
     np.testing.assert_allclose(result["plain(policy.theta_norm=0.7)"].regret, alone.regret, atol=1e-5)
+
+
+def test_objects_in_a_grid_are_told_in_words_and_numbers():
+    found = account(expand(ENV, {"ours": PRIVATE}, {"policy": [fb.algos.Greedy(shrinkage=3.0), fb.algos.Thompson()]}))
+    told = [point["policy"] for point in json.loads(json.dumps(found["coordinates"])).values()]
+    assert [one["type"] for one in told] == ["Greedy", "Thompson"]
+    assert told[0]["shrinkage"] == 3.0
