@@ -67,12 +67,12 @@ def sub(a: Wide, b: Wide) -> Wide:
 
 
 def less(a: Wide, b: Wide) -> Array:
-    """Returns whether a < b, both read as unsigned."""
+    """Whether a < b, both read as unsigned."""
     return (a.high < b.high) | ((a.high == b.high) & (a.low < b.low))
 
 
 def negative(a: Wide) -> Array:
-    """Returns whether a is negative, read as two's complement."""
+    """Whether a is negative, read as two's complement."""
     return (a.high >> 31).astype(bool)
 
 

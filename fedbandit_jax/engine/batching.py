@@ -105,7 +105,7 @@ class Pieces:
                 self.pieces.append(Piece(configs, seeds, there[which], some, layout))
 
     def init(self) -> list[Any]:
-        """Returns (worlds, states) of every piece before the first step."""
+        """(worlds, states) of every piece before the first step."""
         return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
 
     def compile(self, states: list[Any], capacity: int) -> None:
@@ -123,7 +123,7 @@ class Pieces:
         program(*arguments)
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
-        """Returns what all runs have recorded beside their curves: name -> array (C, S, N, ...)."""
+        """The records of all runs: name -> array (C, S, N, ...)."""
         if self.recorder is None:
             return {}
         found: dict[str, np.ndarray] = {}
@@ -157,7 +157,7 @@ class Pieces:
 
 
 def _together(n_seeds: int, most: int, workers: int) -> int:
-    """Returns how many seeds a piece has: a power of two, so that few programs serve all numbers of seeds.
+    """The number of seeds of a piece: a power of two, so that few programs serve all numbers of seeds.
 
     It is the largest one up to `most` by which workers, who take a piece at a time, wait little for each other.
     """
@@ -174,14 +174,14 @@ def _cores() -> int:
 
 
 def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
-    """Returns a metric of a piece with the axes (steps, seeds, configurations, ...), without seeds that come twice."""
+    """A metric of a piece with the axes (steps, seeds, configurations, ...), without seeds that come twice."""
     after = (piece.layout.n_seeds, piece.layout.n_configs)
     shape = metric.shape[1 + sum(n > 1 for n in after) :]
     return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
 
 
 def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
-    """Returns the arguments `count` and `ks` of a program for at most so many steps."""
+    """The arguments `count` and `ks` of a program for at most so many steps."""
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
 
 

@@ -42,11 +42,11 @@ class Tally:
 
     @property
     def played(self) -> int:
-        """Returns the number of rounds played by all runs together."""
+        """The number of rounds played by all runs together."""
         raise NotImplementedError
 
     def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Tally:
-        """Returns the tally after more steps.
+        """The tally after more steps.
 
         Args:
             metrics: of consecutive steps, with leading axes (steps, S, C).
@@ -55,7 +55,7 @@ class Tally:
         raise NotImplementedError
 
     def curves(self) -> Curves:
-        """Returns everything recorded so far."""
+        """Everything recorded so far."""
         raise NotImplementedError
 
     def _next(self, names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> Any:
@@ -146,7 +146,7 @@ class StretchTally(Tally):
         })  # fmt: skip
 
     def curves(self) -> Curves:
-        """Returns everything recorded so far.
+        """Everything recorded so far.
 
         Raises:
             ValueError: some run ended before the last round to record.
@@ -178,5 +178,5 @@ def _status(report: Report) -> np.ndarray:
 
 
 def _exact(count: np.ndarray) -> np.ndarray:
-    """Returns counts as int64, or as they are where float64 no longer has every integer."""
+    """Counts as int64, or as they are where float64 no longer has every integer."""
     return count.astype(np.int64) if count.max(initial=0) < 2**53 else count

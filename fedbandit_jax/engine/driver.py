@@ -15,10 +15,9 @@ from tqdm import tqdm
 
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.batching import Pieces
-from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
+from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
-from fedbandit_jax.engine.interruption import STOPS, Interruption
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
@@ -95,13 +94,13 @@ def run(
 
 
 def signature(clock: Clock) -> Any:
-    """Returns a hashable value; clocks for which it is equal run in one compiled program."""
+    """A hashable value; clocks for which it is equal run in one compiled program."""
     leaves, treedef = jax.tree.flatten(clock)
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
 def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
-    """Returns the number of steps in the first chunk, and how many its program can take.
+    """The number of steps in the first chunk, and how many its program can take.
 
     On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many
     as it is compiled for; chunks have equal lengths, so that one program serves all, and the last one is nearly full.

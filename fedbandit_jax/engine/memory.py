@@ -22,7 +22,7 @@ SHARE = 0.8  # of the memory that a run may take
 
 
 def total() -> int:
-    """Returns the bytes of memory of the devices that runs share: of this machine, or of all its accelerators."""
+    """The bytes of memory of the devices that runs share: of this machine, or of all its accelerators."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     if all("bytes_limit" in one for one in stats):
         return sum(one["bytes_limit"] for one in stats)
@@ -50,7 +50,7 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
 
 
 def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
-    """Returns how many seeds of a program fit into memory at a time.
+    """The number of seeds of a program that fit into memory at a time.
 
     Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
     (before and after a chunk of rounds) and two of the contexts, if these are stored.

@@ -120,12 +120,12 @@ class Recorder:
         return recording._replace(values=tuple(tables))
 
     def _if(self, asked: Array, i: int, moment: Moment, table: Any) -> Any:
-        """Returns the value of a record, computed only if it is asked for; otherwise zeros."""
+        """The value of a record, computed only if it is asked for; otherwise zeros."""
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), table)
         return lax.cond(asked, lambda: self._value(i, moment), lambda: zeros)
 
     def _value(self, i: int, moment: Moment) -> Any:
-        """Returns the value of a record as arrays of numbers; errors say which record it is."""
+        """The value of a record as arrays of numbers; errors say which record it is."""
         try:
             found = self.functions[i](moment)
             return jax.tree.map(_numbers, found)
@@ -135,6 +135,6 @@ class Recorder:
 
 
 def _numbers(leaf: Any) -> Array:
-    """Returns a leaf as an array of numbers; of keys it is their words."""
+    """A leaf as an array of numbers; of keys it is their words."""
     array = jnp.asarray(leaf)
     return jax.random.key_data(array) if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array

@@ -131,7 +131,7 @@ def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
 
 
 def _belief(name: str, moment: Moment) -> Own | GaussianBelief:
-    """Returns what linear algorithms of this package, and policies with a `GaussianBelief`, act on in a round."""
+    """The belief on which linear algorithms of this package, and policies with a `GaussianBelief`, act in a round."""
     if isinstance(moment.local, GaussianBelief):
         return moment.local
     belief = getattr(moment.local, "belief", None)

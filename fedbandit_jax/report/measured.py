@@ -112,9 +112,13 @@ class Measured:
 
         Raises:
             KeyError: no algorithm has such a coordinate, or none is there; the message says what there is.
+            ValueError: a list is empty, or names a seed twice.
         """
         if "seed" in coordinates:
-            return self._of_seeds(np.atleast_1d(coordinates.pop("seed"))).sel(**coordinates)
+            seeds = np.atleast_1d(coordinates.pop("seed"))
+            if not 0 < len(seeds) == len(np.unique(seeds)):
+                raise ValueError(f"seed must be distinct numbers of seeds, at least one, got {seeds.tolist()}")
+            return self._of_seeds(seeds).sel(**coordinates)
         points = self.coordinates
         chosen = list(self.labels)
         for name, value in coordinates.items():
@@ -123,6 +127,8 @@ class Measured:
                 names = dict.fromkeys(name for point in points.values() for name in point)
                 raise KeyError(f"no algorithm has the coordinate {name!r}; have {', '.join(names)}")
             wanted = value if isinstance(value, (list, tuple)) else [value]
+            if not wanted:
+                raise ValueError(f"{name} must be a value or a list of at least one, got {value!r}")
             if missing := [one for one in wanted if one not in there]:
                 raise KeyError(f"no algorithm is at {name}={missing[0]!r}; have {list(dict.fromkeys(there))}")
             chosen = [label for label in chosen if points[label].get(name, wanted[0]) in wanted]

@@ -14,8 +14,8 @@ from helpers import deep, simulate
 
 from fedbandit_jax.core.files import archive
 from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.checkpoint import STOPS, Interruption
 from fedbandit_jax.engine.curves import RoundTally
-from fedbandit_jax.engine.interruption import STOPS, Interruption
 from fedbandit_jax.report.result import Result
 
 ADD, WRITE = RoundTally.add, archive.write_atomic

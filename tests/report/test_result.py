@@ -89,6 +89,13 @@ def test_summary_of_one_seed_has_no_error_bars():
     assert "nan" not in one.summary()
 
 
+@pytest.mark.parametrize("seeds", [[], [0, 0]])
+def test_selected_seeds_are_distinct(result, seeds):
+    with pytest.raises(ValueError, match="^seed must") as error:
+        result.sel(seed=seeds)
+    assert str(error.value) == f"seed must be distinct numbers of seeds, at least one, got {seeds}"
+
+
 def test_selection(result):
     one = result["private"]
     assert one.regret.shape == (3, 40)

@@ -60,7 +60,7 @@ def write(
 
 
 def read(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns what a file is about, and its arrays, after its seal was found intact.
+    """The text of a file, parsed, and its arrays, after its seal was found intact.
 
     Raises:
         OSError: there is no such file, or it cannot be read.

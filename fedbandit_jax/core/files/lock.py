@@ -86,7 +86,7 @@ def _is_at(path: Path, file: IO[str]) -> bool:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Returns what a lock file says about its owner: "process", "host" and "since"; nothing if it is empty or torn."""
+    """The owner of a lock file: "process", "host" and "since"; nothing if it is empty or torn."""
     try:
         found = json.loads(text)
         return {name: found[name] for name in ("process", "host", "since")}

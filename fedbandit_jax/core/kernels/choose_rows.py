@@ -26,7 +26,7 @@ TILE = 64  # rows scored at once: enough for a matrix product, few enough that t
 
 
 def saves(counts: Int[np.ndarray, " Q"]) -> bool:
-    """Returns whether queries of these sizes have at most half as many rows in tiles as if padded to the largest."""
+    """Whether queries of these sizes have at most half as many rows in tiles as if padded to the largest."""
     return 2 * TILE * int((-(-counts // TILE)).sum()) <= len(counts) * int(counts.max())
 
 

@@ -33,5 +33,5 @@ def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
 
 
 def one(own: Own, agent: Int[Array, ""]) -> Own:
-    """Returns what one agent knows."""
+    """The knowledge of one agent."""
     return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])

@@ -1,7 +1,7 @@
 """Puts an environment and a bound algorithm together to a clock, the only thing that the driver knows how to run.
 
-There is one class of clock for each way in which users come: `rounds` for agents who serve a user each, `users` for
-multi-armed algorithms, and `arrivals` for users who return.
+There is one for each way in which users come: `rounds` for agents who serve a user each, `arm_batches` for multi-armed
+algorithms, and `arrivals` for users who return.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, 
 def make_clock(
     env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
 ) -> Clock:
-    """Returns the clock that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
+    """The clock that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
 
     What `recorder` asks for is kept in the clock's state.
 

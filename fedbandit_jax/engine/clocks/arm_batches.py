@@ -44,7 +44,7 @@ class ArmBatchClock(Clock):
 
     @property
     def together(self) -> int:
-        """Returns how many blocks are drawn at once; draws do not depend on it."""
+        """The number of blocks that are drawn at once; draws do not depend on it."""
         return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
 
     @override
@@ -136,7 +136,7 @@ class ArmBatchClock(Clock):
         return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
-        """Returns whether any reward of those users who are `inside` is not what the environment's spec declares.
+        """Whether any reward of those users who are `inside` is not what the environment's spec declares.
 
         The package's own environments keep to it (tests look), so that it would be computed for nothing.
         """

@@ -144,14 +144,14 @@ class ArrivalClock(Clock):
         return jax.vmap(one)(rounds)
 
     def _reports(self, key: Array, state: Any, offered: Round) -> Report:
-        """Returns a report with the shapes of a round's; only its shapes mean anything."""
+        """A report with the shapes of a round's; only its shapes mean anything."""
         _, before = self.algo.begin(key, jnp.int32(0), state)
         x = offered.contexts[0, 0, 0]
         _, after = self.algo.serve(key, jnp.int32(0), state, jnp.int32(0), x, jnp.float32(0))
         return _add(before, after)
 
     def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
-        """Returns how well the clusters agree with the truth, and their number.
+        """The agreement of the clusters with the truth, and their number.
 
         The index "on servers" is the mean over servers, each of which is judged by its own users only.
         """

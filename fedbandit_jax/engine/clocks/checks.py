@@ -27,7 +27,7 @@ def same(method: str, what: str, before: Any, after: Any) -> None:
 
 
 def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
-    """Returns whether the value is an array of this shape whose dtype is of this kind."""
+    """Whether the value is an array of this shape whose dtype is of this kind."""
     return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
 
 

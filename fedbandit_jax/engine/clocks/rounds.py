@@ -153,7 +153,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Returns whether arms are chosen among rows of a table, see `core.kernels.choose_rows`.
+        """Whether arms are chosen among rows of a table, see `core.kernels.choose_rows`.
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """
@@ -331,7 +331,7 @@ class RoundClock(Clock):
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
-    """Returns whether an environment has these methods, which offer, and those that answer, `mean_at` and `reward_at`.
+    """Whether an environment has these methods, which offer, and those that answer, `mean_at` and `reward_at`.
 
     If somebody redefined `observe` without the former, or `pull` without the latter, it has them no more.
     """
@@ -345,19 +345,19 @@ def has_hooks(env: Environment, *offers: str) -> bool:
 
 
 def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
-    """Returns the features of arms, for `Offer.draw`."""
+    """The features of arms, for `Offer.draw`."""
     env, world, key, t = shared
     return env.features_at(key, world, t, arm, agent)
 
 
 def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
-    """Returns the mean reward of features, for `Offer.mean`."""
+    """The mean reward of features, for `Offer.mean`."""
     env, world, *_ = shared
     return env.mean_at(world, x)
 
 
 def _together(one: Played | None, two: Played) -> Played:
-    """Returns what two groups of agents leave behind together; None stands for no agents."""
+    """The sum of what two groups of agents leave behind; None stands for no agents."""
     if one is None:
         return two
     records, gap = jax.tree.map(jnp.add, (one.records, one.gap), (two.records, two.gap))

@@ -45,11 +45,11 @@ class Future(Protocol):
     """What an executor returns for a call that it was given."""
 
     def done(self) -> bool:
-        """Returns whether the call has ended."""
+        """Whether the call has ended."""
         ...
 
     def result(self) -> Any:
-        """Returns what the call returned, or raises what it raised."""
+        """The value of the call, or its exception, raised again."""
         ...
 
 
@@ -98,7 +98,7 @@ def compute(piece: SweepPiece) -> int:
 
 
 def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds: np.ndarray) -> Result:
-    """Returns what the files of a configuration say about these seeds, as one of this sweep, with its `config`.
+    """The result of a configuration under these seeds, read from its files as one of this sweep, with its `config`.
 
     Raises:
         ValueError: a seed is missing, or a file is damaged; the message names it.
@@ -146,7 +146,7 @@ def cut(
 
 
 def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
-    """Returns what is not in the folder yet: pieces, or parts of them."""
+    """The pieces that are not in the folder yet, or the missing parts of them."""
     there: dict[str, list[tuple[int, int]]] = {}
     found = []
     for piece in pieces:
@@ -162,12 +162,12 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 
 def share(pieces: Sequence[SweepPiece], i: int, n: int) -> Sequence[SweepPiece]:
-    """Returns what task i = 0, 1, ..., n - 1 of n computes: every n-th piece, some of every program."""
+    """The share of task i = 0, 1, ..., n - 1 of n: every n-th piece, some of every program."""
     return pieces[i::n]
 
 
 def n_runs(pieces: Sequence[SweepPiece]) -> int:
-    """Returns how many runs, configurations times seeds, the pieces have."""
+    """The number of runs, configurations times seeds, of the pieces."""
     return sum(len(piece.configurations) * len(piece.seeds) for piece in pieces)
 
 

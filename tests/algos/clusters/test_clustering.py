@@ -177,7 +177,7 @@ def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
     spec, given = population(*SMALL), draws(seed, SMALL[0])
     bound = algo.bind(spec, T)
     trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
-    for module in ("control", "graph", "rows"):
+    for module in ("control", "graph", "tables"):
         monkeypatch.setattr(f"fedbandit_jax.core.{module}.on_cpu", lambda: False)
     monkeypatch.setattr("fedbandit_jax.core.ridge.on_gpu", lambda: True)
     scan.clear_cache()

@@ -95,7 +95,7 @@ def expect(script, bound, horizon, key):
             beta = float(width.offset) + float(width.slope) * np.sqrt(max(float(width.log_term) + log_det, 0))
         return oracles.argmax_ucb(contexts, v, u, float(beta))
 
-    schedule = Asks(getattr(bound, "schedule", S.Every(bound.batch).bind(None)), key)
+    schedule = Asks(bound.schedule or S.Every(bound.batch).bind(None), key)
     draw_noise = jax.jit(lambda step: unpack(bound.mechanism.trust.noise(step, packed_size(d)), d))
     first = policy.regularization if thompson else policy.first_regularization
     return oracles.scheduled(
