@@ -18,8 +18,8 @@ from jaxtyping import TypeCheckError, install_import_hook, jaxtyped
 
 import fedbandit_jax as fb  # its modules are imported when they are used, by then under the hook
 
-MODULES = ["interfaces", "linalg", "algos.linear.thompson", "algos.linear.ucb", "core.ridge", "privacy.statistic"]
-MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.table"]
+MODULES = ["interfaces", "linalg", "algos.policies", "core.ridge", "privacy.statistic"]
+MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.datasets"]
 MODULES = [f"fedbandit_jax.{name}" for name in MODULES]
 REGROUP = ("agents", "tile", "join", "prepare_raw")  # return posteriors of another number A of agents than theirs
 CONF = beartype.BeartypeConf(is_pep484_tower=True)  # an int is a float
@@ -68,6 +68,7 @@ def main():
     for env, algo in programs():
         trace(env, algo)
     jax.eval_shape(by_hand, jax.random.key(0), jnp.int32(1), jnp.ones((2, 5)))
+    assert not {name for name in MODULES if name not in sys.modules}, "modules that were moved are asked nothing"
     annotations_have_a_meaning()
     jax.eval_shape(wrong_shapes_are_refused, jax.random.key(0))
 
