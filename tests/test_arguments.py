@@ -412,6 +412,10 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     S.PrivateLogDet: {"share": (0.1, inside_unit), "trigger": ("zc24", one_of("he22")), **asked},
     S.as_schedule: dict(schedule=(3, count())),
     P.Budget: {**budget, "adjacency": ("replace", adjacencies)},
+    P.GaussianTrust: {
+        **dict(sentence=("mine", text), sources=(1, either(count(), callable)), whose=("of a message", text)),
+        "assumes": ((), a(tuple)),
+    },
     P.Mechanism: {
         **dict(budget=(BUDGET, nothing), release=("tree", release), trust=("silo_local", one_of(*trust.TRUST))),
         **dict(calibration=("tight", calibrations), visits=(1, optional(visits)), clip_rewards=(True, flag)),
@@ -614,7 +618,7 @@ def test_there_are_many():
 MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
     *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.UserTable, fb.networks.Network),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Schedule, S.Setting, S.check, S.doors, S.timing),
-    *(P.Calibration, P.Certificate, P.Release, P.Trust, P.GaussianTrust, P.events.Composition),
+    *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
     *(fb.record.recorder, A.Alone, A.Together, A.Grouping, A.UserReleases),
     *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),

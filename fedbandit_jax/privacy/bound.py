@@ -29,7 +29,7 @@ from fedbandit_jax.privacy.float_sums import Sums, too_coarse
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
-from fedbandit_jax.privacy.trust.gaussian import Numbers, own_code
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
 
@@ -172,8 +172,8 @@ class BoundMechanism(Exact):
 
     @property
     def has_own_parts(self) -> bool:
-        """Whether the release or the trust model is of the caller's making, kept as matrices or numbers."""
-        return isinstance(self.release, Explicit) or isinstance(self.trust, Numbers)
+        """Whether the release or the trust model is of the caller's making: matrices, or numbers and words."""
+        return isinstance(self.release, Explicit) or isinstance(self.trust, BoundGaussian)
 
     @override
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
@@ -273,7 +273,7 @@ class BoundMechanism(Exact):
             yield "x (y - 1/2) is summed in place of x y"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
-        if isinstance(self.trust, Numbers):
+        if isinstance(self.trust, BoundGaussian):
             yield "who adds it, and who sees what, is as the caller's own trust model says"
 
     def _misfit(self, timing: Timing, batch: int | None) -> str:
@@ -281,7 +281,7 @@ class BoundMechanism(Exact):
         if not struct.is_sealed(release):
             return f"{type(release).__name__} was put in after binding, which checks what a release does"
         if not struct.is_sealed(self.trust):
-            return own_code(self.trust) or f"{model.__name__} was put in after binding, which keeps its numbers alone"
+            return f"{model.__name__} is a trust model of its own, and its code is not proved"
         if model.releases is not None and type(release) not in model.releases:
             return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
         if release.prefix_at_silo and not model.prefixes:

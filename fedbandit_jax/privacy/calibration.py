@@ -19,7 +19,7 @@ from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.trust.gaussian import numbers
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
 
@@ -98,7 +98,7 @@ def calibrate(
     n_syncs: int,
     release: str | Callable[[int], Release] = "tree",
     method: str = "tight",
-    trust: str | type[Trust] = "silo_local",
+    trust: str | type[Trust] | GaussianTrust = "silo_local",
     visits: int = 1,
     n_agents: int | None = None,
     batch: int | None = None,
@@ -125,9 +125,9 @@ def calibrate(
             "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "authors" is what the authors'
             code does for "silo_local" and shuffling, and too small at most budgets. These two are for the releases
             "tree" and "prefix_tree" only.
-        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or a `GaussianTrust` class of your
-            own. "local" needs the release "input_perturbation", shuffling "tree"; "prefix_tree" goes only with
-            "silo_local" and "silo_local_matrix".
+        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or one of your own,
+            `fb.privacy.GaussianTrust`. "local" needs the release "input_perturbation", shuffling "tree"; "prefix_tree"
+            goes only with "silo_local" and "silo_local_matrix".
         visits: r, how often one user may come to their silo; the sensitivity is r times as large (group privacy).
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
@@ -187,7 +187,7 @@ def calibrate(
         moves_sq=moves_sq,
         **{name: value or 1 for name, value in sizes.items()},
     )
-    bound = numbers(model.calibrate(ask, method))
+    bound = (trust if isinstance(trust, GaussianTrust) else model).calibrate(ask, method)
     check_delta(budget.delta, bound.missing(ask))
     return Calibration(ask=ask, model=bound, method=method)
 

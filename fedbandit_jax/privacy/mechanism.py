@@ -20,6 +20,7 @@ from fedbandit_jax.privacy.calibration import calibrate
 from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Trust
 
 MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release is listed on the host
@@ -48,8 +49,8 @@ class Mechanism:
             and so protects its users from everybody else), "silo_local_matrix" (the same on the joint matrix of (x,
             y)), "shuffle_amplified" or "shuffle_vector_sum" (with a trusted shuffler), "secagg" (with secure
             aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
-            or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or a `GaussianTrust`
-            class of your own.
+            or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or one of your
+            own, `fb.privacy.GaussianTrust`.
         calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
             "central" and "local") or "authors" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
             two need the release "tree" or "prefix_tree".
@@ -83,7 +84,7 @@ class Mechanism:
 
     budget: Budget | tuple[Budget, ...]
     release: str | Callable[[int], Release] = "tree"
-    trust: str | type[Trust] = "silo_local"
+    trust: str | type[Trust] | GaussianTrust = "silo_local"
     calibration: str = "tight"
     visits: int | None = None
     clip_rewards: bool = True

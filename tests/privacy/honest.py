@@ -26,13 +26,7 @@ def federated(policy=THOMPSON, budget=BUDGET, schedule=BATCH, learns_in_batch=Fa
     return fb.algos.Federated(policy=policy, privacy=privacy, schedule=schedule, learns_in_batch=learns_in_batch)
 
 
-@fb.pytree
-class Pairs(GaussianTrust):
-    sentence = "pairs of silos trust each other"
-
-    @classmethod
-    def n_sources(cls, ask):
-        return (ask.n_agents + 1) // 2
+PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda ask: (ask.n_agents + 1) // 2)
 
 
 class Prefixes(Release):
@@ -83,7 +77,7 @@ HONEST = {
     "local": (federated(trust="local", release="input_perturbation"), SPEC),
     "messages": (federated(messages=True), SPEC),
     "own release": (federated(release=Prefixes), SPEC),
-    "own trust": (federated(trust=Pairs), SPEC),
+    "own trust": (federated(trust=PAIRS), SPEC),
     "own schedule": (federated(schedule=Office()), SPEC),
     "secagg geometric": (federated(trust="secagg", release="blt", schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),
     "geometric": (federated(schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),

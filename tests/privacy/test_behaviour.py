@@ -7,7 +7,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from honest import SPEC, Pairs, Prefixes, of, subclass
+from honest import PAIRS, SPEC, Prefixes, of, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
@@ -29,7 +29,7 @@ def bind(trust="silo_local", release="tree", n_syncs=5, m=3, dim=2, **options):
 
 
 def fitting():
-    for model, release in itertools.product([*TRUST, Pairs], [*RELEASES, *OWN]):
+    for model, release in itertools.product([*TRUST, PAIRS], [*RELEASES, *OWN]):
         try:
             trust.check(model, OWN.get(release, release), "tight")
         except ValueError:
@@ -39,7 +39,7 @@ def fitting():
 
 def cases():
     for model, release in fitting():
-        name = model if isinstance(model, str) else model.__name__
+        name = model if isinstance(model, str) else "pairs"
         yield pytest.param(dict(trust=model, release=release), id=f"{name}-{release}")
         if isinstance(model, str) and release in ("tree", "honaker", "prefix_tree", "input_perturbation"):
             bits = model == "shuffle_vector_sum"  # every bit of every user is drawn

@@ -31,15 +31,15 @@ from fedbandit_jax.privacy import RELEASES, TRUST, GaussianTrust, budget
 from fedbandit_jax.privacy.bound import Exact
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree, explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic
-from fedbandit_jax.privacy.trust import SecAgg, SiloLocal
+from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
 def trust(**methods):
-    return lambda: federated(trust=subclass(GaussianTrust, **methods))
+    return lambda: federated(trust=subclass(Central, **methods))
 
 
 def normal(self, key, size):
-    return GaussianTrust.noise(self, key, size)
+    return Central.noise(self, key, size)
 
 
 traced = []
@@ -84,21 +84,27 @@ class OpenMechanism(fb.privacy.Mechanism):
 
 
 COMPOSED = {
-    "trust: noise / 10": (trust(noise=lambda s, key, n: normal(s, key, n) / 10), "code of its own"),
-    "trust: noise * 0.95": (trust(noise=lambda s, key, n: normal(s, key, n) * 0.95), "code of its own"),
-    "trust: ignores its key": (trust(noise=lambda s, key, n: normal(s, jax.random.key(0), n)), "code of its own"),
+    "trust: noise / 10": (trust(noise=lambda s, key, n: normal(s, key, n) / 10), "trust model of its own"),
+    "trust: noise * 0.95": (trust(noise=lambda s, key, n: normal(s, key, n) * 0.95), "trust model of its own"),
+    "trust: ignores its key": (
+        trust(noise=lambda s, key, n: normal(s, jax.random.key(0), n)),
+        "trust model of its own",
+    ),
     "trust: correlated": (trust(noise=lambda s, key, n: normal(s, key, n).at[2].set(normal(s, key, n)[0])), "its own"),
     "trust: Laplace": (trust(noise=lambda s, key, n: s.std * jax.random.laplace(key, (n,)) / 2**0.5), "its own"),
-    "trust: second thoughts": (trust(noise=second_thoughts), "code of its own"),
-    "trust: its own proof": (trust(proof=lambda s, ask: SiloLocal.proof(s, ask)), r"code of its own.*\(proof\)"),
-    "trust: its own sum": (trust(sum_std=lambda s: 1e-3), "code of its own"),
-    "trust: a state": (trust(init=lambda s, size: jnp.zeros(size)), "code of its own"),
-    "trust: few sources": (trust(n_sources=classmethod(lambda cls, ask: 1e-4)), "sources >= 1"),
+    "trust: second thoughts": (trust(noise=second_thoughts), "trust model of its own"),
+    "trust: its own proof": (trust(proof=lambda s, ask: SiloLocal.proof(s, ask)), "trust model of its own"),
+    "trust: its own sum": (trust(sum_std=lambda s: 1e-3), "trust model of its own"),
+    "trust: a state": (trust(init=lambda s, size: jnp.zeros(size)), "trust model of its own"),
+    "trust: no source": (
+        lambda: federated(trust=GaussianTrust("mine", sources=lambda ask: 1e-4)),
+        "sources must be an integer",
+    ),
     "trust: calibrated to little": (
         trust(calibrate=classmethod(lambda cls, ask, method: cls(std=np.float32(0.1)))),
-        "not 1$",
+        "trust model of its own",
     ),
-    "trust: no Gaussian one": (lambda: federated(trust=subclass(SecAgg, sentence="mine")), "code of its own"),
+    "trust: no Gaussian one": (lambda: federated(trust=subclass(SecAgg, sentence="mine")), "trust model of its own"),
     "release: step without noise": (release(step=lambda s, state, k, z: (0 * z, state)), "step must draw"),
     "release: less sensitivity": (release(sensitivity_sq=lambda s: 1e-4), "sensitivity_sq must be that"),
     "release: nonlinear later": (release(encode=bent), "must be linear"),
@@ -157,7 +163,7 @@ class Silent(Tree):
         (RELEASES, "tree", lambda n: Tree(2 * n), {}, "for n_syncs = 8"),
         (RELEASES, "blt", Silent, {"release": "blt"}, "step must draw"),
         (RELEASES, "blt", PrefixTree, {"release": "blt", "trust": "secagg"}, "prefix sums"),
-        (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, "code of its own"),
+        (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, "trust model of its own"),
         (TRUST, "silo_local", subclass(SiloLocal), {}, "its own|put in after binding"),
         (TRUST, "secagg", object, {"trust": "secagg"}, "attribute|Trust"),
     ],

@@ -13,11 +13,10 @@ from honest import HONEST, HORIZON, changed, honest, nosy, of, quiet, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import GaussianTrust
 from fedbandit_jax.privacy.bound import Aggregated, Closed, Exact, Timing
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree
 from fedbandit_jax.privacy.statistic import LinearStatistic
-from fedbandit_jax.privacy.trust import SiloLocal
+from fedbandit_jax.privacy.trust import BoundGaussian, SiloLocal
 from fedbandit_jax.schedules import BoundLogDet, BoundPrivateLogDet
 
 
@@ -200,19 +199,15 @@ def mechanism_that_admits_everything(bound):
     return changed(bound, "", mechanism=of(own, bound.mechanism))
 
 
-@forgery("tree", "OwnSiloLocal is code of its own.*noise")
+@forgery("tree", "OwnSiloLocal is a trust model of its own")
 def trust_that_overrides_noise(bound):
     own = subclass(SiloLocal, noise=lambda self, key, size: jnp.zeros(size))
     return changed(bound, "mechanism", trust=of(own, bound.mechanism.trust))
 
 
-@forgery("tree", "Untouched is code of its own|put in after binding")
-def trust_put_in_after_binding(bound):
-    @fb.pytree
-    class Untouched(GaussianTrust):
-        pass
-
-    return changed(bound, "mechanism", trust=Untouched(std=np.float32(100)))
+@forgery("own trust", "OwnBoundGaussian is a trust model of its own")
+def trust_that_is_subclassed_after_binding(bound):
+    return changed(bound, "mechanism", trust=of(subclass(BoundGaussian), bound.mechanism.trust))
 
 
 @forgery("tree", "Silent was put in after binding")

@@ -16,7 +16,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.trust.gaussian import Numbers
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -45,17 +45,12 @@ def simulate(env, policy, horizon=HORIZON, seeds=2, schedule=3, **mechanism):
     return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(3), seeds=seeds, progress=False)
 
 
-@fb.pytree
-class Pairs(fb.privacy.GaussianTrust):
-    """Silos 2i and 2i + 1 trust each other."""
-
-    sentence = "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum"
-    whose = "of the sum of two silos"
-    assumes = ("a silo that tells what its partner sent",)
-
-    @classmethod
-    def n_sources(cls, ask):
-        return (ask.n_agents + 1) // 2
+PAIRS = fb.privacy.GaussianTrust(  # silos 2i and 2i + 1 trust each other
+    "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
+    sources=lambda ask: (ask.n_agents + 1) // 2,
+    whose="of the sum of two silos",
+    assumes=("a silo that tells what its partner sent",),
+)
 
 
 def copy(name):
@@ -141,19 +136,19 @@ def test_a_long_release_of_ones_own_is_refused():
 
 
 def test_a_trust_model_becomes_its_numbers_and_words():
-    found = fb.privacy.calibrate(BUDGET, n_syncs=8, trust=Pairs, n_agents=5)
-    assert type(found.model) is Numbers
-    assert (float(found.model.sources), found.model.sentence) == (3, Pairs.sentence)
+    found = fb.privacy.calibrate(BUDGET, n_syncs=8, trust=PAIRS, n_agents=5)
+    assert type(found.model) is BoundGaussian
+    assert (float(found.model.sources), found.model.sentence) == (3, PAIRS.sentence)
     assert found.epsilon_exact == pytest.approx(1, rel=1e-6)
     assert found.sigma == pytest.approx(fb.privacy.calibrate(BUDGET, n_syncs=8).sigma)
     with pytest.raises(ValueError, match="messages must be False"):
-        fb.privacy.Mechanism(BUDGET, trust=Pairs, messages=True)
+        fb.privacy.Mechanism(BUDGET, trust=PAIRS, messages=True)
 
 
 @pytest.mark.parametrize("release", ["tree", Prefixes])
 def test_its_noise_has_the_law_that_is_certified(release, world, key):
     """Without users a release is its noise: standard deviation by release, normal, fresh for every key and entry."""
-    privacy = fb.privacy.Mechanism(BUDGET, release=release, trust=Pairs)
+    privacy = fb.privacy.Mechanism(BUDGET, release=release, trust=PAIRS)
     bound = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=3, privacy=privacy).bind(world.spec, 9)
     sigma = bound.guarantee().noise_std
     mechanism, nobody = bound.mechanism, jnp.zeros((3, 3, 4))
@@ -183,7 +178,7 @@ def test_its_noise_has_the_law_that_is_certified(release, world, key):
 
 
 def pairs_that_fit():
-    for model, release in itertools.product([*TRUST, Pairs], [*RELEASES, Prefixes]):
+    for model, release in itertools.product([*TRUST, PAIRS], [*RELEASES, Prefixes]):
         try:
             trust.check(model, release, "tight")
         except ValueError:

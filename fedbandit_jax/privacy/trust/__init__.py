@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian as BoundGaussian
 from fedbandit_jax.privacy.trust.gaussian import Central as Central
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust.gaussian import Local as Local
@@ -31,20 +32,24 @@ TRUST: dict[str, type[Trust]] = {
 }
 
 
-def find(trust: str | type[Trust]) -> type[Trust]:
-    """Returns the trust model of a name; a class of one's own is returned as it is. Other values raise a ValueError."""
+def find(trust: str | type[Trust] | GaussianTrust) -> type[Trust]:
+    """The class of a trust model, given as a name, as data or as the class itself; others raise an error."""
+    if isinstance(trust, GaussianTrust):
+        return BoundGaussian
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
     if not isinstance(trust, str):
-        raise TypeError(f"trust must be a name or a subclass of fb.privacy.GaussianTrust, got {validate.shown(trust)}")
+        raise TypeError(f"trust must be a name or an fb.privacy.GaussianTrust, got {validate.shown(trust)}")
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 
-def check(trust: str | type[Trust], release: str | Callable[[int], releases.Release], method: str) -> None:
+def check(
+    trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], releases.Release], method: str
+) -> None:
     """Raises an error if a trust model, a release and a calibration do not go together.
 
     Args:
-        trust: a key of `TRUST`, or a `Trust` class.
+        trust: a key of `TRUST`, a `GaussianTrust`, or a `Trust` class.
         release: a key of `fb.privacy.RELEASES`, or a callable that makes a `Release`.
         method: a calibration, one of `METHODS`.
 
@@ -75,11 +80,11 @@ def check(trust: str | type[Trust], release: str | Callable[[int], releases.Rele
         )
 
 
-def check_schedule(trust: str | type[Trust], fixed: bool = False) -> None:
+def check_schedule(trust: str | type[Trust] | GaussianTrust, fixed: bool = False) -> None:
     """Raises a ValueError if the proof of a trust model does not cover batches whose sizes differ.
 
     Args:
-        trust: a key of `TRUST`, or a `Trust` class.
+        trust: a key of `TRUST`, a `GaussianTrust`, or a `Trust` class.
         fixed: whether the sizes are fixed in advance, as those of `fb.schedules.Geometric` are.
 
     >>> check_schedule("secagg", fixed=True)

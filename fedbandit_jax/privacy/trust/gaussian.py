@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.releases import InputPerturbation
 from fedbandit_jax.privacy.samplers.normal import normal
@@ -25,47 +26,77 @@ from fedbandit_jax.privacy.statistic import matrix_weights
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
 
 
-@struct.pytree
-class GaussianTrust(Trust):
-    """Independent Gaussians of standard deviation `std`, of which `sources` are in the sum over silos.
+@dataclasses.dataclass(frozen=True)
+class GaussianTrust:
+    """A trust model of one's own: independent Gaussians, of which so many are in the sum over silos.
 
-    To make a trust model of your own, subclass it, decorate the class with `@fb.pytree`, say who adds the noise in
-    `sentence` and `whose`, and in `assumes` what the guarantee does not survive, and define `n_sources`. Only its
-    numbers and words are bound (as `Numbers`): the noise is drawn and the proof is made by the code here. Nothing is
-    certified of a class that draws or proves by code of its own.
+    It is data. The noise is drawn and the guarantee computed by the package; the words go into the certificate as they
+    are, and whether they describe a protocol is for its author to answer for.
+
+    Args:
+        sentence: who adds the noise, and who is not trusted.
+        sources: how many independent noises are in the sum over silos, an integer >= 1, or a function that returns it
+            from what has the sizes M, B and d of the run as `n_agents`, `batch` and `dim`.
+        whose: whose noise the certificate's `noise_std` describes.
+        assumes: what the guarantee does not survive.
+
+    Raises:
+        TypeError, ValueError: if an argument has the wrong type or is out of range.
 
     Example:
         >>> import fedbandit_jax as fb
-        >>> @fb.pytree
-        ... class Pairs(fb.privacy.GaussianTrust):
-        ...     sentence = "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum"
-        ...     whose = "of the sum of two silos"
-        ...     @classmethod
-        ...     def n_sources(cls, ask):
-        ...         return (ask.n_agents + 1) // 2
+        >>> pairs = GaussianTrust(
+        ...     "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
+        ...     sources=lambda ask: (ask.n_agents + 1) // 2,
+        ...     whose="of the sum of two silos",
+        ... )
         >>> budget = fb.privacy.Budget(1.0, 0.1)
-        >>> calibrated = fb.privacy.calibrate(budget, n_syncs=400, trust=Pairs, n_agents=100)
+        >>> calibrated = fb.privacy.calibrate(budget, n_syncs=400, trust=pairs, n_agents=100)
         >>> round(calibrated.sigma, 2), round(calibrated.epsilon_exact, 4)
         (6.91, 1.0)
     """
 
-    assumes = ()
+    sentence: str
+    sources: int | Callable[[Ask], int] = 1
+    whose: str = "of a message"
+    assumes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if not callable(self.sources):
+            validate.integer("sources", self.sources, at_least=1)
+        validate.text("sentence", self.sentence)
+        validate.text("whose", self.whose)
+        if not isinstance(self.assumes, tuple):
+            raise TypeError(f"assumes must be a tuple of strings, got {validate.shown(self.assumes)}")
+        for one in self.assumes:
+            validate.text("assumes", one)
+
+    def calibrate(self, ask: Ask, method: str = "tight") -> BoundGaussian:
+        """The bound model with the noise that `ask` needs."""
+        sources = self.sources(ask) if callable(self.sources) else self.sources
+        return BoundGaussian(
+            std=noise_std(gaussian_sigma(ask, method)),
+            sources=np.float32(validate.integer("sources", sources, at_least=1)),
+            sentence=self.sentence,
+            whose=self.whose,
+            assumes=self.assumes,
+        )
+
+
+@struct.sealed
+@struct.pytree
+class BoundGaussian(Trust):
+    """A bound trust model of one's own: the two numbers of its noise, and the words that describe it."""
+
     batches = "any"
 
     std: struct.Number  # standard deviation of one source
-    sources: struct.Number = 1  # how many independent noises are in the sum over silos, a float
+    sources: struct.Number  # how many independent noises are in the sum over silos, a float
+    sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
+    whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
+    assumes: tuple[str, ...] = struct.static()
 
-    @classmethod
-    def n_sources(cls, ask: Ask) -> int:
-        """Returns how many independent noises are in the sum over silos; `ask` has the sizes M, B and d."""
-        del ask
-        return 1
-
-    @classmethod
     @override
-    def calibrate(cls, ask: Ask, method: str = "tight") -> GaussianTrust:
-        return cls(std=noise_std(gaussian_sigma(ask, method)), sources=np.float32(cls.n_sources(ask)))
-
     def proof(self, ask: Ask) -> Proof:
         """Proves the exact guarantee of one source, or of a fraction of one if `sources` is below 1."""
         std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
@@ -78,60 +109,6 @@ class GaussianTrust(Trust):
     @override
     def sum_std(self) -> float:
         return float(self.std) * float(self.sources) ** 0.5
-
-
-@struct.sealed
-@struct.pytree
-class Numbers(GaussianTrust):
-    """A Gaussian trust model of one's own as it is bound: its two numbers, and the words that describe it."""
-
-    sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
-    whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
-    assumes: tuple[str, ...] = struct.static()
-
-
-def numbers(model: Trust) -> Trust:
-    """Returns a trust model of one's own as its `Numbers`.
-
-    A model of the package, or one that draws or proves by code of its own, is returned as it is.
-
-    Raises:
-        ValueError: if it does not have one standard deviation and at least one source.
-    """
-    if struct.is_sealed(model) or own_code(model):
-        return model
-    assert isinstance(model, GaussianTrust)
-    std, sources = np.asarray(model.std), np.asarray(model.sources)
-    if std.ndim or sources.ndim or not sources >= 1:
-        raise ValueError(
-            f"{type(model).__name__} must have one std, and sources >= 1, got {model.std!r} and {model.sources!r}"
-        )
-    words = model.sentence, model.whose, model.assumes
-    if not (isinstance(words[0], str) and isinstance(words[1], str) and isinstance(words[2], tuple)):
-        raise TypeError(
-            f"{type(model).__name__} must have sentence and whose, strings, and assumes, a tuple, got {words}"
-        )
-    if int(sources) != sources:
-        raise ValueError(f"{type(model).__name__}.n_sources must return an integer, got {model.sources!r}")
-    return Numbers(
-        std=np.float32(std),
-        sources=np.float32(sources),
-        sentence=str(model.sentence),
-        whose=str(model.whose),
-        assumes=tuple(map(str, model.assumes)),
-    )
-
-
-def own_code(model: Trust) -> str:
-    """Returns why nothing is proved of a trust model with code of its own, naming that code.
-
-    The result is empty for a model that draws and proves by the code of `GaussianTrust`.
-    """
-    own = type(model)
-    made = [name for name in dir(Trust) if callable(getattr(Trust, name)) and name[0] != "_" and name != "calibrate"]
-    changed = [name for name in made if getattr(own, name, None) is not getattr(GaussianTrust, name)]
-    changed += [name for name in ("on_grid", "needs_users") if getattr(own, name, False)]
-    return f"{own.__name__} is code of its own, which nobody has checked ({', '.join(changed)})" if changed else ""
 
 
 @struct.sealed

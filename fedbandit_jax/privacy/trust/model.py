@@ -118,7 +118,7 @@ T = TypeVar("T", bound="Trust")
 
 
 class Trust:
-    """The interface of a trust model. Subclass `GaussianTrust` for one of your own.
+    """The interface of a trust model; one of your own is an `fb.privacy.GaussianTrust`.
 
     The class says what the model is; an object of it is bound: it draws the noise and proves what that noise gives.
     """
