@@ -205,7 +205,7 @@ def test_importing_the_package_is_free():
 
 
 def test_files_that_docstrings_name_exist():
-    """Of names in backticks such as `core.kernels.choose`; what follows the file may be a name in it."""
+    """Of names in backticks such as `core.choose`; what follows the file may be a name in it."""
     known = {".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
     folders = "|".join(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
     for path in FILES:

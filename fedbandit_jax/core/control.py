@@ -30,7 +30,6 @@ def largest(x: Array) -> Array:
 
 @largest.def_vmap
 def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    del axis_size
     return largest(x.max(0) if in_batched[0] else x), False
 
 
@@ -42,7 +41,6 @@ def in_any_lane(x: Array) -> Array:
 
 @in_any_lane.def_vmap
 def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    del axis_size
     return in_any_lane(x.any(0) if in_batched[0] else x), False
 
 
@@ -124,13 +122,11 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
 @jax.custom_batching.custom_vmap
 def _several(readers: Any) -> Array:
     """Returns False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
-    del readers
     return jnp.bool_(False)
 
 
 @_several.def_vmap
 def _(axis_size: int, in_batched: list[Any], readers: Any) -> tuple[Array, bool]:
-    del axis_size, readers
     return jnp.bool_(any(jax.tree.leaves(in_batched))), False
 
 

@@ -25,7 +25,6 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     mapped = jax.custom_batching.custom_vmap(function)
 
     def over_lanes(axis_size: int, in_batched: list[bool], *arguments: Array) -> tuple[Any, Any]:
-        del axis_size
         lanes = [x for x, batched in zip(arguments, in_batched) if batched]
 
         def of_lane(lane: list[Array]) -> Any:

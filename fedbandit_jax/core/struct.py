@@ -1,6 +1,7 @@
 """Frozen dataclasses that are JAX pytrees: numbers are leaves, `static()` fields are compile-time constants."""
 
 import dataclasses
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -125,3 +126,43 @@ def shipped(value: Any) -> bool:
         return True
     ours = type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and all(shipped(getattr(value, field.name)) for field in dataclasses.fields(value))
+
+
+def paths(value: Any) -> tuple[str, ...]:
+    """Dotted paths of all parameters of a dataclass and of its parts, whose own names (labels) are left out.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Part:
+    ...     scale: float = 1.0
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Whole:
+    ...     first: Part = Part()
+    ...     second: Part = Part()
+    >>> paths(Whole())
+    ('first', 'first.scale', 'second', 'second.scale')
+    >>> ending("scale", paths(Whole())), ending("second.scale", paths(Whole()))
+    (('first.scale', 'second.scale'), ('second.scale',))
+    >>> replace(Whole(), "second.scale", 2.0).second
+    Part(scale=2.0)
+    """
+    return tuple(_paths(value, "")) if dataclasses.is_dataclass(value) else ()
+
+
+def _paths(value: Any, prefix: str) -> Iterator[str]:
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if field.name != "name" or not prefix:
+            yield prefix + field.name
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            yield from _paths(part, f"{prefix}{field.name}.")
+
+
+def ending(name: str, among: Collection[str]) -> tuple[str, ...]:
+    """The path that `name` is, or else all of these paths that end in it."""
+    return (name,) if name in among else tuple(path for path in among if path.endswith(f".{name}"))
+
+
+def replace(value: Any, path: str, new: Any) -> Any:
+    """A copy of nested dataclasses in which the parameter at `path` is `new`; all of them check themselves."""
+    first, _, rest = path.partition(".")
+    return dataclasses.replace(value, **{first: replace(getattr(value, first), rest, new) if rest else new})

@@ -72,7 +72,7 @@ def law_of_means(rewards: str, noise_std: float, means: np.ndarray) -> RewardLaw
 class SingleDraws:
     """Base class that makes `observe` and `pull` of single draws: `features_at`, `mean_at` and a law of rewards.
 
-    Where an algorithm scores arms by their features alone, a run does without these two, see `core.kernels.choose`. A
+    Where an algorithm scores arms by their features alone, a run does without these two, see `core.choose`. A
     subclass that overrides them is run by them.
     """
 

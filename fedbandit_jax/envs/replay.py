@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import ridge, struct, validate
-from fedbandit_jax.core.kernels.choose_rows import saves
+from fedbandit_jax.core.choose_rows import saves
 from fedbandit_jax.envs._shared import RewardLaw, facts, law_of_means
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 

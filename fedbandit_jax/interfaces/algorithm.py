@@ -14,8 +14,8 @@ from jax import Array
 from jaxtyping import Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import parameters, struct, validate
-from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.bound import BoundMechanism
@@ -56,7 +56,7 @@ class Algorithm:
 
     def parameters(self) -> tuple[str, ...]:
         """Returns the paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""
-        return parameters.paths(self)
+        return struct.paths(self)
 
     def takes(self, name: str) -> bool:
         """Returns whether `replace` takes this parameter: a path, or the end of exactly one path.
@@ -76,7 +76,7 @@ class Algorithm:
         Raises:
             TypeError: no path ends in that, or several do; the message lists the paths there are.
         """
-        every = parameters.paths(self)
+        every = struct.paths(self)
         found: dict[str, str] = {}
         for name in changes:
             path = self._path(name, every)
@@ -87,14 +87,15 @@ class Algorithm:
             found[path] = name
         changed: Any = self
         for path in sorted(found, key=lambda path: path.count(".")):  # replaces a part before its own parameters
-            changed = parameters.replace(changed, path, changes[found[path]])
+            changed = struct.replace(changed, path, changes[found[path]])
         return changed
 
     def _path(self, name: str, among: tuple[str, ...]) -> str | None:
         """Returns the only one of these paths that `name` is, or is the end of; None if there is none."""
-        if struct.is_sealed(self) and not isinstance(self, Recipe) and parameters.shared(name, among):
+        several = sum(f".{path}".endswith(f".{name}") for path in among) > 1
+        if several and struct.is_sealed(self) and not isinstance(self, Recipe):
             raise TypeError(f"{name} is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that")
-        found = parameters.matches(name, among)
+        found = struct.ending(name, among)
         if len(found) > 1:
             raise TypeError(f"{name} is a parameter of several parts of {self.name}: give {' or '.join(found)}")
         return found[0] if found else None
@@ -132,7 +133,7 @@ class Algorithm:
     def scores_alone(self) -> bool:
         """Whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
 
-        A run then draws contexts that are fresh only while they are scored, see `core.kernels.choose`.
+        A run then draws contexts that are fresh only while they are scored, see `core.choose`.
         """
         return False
 

@@ -87,7 +87,7 @@ class Drawn(Environment, Protocol):
     that it returns; so is `reward_at`. `observe` and `pull` are made of them. The key is that of the round, as in
     these, or a tuple of its two words. On a GPU all is done in one kernel, which is given the arrays of environment and
     world row by row: one of shape (n,) is a tuple of n scalars, and there are no larger ones; see
-    `core.kernels.choose`.
+    `core.choose`.
     """
 
     def features_at(
@@ -108,7 +108,7 @@ class Drawn(Environment, Protocol):
 class Listed(Environment, Protocol):
     """An environment that offers each agent consecutive rows of a table, of which it has another number every round.
 
-    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.kernels.choose_rows`.
+    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.choose_rows`.
     """
 
     @property

@@ -53,7 +53,7 @@ def both(process, key):
     "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
 )
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
-    monkeypatch.setattr("fedbandit_jax.core.kernels.choose.LANES", 64 if few else 1)
+    monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
     process = RoundClock(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
     fused, stored = both(process, key)
     assert fused.sum() > 0
@@ -72,7 +72,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     asked = []
 
     def gaps(kernel):
-        monkeypatch.setattr("fedbandit_jax.core.kernels.choose.on_gpu", lambda: asked.append(kernel) or kernel)
+        monkeypatch.setattr("fedbandit_jax.core.choose.on_gpu", lambda: asked.append(kernel) or kernel)
         step = jax.jit(lambda *carry: process.step(key, *carry))
         now, found = (world, state), []
         for k in range(process.n_steps):

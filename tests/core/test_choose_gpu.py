@@ -7,7 +7,7 @@ import pytest
 from helpers import deep
 
 from fedbandit_jax.core import random
-from fedbandit_jax.core.kernels.choose_gpu import FEW, LARGE, MANY, TILE, choose
+from fedbandit_jax.core.choose import FEW, LARGE, MANY, TILE, Offer, Scorer, choose_by_kernel
 from fedbandit_jax.core.ridge import NOWHERE
 
 D = 3
@@ -48,6 +48,10 @@ def known(n_agents, n_models, seed=0):
     packed = jnp.asarray([inverse[i, j] for i, j in PACKED], jnp.float32)
     own = packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32), 0.7
     return shared, own, jnp.arange(n_agents, dtype=jnp.uint32)
+
+
+def choose(draw, worth, mean, shared, own, n_arms, agents):
+    return choose_by_kernel(Offer(draw, mean, shared), Scorer(worth, own, lambda own, agent: own), n_arms, agents)
 
 
 def stored(draw, worth, mean, shared, own, n_arms, agents):

@@ -10,8 +10,8 @@ from test_choose import FAMILIES, play
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies import ucb
-from fedbandit_jax.core.kernels import choose_rows
-from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core import choose_rows
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.engine.clocks import RoundClock
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct
-from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, Timing

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.core import control, random, struct
+from fedbandit_jax.core import choose_rows, control, random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
-from fedbandit_jax.core.kernels import choose_rows
-from fedbandit_jax.core.kernels.choose import Offer, Scorer, choose
+from fedbandit_jax.core.choose import Offer, Scorer, choose
 from fedbandit_jax.engine import devices as placement
 from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, same
 from fedbandit_jax.engine.clocks.clock import Clock, salted
@@ -142,7 +141,7 @@ class RoundClock(Clock):
     @property
     @override
     def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether contexts are drawn while they are scored, and never stored, see `core.kernels.choose`.
+        """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
 
         Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
         several configurations share are worth storing.
@@ -153,7 +152,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Whether arms are chosen among rows of a table, see `core.kernels.choose_rows`.
+        """Whether arms are chosen among rows of a table, see `core.choose_rows`.
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """

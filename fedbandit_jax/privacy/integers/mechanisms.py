@@ -150,7 +150,6 @@ class Polya(IntegerMechanism):
 
     def tail_constants(self, n: np.ndarray) -> Tail:
         """Returns the constants of Appendix C.1."""
-        del n
         return math.sqrt(2) / self.noise_epsilon, 1 / self.noise_epsilon
 
 
@@ -248,7 +247,6 @@ class GaussianShares(IntegerMechanism):
 
     def tail_constants(self, n: np.ndarray) -> Tail:
         """Returns the constants of Appendix E, where h = 0 because the noise is sub-Gaussian."""
-        del n
         return (math.sqrt(2) + math.sqrt(2) / self.scale) / self.epsilon, 0.0
 
 

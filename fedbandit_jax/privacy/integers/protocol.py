@@ -154,12 +154,10 @@ class GridSum(SumProtocol):
     def collect(
         self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
     ) -> Wide:
-        del own
         return _collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps, jnp.float32))
 
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
         """Adds independent noise to every sum in steps: float32 may move a large sum more than users do."""
-        del k
         noise = samplers.discrete_laplace(key, self.scale, collected.low.shape)
         noisy = wide.add(collected, wide.from_int32(noise))  # the noise is added before float32 rounds the sum
         return Decoded(wide.to_float(noisy) / self.steps, jnp.zeros(noise.shape, bool))

@@ -86,7 +86,6 @@ class Noise:
 
     def distortion(self, k: int, n: int) -> float:
         """Returns a bound on the difference in log probability between n shares together and `law`."""
-        del k, n
         return 0.0
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
@@ -117,7 +116,6 @@ class PolyaNoise(Noise):
 
     @override
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        del n
         return wide.from_int32(samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape))
 
     @override
@@ -132,12 +130,10 @@ class PolyaNoise(Noise):
 
     @override
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        del n
         return lattice.DiscreteLaplace(self.width(k))
 
     @override
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        del k
         return 4 * n * samplers.CUT if shares else samplers.LAPLACE_CUT
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
@@ -145,7 +141,6 @@ class PolyaNoise(Noise):
 
         The Renyi curve is that of the noise before it is reduced modulo m.
         """
-        del n
         scale = self.width(k)
         pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
         law = lattice.DiscreteLaplace(scale)
@@ -164,7 +159,6 @@ class ServerNoise(PolyaNoise):
 
     @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        del key, k, n
         return jnp.zeros(shape, jnp.int32)
 
     @override
@@ -189,7 +183,6 @@ class LocalNoise(PolyaNoise):
 
     @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        del n
         return samplers.discrete_laplace(key, jnp.asarray(self.scale)[k], shape)
 
     @override
@@ -201,7 +194,6 @@ class LocalNoise(PolyaNoise):
 
         A sum that is drawn at once is made of 62 binomials, and lacks no more than 62 `samplers.CUT`.
         """
-        del k, n, shares
         return samplers.LAPLACE_CUT
 
 
@@ -216,7 +208,6 @@ class SkellamNoise(Noise):
 
     @override
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        del n
         return wide.from_int32(samplers.skellam(key, jnp.asarray(self.variance)[k], shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
@@ -229,7 +220,6 @@ class SkellamNoise(Noise):
 
     @override
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        del n
         return lattice.Skellam(_drawn(self.variance, k))
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
@@ -242,7 +232,6 @@ class SkellamNoise(Noise):
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
         """Proves the Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
-        del modulus
         law = self.law(k, n)
         curve = skellam_rdp(shift, law.variance)
         return SumProof(math.inf, curve, lambda delta: lattice.shift_epsilon(law, shift, delta))
@@ -262,7 +251,6 @@ class GaussianNoise(Noise):
 
     @override
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        del n
         return wide.from_int32(samplers.discrete_gaussian(key, jnp.asarray(self.sigma)[k], shape))
 
     @override
@@ -276,12 +264,10 @@ class GaussianNoise(Noise):
 
     @override
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        del n
         return lattice.DiscreteGaussian(self.width(k))
 
     @override
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        del k
         return samplers.GAUSSIAN_CUT * (n if shares else 1)
 
     def distortion(self, k: int, n: int) -> float:
@@ -293,7 +279,6 @@ class GaussianNoise(Noise):
 
         The sum of shares has that law up to factors e^(+-xi), which cost 2 xi in epsilon and a factor e^xi in delta.
         """
-        del modulus
         law = self.law(k, n)
         zcdp = discrete_gaussian_sum_zcdp(shift, self.width(k) / math.sqrt(n), n)
 

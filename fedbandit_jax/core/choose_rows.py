@@ -19,7 +19,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import control
-from fedbandit_jax.core.kernels.choose import Scorer
+from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.ridge import NOWHERE
 
 TILE = 64  # rows scored at once: enough for a matrix product, few enough that the last tile of a query is no waste

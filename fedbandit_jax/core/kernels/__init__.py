@@ -1,1 +1,0 @@
-"""Fast paths: contexts drawn while they are scored, and solves on a GPU."""
