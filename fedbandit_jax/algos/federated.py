@@ -18,7 +18,7 @@ from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.privacy.float_sums import USERS
+from fedbandit_jax.privacy.statistic import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
 from fedbandit_jax.schedules import Every, LogDet, Schedule
 

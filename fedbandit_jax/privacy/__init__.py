@@ -23,8 +23,8 @@ from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Decaying as Decaying
 from fedbandit_jax.privacy.releases import Release as Release
-from fedbandit_jax.privacy.releases.lower_bound import least_std as least_std
-from fedbandit_jax.privacy.releases.lower_bound import relative_std as relative_std
+from fedbandit_jax.privacy.releases.release import least_std as least_std
+from fedbandit_jax.privacy.releases.release import relative_std as relative_std
 from fedbandit_jax.privacy.trust import TRUST as TRUST
 from fedbandit_jax.privacy.trust import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust import Trust as Trust

@@ -25,10 +25,9 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import truncation
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
-from fedbandit_jax.privacy.float_sums import Sums, too_coarse
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
+from fedbandit_jax.privacy.statistic import LinearStatistic, Sums, packed_size, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 

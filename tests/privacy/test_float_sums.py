@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.float_sums import Sums, too_coarse
+from fedbandit_jax.privacy.statistic import Sums, too_coarse
 
 N = 4000
 

@@ -26,7 +26,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import MechanismState
-from fedbandit_jax.privacy.float_sums import Sums
+from fedbandit_jax.privacy.statistic import Sums
 from fedbandit_jax.schedules import BoundSchedule
 
 

@@ -17,13 +17,15 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
+ITERATIONS = 2000  # of the fixed point; it converges linearly
+MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
 @struct.sealed
@@ -199,3 +201,67 @@ def explicit(release: Release) -> Explicit:
 
 def _weigh(rows: Array, stacked: Array) -> Array:
     return jnp.tensordot(rows, stacked, axes=1, precision="highest")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decaying:
+    """The matrix mechanism whose noise variance of prefix k, weighted by `decay`^-k and summed, is the least there is.
+
+    If batches grow by the factor g, so do the sums, and what noise of a given size costs a policy falls about as g^-k:
+    twice as many rounds are played on an estimate with a quarter of the error. `decay=g` then has a fifth less of it
+    than "blt" at g = 1.5 and S = 12. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so
+    that one user moves all messages by no more than one.
+
+    Args:
+        decay: g in [1, 100]; the closer to 1, the more alike prefixes count.
+
+    Raises:
+        ValueError, TypeError: if `decay` is not a number in [1, 100].
+
+    Example:
+        >>> release = Decaying(1.5)(12)
+        >>> [round(float(release.prefix_variance()[k] * release.sensitivity_sq()), 2) for k in (0, 11)]
+        [1.33, 4.77]
+
+    Reference: the optimum and its fixed point are those of Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem
+    3.2, for weighted errors.
+    """
+
+    decay: float
+
+    def __post_init__(self):
+        validate.within("decay", self.decay, 1.0, 100.0)
+
+    def __call__(self, n_syncs: int) -> Explicit:
+        """Returns the release for S = `n_syncs` synchronisations."""
+        if n_syncs > MOST:
+            raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
+        sums = np.tril(np.ones((n_syncs, n_syncs)))
+        weights = np.diag(np.maximum(float(self.decay) ** -np.arange(n_syncs), 1e-12))
+        try:
+            c = _encoder(sums.T @ weights @ sums)
+            r = np.linalg.solve(c.T, sums.T).T
+            c, r = (x.astype(np.float32) for x in (c, r))
+            made = Explicit(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
+        except np.linalg.LinAlgError:
+            made = None
+        if made is None or not np.isfinite(made.sensitivity_sq()):
+            raise ValueError(
+                f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
+            )
+        return made
+
+
+def _encoder(gram: np.ndarray) -> np.ndarray:
+    """Returns the lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
+
+    At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
+    """
+    v = root = np.diag(gram)
+    for _ in range(ITERATIONS):
+        scale = np.sqrt(v)
+        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+        v = np.diag(root)
+    square = root / np.sqrt(np.outer(v, v))
+    return np.linalg.cholesky(square[::-1, ::-1]).T[::-1, ::-1]  # C' C = square, C lower triangular

@@ -7,7 +7,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.releases import RELEASES
-from fedbandit_jax.privacy.releases.lower_bound import least_std, relative_std
+from fedbandit_jax.privacy.releases.release import least_std, relative_std
 
 
 def prefix_sums(n):
