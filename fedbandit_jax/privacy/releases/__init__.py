@@ -1,7 +1,4 @@
-"""The releases by name: mechanisms that publish all prefix sums of a stream of batches.
-
-`Release` explains the mathematics, and `RELEASES` maps every name to its class.
-"""
+"""The releases by name: mechanisms that publish all prefix sums of a stream of batches (see `Release`)."""
 
 from collections.abc import Callable
 
@@ -27,17 +24,11 @@ RELEASES: dict[str, Callable[[int], Release]] = {
 
 
 def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
-    """Returns the release of a name, or of a class of one's own, for S synchronisations.
-
-    A release that is not of one of the package's own classes is checked and turned into its matrices (see `explicit`).
-
-    Args:
-        release: a key of `RELEASES`, or a callable that makes a `Release` from S.
-        n_syncs: S, the number of synchronisations.
+    """The release of a name, or of a class of one's own, which is turned into its matrices, for S synchronisations.
 
     Raises:
         TypeError: if the callable does not make a `Release`.
-        ValueError: if the name is unknown, S does not fit, or a release of one's own is not what it declares.
+        ValueError: if the name is unknown, S does not fit, or a release of one's own does not make prefix sums.
 
     Example:
         >>> for name in RELEASES:  # noise at equal privacy: largest prefix variance times squared sensitivity
@@ -59,12 +50,12 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
 
 
 def sends_prefixes(release: str | Callable[[int], Release]) -> bool:
-    """Returns whether silos decode their own messages and send private prefix sums instead."""
+    """Whether silos decode their own messages and send private prefix sums instead."""
     return bool(getattr(find(release), "prefix_at_silo", False))
 
 
 def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
-    """Returns the class of a name; a class of one's own is returned as it is. An unknown name raises a ValueError."""
+    """The class of a name; a class of one's own is returned as it is."""
     if callable(release):
         return release
     if not isinstance(release, str):

@@ -1,4 +1,4 @@
-"""The interface of a continual release: two linear recurrences whose product is the prefix sum."""
+"""The interface of a continual release, two linear recurrences whose product is the prefix sum, and its least noise."""
 
 from __future__ import annotations
 
@@ -62,58 +62,45 @@ class Release(abc.ABC):
 
     @property
     def n_parts(self) -> int:
-        """Returns P, the number of parts of one message; each part has noise of its own."""
+        """P, parts of one message; each part has noise of its own."""
         return 1
 
     def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
-        """Returns which parts are really sent at synchronisation k = 1, ..., S."""
+        """The parts that are really sent at synchronisation k = 1, ..., S."""
         return jnp.ones(self.n_parts, bool)
 
     @abc.abstractmethod
     def encode_init(self, shape: tuple[int, ...]) -> Any:
-        """Returns the state of a silo before its first message about arrays of this shape."""
+        """The state of a silo before its first message about arrays of this shape."""
 
     @abc.abstractmethod
     def encode(
         self, state: Any, k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " P *shape"], Any]:
-        """Returns message k = 1, 2, ..., S without noise and the next state.
-
-        Args:
-            state: what `encode_init` or the previous call returned.
-            k: number of the synchronisation, counted from 1.
-            gamma: sum over batch k.
-        """
+        """Message k = 1, 2, ..., S without noise, from the sum gamma over batch k, and the next state."""
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Any:
-        """Returns the state of `decode`, and that of `step`, before the first message about arrays of this shape."""
+        """The state of `decode`, and of `step`, before the first message about arrays of this shape."""
 
     @abc.abstractmethod
     def decode(
         self, state: Any, k: Int[Array, ""], message: Float[Array, " P *shape"]
     ) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns prefix sum k from message k, and the next state.
-
-        Parts of the message that are not live must not count.
-        """
+        """Prefix sum k from message k, and the next state; parts that are not live must not count."""
 
     def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns the noise of prefix k from one fresh draw z, and the next state.
+        """The noise of prefix k from one fresh draw z, and the next state; by default for messages of one part.
 
-        The state before the first call is that of `init`. The joint law of all prefixes must be that of `decode` on
-        messages of iid noise with the variance of z. With one part that is `decode` itself; with several, a subclass
-        must define it.
-
-        Raises:
-            NotImplementedError: if messages have several parts and the subclass does not define `step`.
+        Jointly, all prefixes have the law of `decode` on messages of iid noise with the variance of z. Of a release of
+        one's own `fb.privacy.Mechanism` computes this from the matrices.
         """
         if self.n_parts != 1:
             raise NotImplementedError(f"{type(self).__name__} sends {self.n_parts} parts at once and must define step")
         return self.decode(state, k, z[None])
 
     def encoder(self) -> Float[np.ndarray, "messages S"]:
-        """Returns C as a float64 matrix, with one row for every part that is sent."""
+        """C as a float64 matrix, with one row for every part that is sent."""
 
         def encode(state, k, gamma):
             message, state = self.encode(state, k, gamma)
@@ -123,41 +110,34 @@ class Release(abc.ABC):
         return rows[live]
 
     def sensitivity_sq(self) -> float:
-        """Computes the squared sensitivity, i.e. the largest squared column norm of C.
+        """The largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
-        It is the squared l2 distance that all messages together move when one batch sum moves by 1; for trees, the
-        number kappa of nodes that contain one batch.
+        It is the squared l2 distance that all messages together move when one batch sum moves by 1.
         """
         return float((self.encoder() ** 2).sum(0).max())
 
     def touched(self) -> int:
-        """Computes the largest number of messages (parts that are sent) that one batch enters."""
+        """The most messages (parts that are sent) that one batch enters."""
         return int(np.count_nonzero(self.encoder(), axis=0).max())
 
     def message_bound(self) -> float:
-        """Computes the largest absolute row sum of C.
-
-        No entry of a message is larger if the entries of all batch sums are in [-1, 1].
-        """
+        """The largest absolute row sum of C: a bound on a message's entries if those of batch sums are in [-1, 1]."""
         return float(np.abs(self.encoder()).sum(1).max())
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """Computes the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
+        """The noise variance of every prefix for noise of variance 1: the squared row norms of R."""
         return (self._materialise(self.init, self.step) ** 2).sum(1)
 
     def batch_variance(self) -> Float[np.ndarray, " S"]:
-        """Computes the noise variance of what every prefix adds to the one before, for noise of variance 1.
-
-        That is the noise of one batch alone, for who takes the difference of two prefixes.
-        """
+        """The noise variance of every batch alone, the difference of two prefixes, for noise of variance 1."""
         return (np.diff(self._materialise(self.init, self.step), axis=0, prepend=0) ** 2).sum(1)
 
     def largest_variance(self) -> float:
-        """Computes the largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
+        """The largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())
 
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:
-        """Returns the float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
+        """The float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
         n = self.n_syncs
         if n > MAX_MATERIALISED:
             raise ValueError(
@@ -171,7 +151,7 @@ class Release(abc.ABC):
 
 
 def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
-    """Returns all outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
+    """All outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
 
     def body(state, given):
         output, new = recurrence(state, *given)
@@ -181,7 +161,7 @@ def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
 
 
 def in_float64(function: Callable[..., Any], *inputs: np.ndarray) -> Any:
-    """Returns what a function makes of these arrays, compiled as one program whose floats have 64 bits."""
+    """The value of a function, compiled as one program whose floats have 64 bits."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, jax.jit(function)(*inputs))
 

@@ -42,8 +42,8 @@ class InputPerturbation(Release):
     release for whoever forgets older batches, as elimination in phases and AdaC-UCB do.
     """
 
+    @override
     def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
-        """Returns an empty state, because the silo has nothing to remember."""
         return ()
 
     @override
@@ -66,24 +66,24 @@ class InputPerturbation(Release):
     def encoder(self) -> Float[np.ndarray, "S S"]:
         return np.eye(self.n_syncs)
 
+    @override
     def sensitivity_sq(self) -> float:
-        """Returns the squared sensitivity, which is 1."""
         return 1.0
 
+    @override
     def touched(self) -> int:
-        """Returns 1, because every batch enters one message."""
         return 1
 
+    @override
     def message_bound(self) -> float:
-        """Returns 1, because a message is one batch sum."""
         return 1.0
 
     @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         return np.arange(1.0, self.n_syncs + 1)
 
+    @override
     def batch_variance(self) -> Float[np.ndarray, " S"]:
-        """Returns the noise variance of every batch alone, which is 1: the least that a batch can have."""
         return np.ones(self.n_syncs)
 
     @override
@@ -104,30 +104,30 @@ class _Toeplitz(Release):
 
     @abc.abstractmethod
     def column(self) -> Float[np.ndarray, " S"]:
-        """Returns c, the first column of C."""
+        """c, the first column of C."""
 
     @abc.abstractmethod
     def response(self) -> Float[np.ndarray, " S"]:
-        """Returns r, the first column of R: the weight of the first message's noise in every prefix."""
+        """r, the first column of R: the weight of the first message's noise in every prefix."""
 
+    @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        """Returns C, with C_kj = c_{k-j}."""
         return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
 
+    @override
     def sensitivity_sq(self) -> float:
-        """Computes the squared sensitivity, sum_j c_j^2."""
         return float((self.column() ** 2).sum())
 
+    @override
     def touched(self) -> int:
-        """Returns how many entries of c are not 0, i.e. how many messages the first batch enters."""
         return int(np.count_nonzero(self.column()))
 
     @override
     def message_bound(self) -> float:
         return float(np.abs(self.column()).sum())
 
+    @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """Computes the noise variance of every prefix: that of prefix k is sum_{j < k} r_j^2."""
         return np.cumsum(self.response() ** 2)
 
 
@@ -141,23 +141,23 @@ class SqrtToeplitz(_Toeplitz):
     Reference: Fichtenberger, Henzinger & Upadhyay (2023); Henzinger, Upadhyay & Upadhyay (2023).
     """
 
+    @override
     def column(self) -> Float[np.ndarray, " S"]:
-        """Computes c by the recurrence c_j = c_{j-1} (2j - 1) / 2j from c_0 = 1."""
         j = np.arange(1, self.n_syncs)
         return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
 
+    @override
     def response(self) -> Float[np.ndarray, " S"]:
-        """Returns c, because R = C."""
         return self.column()
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
         return jnp.zeros((self.n_syncs, *shape))
 
+    @override
     def encode(
         self, state: Float[Array, " S *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " S *shape"]]:
-        """Returns message k, row k of C gamma = sum_{j <= k} c_{k-j} gamma_j, and the batch sums gamma so far."""
         message, state = self._row(state, k, gamma)
         return message[None], state
 
@@ -165,10 +165,10 @@ class SqrtToeplitz(_Toeplitz):
     def init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
         return jnp.zeros((self.n_syncs, *shape))
 
+    @override
     def decode(
         self, state: Float[Array, " S *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " S *shape"]]:
-        """Returns prefix sum k, row k of R = C times the messages, and the messages so far."""
         return self._row(state, k, message[0])
 
     def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:
@@ -176,6 +176,9 @@ class SqrtToeplitz(_Toeplitz):
         age = k - 1 - jnp.arange(self.n_syncs)
         weights = jnp.where(age >= 0, jnp.asarray(self.column())[age], 0)
         return (weights.reshape(-1, *(1,) * new.ndim) * inputs).sum(0), inputs
+
+
+Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]
 
 
 @struct.sealed
@@ -208,20 +211,20 @@ class Blt(_Toeplitz):
 
     @property
     def theta(self) -> Float[np.ndarray, " n_buffers"]:
-        """Returns the decays of the buffers, in (0, 1)."""
+        """The decays of the buffers, in (0, 1)."""
         return np.array(coefficients(self.n_syncs, self.n_buffers)[0])
 
     @property
     def omega(self) -> Float[np.ndarray, " n_buffers"]:
-        """Returns the weights of the buffers, > 0."""
+        """The weights of the buffers, > 0."""
         return np.array(coefficients(self.n_syncs, self.n_buffers)[1])
 
+    @override
     def column(self) -> Float[np.ndarray, " S"]:
-        """Returns c: 1, then sum_i omega_i theta_i^(j-1) for j = 1, ..., S - 1."""
         return blt_column(self.theta, self.omega, self.n_syncs)
 
+    @override
     def response(self) -> Float[np.ndarray, " S"]:
-        """Returns r, the cumulative sum of the first column of C^-1."""
         decays, weights = blt_inverse(self.theta, self.omega)
         return np.cumsum(blt_column(decays, -weights, self.n_syncs))
 
@@ -237,16 +240,13 @@ class Blt(_Toeplitz):
         return message[None], self._push(state, gamma)
 
     @override
-    def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]:
+    def init(self, shape: tuple[int, ...]) -> Buffers:
         return jnp.zeros((self.n_buffers, *shape)), jnp.zeros(shape)
 
     @override
     def decode(
-        self,
-        state: tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]],
-        k: Int[Array, ""],
-        message: Float[Array, " 1 *shape"],
-    ) -> tuple[Float[Array, "*shape"], tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]]:
+        self, state: Buffers, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Buffers]:
         buffers, prefix = state
         gamma = message[0] - self._tail(buffers)
         return prefix + gamma, (self._push(buffers, gamma), prefix + gamma)
@@ -259,20 +259,18 @@ class Blt(_Toeplitz):
         )
 
     def _push(self, buffers: Array, new: Array) -> Array:
-        return self._like(self.theta, buffers) * buffers + new
-
-    def _like(self, coefficients: np.ndarray, buffers: Array) -> Array:
-        return jnp.asarray(coefficients, buffers.dtype).reshape(-1, *(1,) * (buffers.ndim - 1))
+        theta = jnp.asarray(self.theta, buffers.dtype).reshape(-1, *(1,) * (buffers.ndim - 1))
+        return theta * buffers + new
 
 
 def blt_column(theta: np.ndarray, omega: np.ndarray, n: int) -> np.ndarray:
-    """Returns the first column of C, (n,): 1, sum_i omega_i, sum_i omega_i theta_i, sum_i omega_i theta_i^2, ..."""
+    """The first column of C, (n,): 1, sum_i omega_i, sum_i omega_i theta_i, sum_i omega_i theta_i^2, ..."""
     powers = np.arange(n - 1)
     return np.concatenate([[1.0], sum(w * t**powers for t, w in zip(theta, omega))])
 
 
 def blt_inverse(theta: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
+    """(theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
 
     The buffers of C^-1 move by diag(theta) - 1 omega^T, which is similar to the symmetric diag(theta) - r r^T with r_i
     = sqrt(omega_i). Its eigenvalues are theta_hat, and omega_hat_i = (v_i . r)^2 for its unit eigenvectors v_i.
@@ -283,14 +281,14 @@ def blt_inverse(theta: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _energy(weights: np.ndarray, decays: np.ndarray, n: int) -> float:
-    """Computes sum_{k < n} (sum_i weights_i decays_i^k)^2 by geometric sums."""
+    """sum_{k < n} (sum_i weights_i decays_i^k)^2 by geometric sums."""
     product = np.outer(decays, decays)
     one = product == 1
     return weights @ ((1 - product**n) / (1 - product + one) + n * one) @ weights
 
 
 def blt_loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
-    """Computes the largest prefix variance times the squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
+    """The largest prefix variance times the squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
 
     c is the first column of C, and r, the cumulative sum of the first column of C^-1, is that of the decoder R. With
     a_i = omega_hat_i / (1 - theta_hat_i), r_k = 1 - sum_i a_i + sum_i a_i theta_hat_i^k.
@@ -302,7 +300,7 @@ def blt_loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
 
 
 def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the (theta, omega) of n_buffers buffers each that minimise `blt_loss`, with 0 < theta < 1 and omega > 0.
+    """The (theta, omega) of least `blt_loss`, with 0 < theta < 1 and omega > 0.
 
     The search starts from the square root of A, the prefix-sum matrix, whose coefficients are binom(2k, k) / 4^k =
     integral over q in (0, 1) of (1 - q)^k / (pi sqrt(q (1 - q))). The integral is cut at q = S^(-i/n), i = 0, ..., n =
@@ -322,10 +320,7 @@ def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache
 def coefficients(n_syncs: int, n_buffers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns theta (decreasing) and omega, n_buffers numbers each, tabulated or optimised.
-
-    They are rounded to float32, because messages are made with float32 coefficients.
-    """
+    """theta (decreasing) and omega, tabulated or optimised, rounded to the float32 in which messages are made."""
     tabulated = TABLE.get(n_syncs) if n_buffers == 3 else None
     theta, omega = tabulated or optimise(n_syncs, n_buffers)
     return tuple(float(np.float32(t)) for t in theta), tuple(float(np.float32(w)) for w in omega)

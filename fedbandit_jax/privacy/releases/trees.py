@@ -35,20 +35,17 @@ class Tree(Release):
 
     @property
     def n_levels(self) -> int:
-        """Returns kappa, the number of levels.
-
-        The paper's `1 + log(T/B)` does not name the base; natural logarithms would be unsound.
-        """
+        """kappa; the paper's `1 + log(T/B)` does not name the base, and natural logarithms would be unsound."""
         return int(self.n_syncs).bit_length()
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
         return jnp.zeros((self.n_levels, *shape))
 
+    @override
     def encode(
         self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " kappa *shape"]]:
-        """Returns the new node alpha_l = gamma + sum_{j < l} alpha_j, l = ctz(k), and the live nodes alpha."""
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
         return node[None], self._place(state, k, node)
 
@@ -63,34 +60,34 @@ class Tree(Release):
         nodes = self._place(state, k, message[0])
         return nodes.sum(0), nodes
 
+    @override
     def sensitivity_sq(self) -> float:
-        """Returns the squared sensitivity, kappa: the first batch is in the nodes that end with batches 1, 2, 4, ..."""
-        return float(self.n_levels)
+        return float(self.n_levels)  # the first batch is in the nodes that end with batches 1, 2, 4, ...
 
     @override
     def touched(self) -> int:
         return self.n_levels
 
+    @override
     def message_bound(self) -> float:
-        """Returns the number of batches in the largest node, 2^(kappa - 1)."""
         return 2.0 ** (self.n_levels - 1)
 
     @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         return np.bitwise_count(np.arange(1, self.n_syncs + 1)).astype(float)
 
+    @override
     def largest_variance(self) -> float:
-        """Returns the largest popcount(k), attained at the largest k = 2^m - 1 <= S."""
-        return float((self.n_syncs + 1).bit_length() - 1)
+        return float((self.n_syncs + 1).bit_length() - 1)  # the popcount of the largest k = 2^m - 1 <= S
 
+    @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        """Returns C, whose row k covers batches k - 2^ctz(k) + 1, ..., k."""
         k = np.arange(1, self.n_syncs + 1)[:, None]
         j = k.T
         return ((j <= k) & (j > k - (k & -k))).astype(float)
 
     def _levels(self, like: Array) -> Array:
-        """Returns 0, ..., kappa - 1 along a new leading axis, which broadcasts against `like`."""
+        """0, ..., kappa - 1 along a new leading axis, which broadcasts against `like`."""
         return jnp.arange(self.n_levels).reshape(-1, *(1,) * like.ndim)
 
     def _place(self, state: Array, k: Array, node: Array) -> Array:
@@ -129,41 +126,36 @@ class Honaker(Tree):
     """
 
     @property
+    @override
     def n_parts(self) -> int:
-        """Returns kappa, because a message has a part for every level."""
         return self.n_levels
 
+    @override
     def live(self, k: Int[Array, ""]) -> Bool[Array, " kappa"]:
-        """Returns which parts are sent: levels 0, ..., ctz(k)."""
         return jnp.arange(self.n_levels) <= _level(k)
 
+    @override
     def encode(
         self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " kappa *shape"], Float[Array, " kappa *shape"]]:
-        """Returns the nodes that end with batch k, 0 at levels where none does, and the live nodes."""
         below = jnp.cumsum(jnp.concatenate([gamma[None], state[:-1]]), axis=0)
         nodes = jnp.where(self._levels(gamma) <= _level(k), below, 0)
         return nodes, self._place(state, k, nodes[_level(k)])
 
+    @override
     def decode(
         self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " kappa *shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
-        """Returns prefix sum k and the live estimates, from the estimate of node ctz(k) and the live ones above it.
-
-        The nodes below are used in this estimate and never again.
-        """
         level = self._levels(message[0])
         own = jnp.where(level <= _level(k), (1 << level) * message, 0).sum(0)
         return self._estimate(state, k, own)
 
+    @override
     def step(
         self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], z: Float[Array, "*shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
-        """Returns the noise of prefix k from one fresh draw z, and the live noises.
-
-        The l + 1 fresh noises of message k, l = ctz(k), enter one estimate only, so that one draw of variance sum_{j <=
-        l} 4^j = (4^(l+1) - 1) / 3 stands for sum_j 2^j own_j.
-        """
+        # The l + 1 fresh noises of message k, l = ctz(k), enter one estimate only, so that one draw of variance
+        # sum_{j <= l} 4^j = (4^(l+1) - 1) / 3 stands for sum_j 2^j own_j.
         last = jnp.asarray(k & -k, z.dtype)  # 2^l, the number of batches in the node
         return self._estimate(state, k, jnp.sqrt((4 * last**2 - 1) / 3) * z)
 
@@ -175,19 +167,19 @@ class Honaker(Tree):
             variance += ((k >> level) & 1) / (2 - 2.0**-level)
         return variance
 
+    @override
     def largest_variance(self) -> float:
-        """Returns the noise variance of prefix k = 2^m - 1, for the largest such k <= S."""
         ones = (self.n_syncs + 1).bit_length() - 1
         return float((1 / (2 - 2.0 ** -np.arange(ones))).sum())
 
+    @override
     def encoder(self) -> Float[np.ndarray, "messages S"]:
-        """Returns C, whose row (k, l) covers batches k - 2^l + 1, ..., k, for every l <= ctz(k)."""
         j = np.arange(1, self.n_syncs + 1)
         ends = [(k, 1 << level) for k in range(1, self.n_syncs + 1) for level in range(self.n_levels)]
         return np.array([(j <= k) & (j > k - size) for k, size in ends if k % size == 0], float)
 
     def _estimate(self, state: Array, k: Array, own: Array) -> tuple[Array, Array]:
-        """Returns prefix sum k and the live estimates, given `own` = sum_{j <= ctz(k)} 2^j own_j."""
+        """Prefix sum k and the live estimates, given `own` = sum_{j <= ctz(k)} 2^j own_j."""
         level = self._levels(own)
         left = jnp.where(level < _level(k), ((2 << level) - 1) * state, 0).sum(0)
         nodes = self._place(state, k, (own + left) / (2.0 * (k & -k) - 1))
