@@ -13,10 +13,10 @@ from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip
 from fedbandit_jax.algos.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
-from fedbandit_jax.algos.grouped import Alone as Alone
 from fedbandit_jax.algos.grouped import Grouped as Grouped
-from fedbandit_jax.algos.grouped import Together as Together
-from fedbandit_jax.algos.grouping.mixture import Mixture as Mixture
+from fedbandit_jax.algos.grouping import Alone as Alone
+from fedbandit_jax.algos.grouping import Mixture as Mixture
+from fedbandit_jax.algos.grouping import Together as Together
 from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.loops.streams import Grouping as Grouping
 from fedbandit_jax.algos.loops.streams import UserReleases as UserReleases
@@ -28,11 +28,11 @@ from fedbandit_jax.algos.papers import fed_ucb as fed_ucb
 from fedbandit_jax.algos.papers import homo as homo
 from fedbandit_jax.algos.papers import homo_dc as homo_dc
 from fedbandit_jax.algos.papers import private_fed_lin_ucb as private_fed_lin_ucb
-from fedbandit_jax.algos.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+from fedbandit_jax.algos.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.policies.greedy import Greedy as Greedy
+from fedbandit_jax.algos.policies.greedy import Thompson as Thompson
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination as PhasedElimination
-from fedbandit_jax.algos.policies.thompson import Thompson as Thompson
 from fedbandit_jax.algos.policies.ucb import UCB as UCB
 
 ALGORITHMS = {

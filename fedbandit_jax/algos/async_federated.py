@@ -12,7 +12,6 @@ from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.interfaces.arrivals import need_users
 from fedbandit_jax.schedules import LogDet, Schedule
 
 
@@ -82,7 +81,7 @@ class AsyncFederated(PolicyRecipe):
         An agent may come in all T rounds, so that S is that of `schedule` for T. The policy is told of as many releases
         as all agents can make, with the noise that there is if all of them have made the noisiest of their own.
         """
-        need_users(str(self.name), spec)
+        spec.need_users(str(self.name))
         m, n_syncs = spec.n_users, self.n_syncs(horizon)
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
         law = np.full(min(m * n_syncs, horizon), math.sqrt(m) * stds.max(initial=0))

@@ -5,44 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax import schedules
-from fedbandit_jax.algos.grouping.mixture import Mixture
+from fedbandit_jax.algos.grouping import Mixture
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, UserReleases, leak_of
+from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, leak_of
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.interfaces.arrivals import need_users
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Geometric, Schedule, Setting
-
-
-@struct.sealed
-@struct.pytree
-class Alone(Grouping):
-    """Takes nobody to be alike: every user is a group by herself."""
-
-    @override
-    def group(self, key: Array, released: UserReleases, last: Array) -> Array:
-        return jnp.arange(len(last), dtype=jnp.int32)
-
-
-@struct.sealed
-@struct.pytree
-class Together(Grouping):
-    """Takes all users to be alike."""
-
-    @override
-    def group(self, key: Array, released: UserReleases, last: Array) -> Array:
-        return jnp.zeros_like(last)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +82,7 @@ class Grouped(PolicyRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundGrouped:
-        need_users(str(self.name), spec)
+        spec.need_users(str(self.name))
         schedule, privacy = self.normalised
         refusal = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
         if np.any(schedule.pure(1.0)):

@@ -1,4 +1,4 @@
-"""Algorithms, what they report, and `certify`, which reads from a bound algorithm what it proves."""
+"""What an algorithm is, for agents, for arms and for users who return, and `certify`, which reads what it proves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int, Key, Num
+from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.bound import BoundMechanism
@@ -55,19 +56,15 @@ class Algorithm:
     batch: int = 1
 
     def parameters(self) -> tuple[str, ...]:
-        """Returns the paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""
+        """The paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""
         return struct.paths(self)
 
     def takes(self, name: str) -> bool:
-        """Returns whether `replace` takes this parameter: a path, or the end of exactly one path.
-
-        Raises:
-            TypeError: several paths end in it, so that it is not clear which is meant; the message lists them.
-        """
+        """Membership of a parameter, as `replace` takes it; raises a TypeError if several paths end in it."""
         return self._path(name, self.parameters()) is not None
 
     def replace(self, **changes: Any) -> Any:
-        """Returns the same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
+        """The same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
 
         Args:
             changes: parameter -> value. A parameter is a path, as in `replace(**{"policy.theta_norm": 0.7})`, or the
@@ -91,7 +88,6 @@ class Algorithm:
         return changed
 
     def _path(self, name: str, among: tuple[str, ...]) -> str | None:
-        """Returns the only one of these paths that `name` is, or is the end of; None if there is none."""
         several = sum(f".{path}".endswith(f".{name}") for path in among) > 1
         if several and struct.is_sealed(self) and not isinstance(self, Recipe):
             raise TypeError(f"{name} is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that")
@@ -101,7 +97,7 @@ class Algorithm:
         return found[0] if found else None
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        """Returns the algorithm for this environment and horizon T: calibrates noise and checks norms, on the host."""
+        """The algorithm for this environment and horizon T, with noise calibrated and norms checked, on the host."""
         return self
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
@@ -123,10 +119,7 @@ class Algorithm:
 
     @property
     def stops_by_itself(self) -> bool:
-        """Whether `sync` leaves out what would come after the horizon.
-
-        Of other algorithms nothing is counted after a last batch that is not whole.
-        """
+        """Whether `sync` leaves out what is past the horizon; of others, an incomplete last batch counts nothing."""
         return False
 
     @property
@@ -161,7 +154,7 @@ class Algorithm:
         return records
 
     def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
-        """Ends batch k with what `gather` made of it: returns the state that the next batch downloads, and the cost."""
+        """The state that the next batch downloads after batch k, and its cost, from what `gather` made of it."""
         return local, Report()
 
     def view(self, state: Any) -> Any:
@@ -171,6 +164,92 @@ class Algorithm:
     def guarantee(self) -> Certificate:
         """The guarantee of this bound algorithm, read from its own parts; `certify` asks sealed classes only."""
         return no_privacy("the algorithm adds no noise")
+
+
+class Pulls(NamedTuple):
+    """Whom a multi-armed algorithm asks in a batch."""
+
+    active: Bool[Array, " K"]  # which arms are pulled
+    users: Int[Array, ""]  # how many users pull each of these arms
+    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
+    row: Int[Array, ""] | None = None  # what `collect` is told in place of the batch's number k, if not None
+
+
+class ArmAlgorithm(Algorithm):
+    """A multi-armed algorithm that pulls all active arms equally often in a batch, and learns from sums of rewards.
+
+    Subclass it, decorate with `@fb.pytree`, define `n_batches`, `init`, `pulls`, `collect` and `conclude`. A batch that
+    would reach past the horizon is played as far as it goes, and nothing is learned from it.
+    """
+
+    n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
+    round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
+
+    def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
+        """The arms and users of batch k."""
+        raise NotImplementedError(f"{type(self).__name__}.pulls")
+
+    def collect(
+        self,
+        rounding: Key[Array, ""],
+        own: Key[Array, ""],
+        k: Int[Array, ""],
+        rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
+        inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
+    ) -> Wide:
+        """The sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
+
+        If the pulls of that batch have a `row`, k is that row, which says what kind of batch it is. Rewards come in two
+        halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
+        algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.collect")
+
+    def conclude(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide) -> tuple[Any, Report]:
+        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm."""
+        raise NotImplementedError(f"{type(self).__name__}.conclude")
+
+
+class Partition(NamedTuple):
+    """Which users an algorithm takes to be alike: those with equal labels in 0 ... n - 1."""
+
+    local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
+    shared: Int[Array, " n"]  # labels found over all servers
+
+
+class ArrivalAlgorithm(Algorithm):
+    """An algorithm for users who come one at a time, return, and may be alike.
+
+    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds are given the
+    same key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is
+    false. Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
+    """
+
+    def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
+        """The state before anybody comes in round t, and what reaching it cost."""
+        return state, Report()
+
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], state: Any, user: Int[Array, ""], contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        """The worth of every arm to this user, from the arms' features; the first largest is played."""
+        raise NotImplementedError(f"{type(self).__name__}.index")
+
+    def serve(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        state: Any,
+        user: Int[Array, ""],
+        x: Float[Array, " d"],
+        y: Float[Array, ""],
+    ) -> tuple[Any, Report]:
+        """The state after reward y of features x, and the cost."""
+        raise NotImplementedError(f"{type(self).__name__}.serve")
+
+    def partition(self, state: Any) -> Partition:
+        """The clusters found so far."""
+        raise NotImplementedError(f"{type(self).__name__}.partition")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,7 +262,6 @@ class Recipe(Algorithm):
     """
 
     def __init_subclass__(cls, **options: Any):
-        """Lets the subclass's `bind` begin with `_rounds`."""
         super().__init_subclass__(**options)
         if bind := vars(cls).get("bind"):
 
@@ -200,7 +278,7 @@ def _rounds(spec: Spec, horizon: int) -> int:
 
 
 def certify(bound: Algorithm) -> Certificate:
-    """Returns what a bound algorithm proves; only the package's own sealed loops can prove anything.
+    """The guarantee of a bound algorithm; only the package's own sealed loops can prove anything.
 
     It is read from the leaves and static fields of the pytree, which are all that a compiled program is given. Where a
     part is not the package's own, the noise is drawn as well, and must behave as it is said to (see

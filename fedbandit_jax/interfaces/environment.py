@@ -37,8 +37,15 @@ class Spec:
         validate.within("max_norm", self.max_norm, 0, math.inf)
 
     def visits(self, horizon: int) -> int:
-        """Returns how many visits of users there are in T = `horizon` rounds: M T, also if n users return."""
+        """The number of visits of users in T = `horizon` rounds: M T, also if n users return."""
         return self.n_agents * horizon
+
+    def need_users(self, name: str) -> None:
+        """Raises a ValueError, naming the algorithm, unless users are told apart."""
+        if self.n_users < 1:
+            raise ValueError(
+                f"{name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
+            )
 
 
 class Round(NamedTuple):
@@ -64,7 +71,7 @@ class Environment(Protocol):
 
     @property
     def spec(self) -> Spec:
-        """Returns the static description of the environment."""
+        """The static description of the environment."""
         ...
 
     def init(self, key: Key[Array, ""]) -> Any:
@@ -72,11 +79,11 @@ class Environment(Protocol):
         ...
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """Returns what is offered in round t = 0, 1, ..., and the world, which may have moved on."""
+        """What is offered in round t = 0, 1, ..., and the world, which may have moved on."""
         ...
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Returns the rewards and gaps of the arms played, int32."""
+        """The rewards and gaps of the arms played, int32."""
         ...
 
 
@@ -93,11 +100,11 @@ class Drawn(Environment, Protocol):
     def features_at(
         self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
     ) -> Sequence[Array] | Array:
-        """Returns the d features of the arms of agents in round t."""
+        """The d features of the arms of agents in round t."""
         ...
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward of vectors with these d features."""
+        """The mean reward of vectors with these d features."""
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
@@ -113,21 +120,51 @@ class Listed(Environment, Protocol):
 
     @property
     def ragged(self) -> bool:
-        """Returns whether padded contexts would be more work than a loop over the rows that are offered."""
+        """Whether padded contexts would be more work than a loop over the rows that are offered."""
         ...
 
     def listed(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """Returns the first row that each agent is offered in a round, and how many rows it is offered."""
+        """The first row that each agent is offered in a round, and how many rows it is offered."""
         ...
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """Returns the features of `size` <= K rows from the first one on; past the end of a query they may be any."""
+        """The features of `size` <= K rows from the first one on; past the end of a query they may be any."""
         ...
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward of vectors with these d features, on the leading axis."""
+        """The mean reward of vectors with these d features, on the leading axis."""
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
         """Draws the rewards of agents who played rows of these means."""
+        ...
+
+
+class ArmEnvironment(Environment, Protocol):
+    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
+
+    def means(self, world: Any) -> Float[Array, " K"]:
+        """The mean reward of every arm."""
+        ...
+
+    def answers(
+        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
+        ...
+
+
+class ArrivalEnvironment(Environment, Protocol):
+    """An environment with one agent, whose users return, one a round, and are alike within clusters.
+
+    `observe` must return the world unchanged, because many rounds are drawn at once.
+    """
+
+    def clusters(self, world: Any) -> Int[Array, " n"]:
+        """The true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
+        ...
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of true clusters."""
         ...

@@ -25,7 +25,7 @@ class Released(NamedTuple):
 
     @property
     def dim(self) -> int:
-        """Returns the number d of features."""
+        """The number d of features."""
         return self.bias.shape[-1]
 
 
@@ -55,20 +55,20 @@ class Policy:
     learning inside a batch need."""
 
     def bind(self, law: NoiseLaw) -> Policy:
-        """Returns the policy that runs, set up on the host once the law of the noise is known."""
+        """The policy that runs, set up on the host once the law of the noise is known."""
         return self
 
     def start(self, dim: int) -> Any:
-        """Returns what to believe before the first synchronisation.
+        """The belief before the first synchronisation.
 
-        By default that is what `update` makes of no data, with None in place of the belief before: a policy whose
+        By default it is what `update` makes of no data, with None in place of the belief before: a policy whose
         `update` reads that one must define `start`, too.
         """
         nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
         return self.update(jnp.int32(0), None, nothing)
 
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Any:
-        """Returns what to believe after synchronisation k = 0, 1, ..., a pytree whose shapes never change.
+        """The belief after synchronisation k = 0, 1, ..., a pytree whose shapes never change.
 
         `belief` is what was believed until now, which follows from earlier releases alone. A policy that keeps the last
         release in it knows what the batch added: the difference of two prefix sums. If any number of what is returned
@@ -79,15 +79,15 @@ class Policy:
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Any, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """Returns the worth of every arm to the user who came, from the arms' features; the first best is played."""
+        """The worth of every arm to the user who came, from the arms' features; the first best is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
-        """Returns what `indices` needs in the batch that begins; contexts that are fixed can be scored here, once."""
+        """The input of `indices` in the batch that begins; contexts that are fixed can be scored here, once."""
         return belief
 
     def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
-        """Returns `index` for all agents; raises a TypeError if `index` does not return (K,)."""
+        """The `index` of all agents; raises a TypeError if `index` does not return (K,)."""
         keys = jax.random.split(key, len(offered.contexts))
         values = jax.vmap(lambda key, contexts: self.index(key, t, prepared, contexts))(keys, offered.contexts)
         if jnp.shape(values) != offered.contexts.shape[:2]:
@@ -97,17 +97,17 @@ class Policy:
 
     @property
     def scores_alone(self) -> bool:
-        """Returns whether `scorer` may be asked instead of `indices`: it is defined, and this policy is sealed."""
+        """Whether `scorer` may be asked instead of `indices`: it is defined, and this policy is sealed."""
         return struct.is_sealed(self) and type(self).scorer is not Policy.scorer
 
     def scorer(self, t: Int[Array, ""], prepared: Any) -> Scorer:
-        """Returns how an arm is scored by its features alone, as in `indices`."""
+        """The score of an arm by its features alone, as in `indices`."""
         raise NotImplementedError(f"{type(self).__name__}.scorer")
 
     def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
-        """Does what `prepare` does, for agents that `learn` inside the batch, each from its own users."""
+        """As `prepare`, for agents that `learn` inside the batch, each from its own users."""
         raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
 
     def learn(self, prepared: Any, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Any:
-        """Returns what agents know after their users' features x and rewards y, if `learns_in_batch`."""
+        """The input of `indices` after the users' features x and rewards y, if `learns_in_batch`."""
         raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")

@@ -20,7 +20,6 @@ from jax import Array, lax
 from fedbandit_jax.algos.policies.widths import Exploration, UserWidth
 from fedbandit_jax.core import control, graph, ridge, tables, validate
 from fedbandit_jax.interfaces import Recipe, Spec
-from fedbandit_jax.interfaces.arrivals import need_users
 
 REFRESH = 100  # rounds of a user, or of an agent by itself, between two solves by Cholesky; float32 bears 1,000
 
@@ -208,7 +207,7 @@ class ClusteringRecipe(Exploration, Recipe):
 
     def common(self, spec: Spec) -> dict[str, Any]:
         """The fields that bound algorithms share, for an environment whose users are told apart."""
-        need_users(str(self.name), spec)
+        spec.need_users(str(self.name))
         return common(spec, self)
 
 

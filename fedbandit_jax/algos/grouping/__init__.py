@@ -1,1 +1,0 @@
-"""Groupings: which users are alike, from released statistics."""
