@@ -6,13 +6,13 @@
 from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
 from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination
-from fedbandit_jax.algos.async_federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
+from fedbandit_jax.algos.federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip
-from fedbandit_jax.algos.gossip_fed_ucb import GossipFedUCB as GossipFedUCB
+from fedbandit_jax.algos.gossip import GossipFedUCB as GossipFedUCB
 from fedbandit_jax.algos.grouped import Grouped as Grouped
 from fedbandit_jax.algos.grouping import Alone as Alone
 from fedbandit_jax.algos.grouping import Mixture as Mixture

@@ -1,37 +1,62 @@
-"""Federated learning without a server, on released statistics: agents act on what silos within gamma hops released.
-
-It goes beyond the papers. Letters: M agents, d features, S releases; n_i is the number of silos that agent i hears of,
-its own included; gamma is the number of hops after which a message is dropped.
-
-Algorithm 3 of Dubey & Pentland (2020) keeps gamma estimators, covers the graph with cliques, and has requests, because
-raw data decide when its agents send, and members of a clique must agree on what they share. With a schedule that is
-fixed in advance nobody asks, and with agents that act on released statistics only nothing need be shared: every silo
-has one stream of releases, and every agent adds up the last ones of all silos it hears of.
-"""
+"""Federated learning without a server: on released statistics (ours), and Algorithm 3 of Dubey & Pentland (2020)."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
+import networkx as nx
 import numpy as np
 from typing_extensions import override
 
+from fedbandit_jax import networks
+from fedbandit_jax.algos.loops.cliques import CliqueLoop
 from fedbandit_jax.algos.loops.gossip import GossipLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.ucb import UCB
-from fedbandit_jax.algos.recipe import NetworkRecipe, parts
+from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.schedules import Every, Geometric, Setting
+from fedbandit_jax.interfaces import NoiseLaw, Spec
+from fedbandit_jax.networks import Network
+from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.trust import check_schedule
+from fedbandit_jax.schedules import Every, Geometric, LogDet, Setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkRecipe(PolicyRecipe):
+    """A recipe for agents on a network, without a server.
+
+    Args:
+        graph: connected `networkx.Graph` on nodes 0..M-1, or one without any edge.
+        gamma: hops after which a message is dropped, 1 to the graph's diameter.
+    """
+
+    graph: nx.Graph
+    gamma: int = 1
+
+    def __post_init__(self):
+        networks.network(self.graph, self.gamma)
+        super().__post_init__()
+
+    def network(self, spec: Spec) -> Network:
+        """The network of an environment's agents."""
+        if len(self.graph) != spec.n_agents:
+            raise ValueError(
+                f"graph must have one node for each of {spec.n_agents} agents, got {len(self.graph)} nodes"
+            )
+        return networks.network(self.graph, self.gamma)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gossip(NetworkRecipe):
     """A policy that acts on what silos on a network release to each other, without a server; certified with noise.
+
+    `GossipFedUCB` keeps gamma estimators and cliques because raw data decide when agents send. Here the schedule is
+    fixed in advance and agents act on released statistics only, so that one stream of releases of each silo is enough.
 
     After the rounds of a schedule that is fixed in advance every silo releases its own sums of x x' and x y with its
     own noise. A release travels one hop a round and is dropped after gamma hops. Agent i acts on the sum of the last
@@ -102,7 +127,10 @@ class Gossip(NetworkRecipe):
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=min(horizon, REFRESH))
         hears = network.distances <= self.gamma
         sizes = hears.sum(1)
-        of_size = {n: self.informed(spec, mechanism, int(n), stds * math.sqrt(n)) for n in sorted(set(sizes))}
+        of_size = {
+            n: self.informed(spec, mechanism, int(n), GossipLoop.shown_stds(stds, n, horizon))
+            for n in sorted(set(sizes))
+        }
         policies = jax.tree.map(lambda *x: np.stack(x).astype(np.float32), *(of_size[n] for n in sizes))
         return GossipLoop(
             **parts(spec, policies, mechanism, stds),
@@ -118,3 +146,113 @@ def _shortest(schedule: Any, horizon: int) -> int:
     if isinstance(schedule, Every):
         return schedule.batch
     return int(np.diff(schedule.rounds(horizon)).min(initial=2**31 - 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GossipFedUCB(NetworkRecipe):
+    """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
+
+    A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
+    in turn, so that a request raised at one use has reached everybody within gamma hops before the next use, and the
+    private sums sent in answer have arrived before the one after that. A clique cover of the power graph (edges between
+    agents at most gamma hops apart) says who answers whom; requests and sums of other cliques are passed on and
+    ignored.
+
+    `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions from neighbour to
+    neighbour). Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one
+    tree per estimator, and one user enters one estimator. Not private, whatever its noise: raw statistics decide when
+    it synchronises. `Gossip` is certified.
+
+    Args:
+        graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
+            any edge.
+        gamma: hops after which a message is dropped, 1 to the graph's diameter; also the number of estimators.
+        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
+            None: no noise.
+        policy: width and spectral bounds, as in `fed_ucb`.
+        schedule: `fb.schedules.LogDet(threshold, trigger)`, whose D is divided by 1 + L^2 = 2 (line 6), where L = 1
+            bounds the norm of x; T is the number of uses of an estimator, ceil(T / gamma).
+        name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
+
+    Raises:
+        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
+            environment, also if the graph has another number of nodes than there are agents.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=6, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.GossipFedUCB(
+        ...     graph=fb.networks.make("ring", 6), gamma=2, schedule=fb.schedules.LogDet(5.0)
+        ... )
+        >>> algo.certificate(env.spec, horizon=100).claim
+        'none'
+
+    Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
+    """
+
+    policies = LogDetUCB, "an fb.algos.LogDetUCB"
+
+    policy: LogDetUCB = LogDetUCB()
+    schedule: LogDet = LogDet()
+
+    def __post_init__(self):
+        if not isinstance(self.schedule, LogDet):
+            raise TypeError(
+                f"schedule must be fb.schedules.LogDet(...), as agents without a controller know no other, got "
+                f"{validate.shown(self.schedule)}"
+            )
+        if self.schedule.max_syncs is not None:
+            raise ValueError(
+                f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
+            )
+        object.__setattr__(self, "privacy", privatizer(self.privacy))
+        super().__post_init__()
+        _, privacy = self.normalised
+        if privacy is not None:
+            check_schedule(privacy.trust)
+
+    @property
+    @override
+    def label(self) -> str:
+        return "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB"
+
+    def bind(self, spec: Spec, horizon: int) -> CliqueLoop:
+        """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
+
+        A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
+        """
+        m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
+        if m < 2:
+            raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
+        network = self.network(spec)
+        sizes = np.asarray(network.sizes, float)
+        mechanism, _ = self.calibrated(spec, 1, uses)
+        of_silo = self.policy.bounds(NoiseLaw(m, d, np.zeros(0), mechanism), horizon)
+        low, high, _ = of_silo
+        if isinstance(mechanism, BoundMechanism):
+            std = np.sqrt(sizes[:, None]) * np.float32(mechanism.trust.std[0])  # pyright: ignore
+            mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
+            mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=_up(std)))
+        setting = Setting(m, d, uses, low, high)
+        schedule = self.schedule.bind(setting)
+        shift = self.schedule.shift(setting) / m
+        return CliqueLoop(
+            policy=self.policy.of_groups(of_silo, sizes, sizes[network.clique], d),
+            mechanism=mechanism,
+            sizes=sizes,
+            # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).
+            schedule=dataclasses.replace(schedule, threshold=schedule.threshold / np.float32(2)),
+            shift=(sizes * shift).astype(np.float32),
+            clique=np.asarray(network.clique, np.int32),
+            hops=np.asarray(network.hops, np.int32),
+            spec=spec,
+            horizon=horizon,
+            batch=self.gamma,
+            n_cliques=len(sizes),
+            shifts=shift > 0,
+        )
+
+
+def _up(std: np.ndarray) -> np.ndarray:
+    """Numbers as float32, none of which is smaller than the given one."""
+    return np.nextafter(std.astype(np.float32), np.float32(np.inf))

@@ -95,7 +95,7 @@ class Grouped(PolicyRecipe):
         bias_scale = 1.0
         if privacy is not None:
             bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
-        most = stds * np.sqrt(spec.n_users)  # a group's noise is largest if all users are in it
+        most = BoundGrouped.shown_stds(stds, spec.n_users, horizon)
         grouping = self.grouping.bind(spec)
         if not type(grouping).calls_host and (found := leak_of(grouping, spec)):
             raise TypeError(found)

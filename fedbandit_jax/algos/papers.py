@@ -1,13 +1,15 @@
-"""The papers' algorithms under their own names: each a box of a paper, as a composition of our parts."""
+"""The papers' algorithms under their own names: each a box of a paper, as a composition of our parts.
+
+Every function returns a recipe, and raises a ValueError or TypeError as that recipe does.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from fedbandit_jax.algos.async_federated import AsyncFederated
 from fedbandit_jax.algos.clusters.fclub import FCLUB
-from fedbandit_jax.algos.federated import Federated
+from fedbandit_jax.algos.federated import AsyncFederated, Federated
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
@@ -30,17 +32,9 @@ def fed_lin_ucb(
     """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
 
     Args:
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
+        policy, name: as in `Federated`.
         schedule: as in `Federated`; 1 is the super single agent that sees all M users of a round.
-        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: only at synchronisations (Algorithm
-            8).
-        name: label in results.
-
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `Federated`.
+        learns_in_batch: True: agents learn inside the batch (Algorithm 1). False: at synchronisations (Algorithm 8).
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -72,16 +66,7 @@ def private_fed_lin_ucb(
 
     Args:
         privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        schedule: as in `Federated`.
-        learns_in_batch: as in `Federated`.
-        name: label in results.
-
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `Federated`.
+        policy, schedule, learns_in_batch, name: as in `Federated`.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -140,9 +125,6 @@ def fed_ucb(
             only.
         name: label in results; default "FedUCB", or "Private-FedUCB" with noise.
 
-    Returns:
-        The recipe, a `Federated`.
-
     Raises:
         ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
             environment, also if it has one agent or, with noise, feature vectors may be longer than 1.
@@ -186,14 +168,7 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
     Args:
         growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent who comes in all rounds, up to
             logarithms, with O(d M^2 ln T) uploads.
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        name: label in results.
-
-    Returns:
-        The recipe, an `AsyncFederated`.
-
-    Raises:
-        ValueError, TypeError: as `AsyncFederated`, or if `growth` is not > 1.
+        policy, name: as in `AsyncFederated`.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -228,15 +203,7 @@ def adac_oful(
 
     Args:
         privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
-        policy: an `fb.Policy`, by default UCB with its own regulariser and confidence width.
-        schedule: as in `Federated`.
-        name: label in results.
-
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `Federated`.
+        policy, schedule, name: as in `Federated`; batches double by default, and the width is that of the known noise.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -276,12 +243,6 @@ def dp_dpe(
         privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
         schedule: as in `Federated`; a phase is the time between two synchronisations.
         name: label in results.
-
-    Returns:
-        The recipe, a `Federated`.
-
-    Raises:
-        ValueError, TypeError: as `PhasedElimination` and `Federated`.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -7,15 +7,12 @@ import dataclasses
 from typing import Any, ClassVar, cast
 
 import jax
-import networkx as nx
 import numpy as np
 
-from fedbandit_jax import networks, schedules
+from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.loop import check_policy
-from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
-from fedbandit_jax.networks import Network
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
@@ -53,8 +50,8 @@ class PolicyRecipe(Recipe):
         object.__setattr__(self, "privacy", privacy)
         if privacy is None and np.max(schedule.pure(1.0)) > 0:
             raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
-        if self.by_itself and isinstance(self.policy, PhasedElimination):
-            raise ValueError(f"policy must not be PhasedElimination, {self.by_itself}, got {self.policy!r}")
+        if self.by_itself and self.policy.needs_all_users:
+            raise ValueError(f"policy must not be {type(self.policy).__name__}, {self.by_itself}, got {self.policy!r}")
         if self.by_itself and privacy is not None:
             if not find(privacy.trust).per_silo:
                 able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
@@ -79,17 +76,7 @@ class PolicyRecipe(Recipe):
         return validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
 
     def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[Exact, np.ndarray]:
-        """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,).
-
-        Args:
-            spec: the environment.
-            n_agents: silos whose sums one mechanism releases together.
-            n_syncs: S.
-            rounds: how many rounds batches have, as in `Mechanism.bind`.
-
-        Raises:
-            ValueError: if feature vectors may be longer than 1, or the noise cannot be calibrated.
-        """
+        """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,)."""
         schedule, privacy = self.normalised
         if privacy is None:
             return Exact(n_agents=n_agents), np.zeros(n_syncs)
@@ -99,15 +86,8 @@ class PolicyRecipe(Recipe):
         return mechanism, mechanism.stds()
 
     def informed(self, spec: Spec, mechanism: Exact, n_agents: int, stds: np.ndarray) -> Any:
-        """The policy, bound to the law of the noise and checked; it is given a copy of the mechanism's numbers.
-
-        Args:
-            spec: the environment.
-            mechanism: which draws the noise.
-            n_agents: M, the agents whose sums the policy is shown.
-            stds: (S,) standard deviation of the noise on these.
-        """
-        numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))
+        """The policy of `n_agents` agents, bound to the law of the noise in what its loop shows it, and checked."""
+        numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))  # not those that the mechanism will draw with
         policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
         check_policy(policy, spec)
         return policy
@@ -139,28 +119,3 @@ def parts(spec: Spec, policy: Any, mechanism: Exact, stds: np.ndarray, **more: A
         spec=spec,
         **more,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NetworkRecipe(PolicyRecipe):
-    """A recipe for agents on a network, without a server.
-
-    Args:
-        graph: connected `networkx.Graph` on nodes 0..M-1, or one without any edge.
-        gamma: hops after which a message is dropped, 1 to the graph's diameter.
-    """
-
-    graph: nx.Graph
-    gamma: int = 1
-
-    def __post_init__(self):
-        networks.network(self.graph, self.gamma)
-        super().__post_init__()
-
-    def network(self, spec: Spec) -> Network:
-        """The network of an environment's agents."""
-        if len(self.graph) != spec.n_agents:
-            raise ValueError(
-                f"graph must have one node for each of {spec.n_agents} agents, got {len(self.graph)} nodes"
-            )
-        return networks.network(self.graph, self.gamma)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from typing_extensions import override
 
@@ -67,12 +68,15 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     schedule: BoundSchedule  # of one agent
 
-    def guarantee(self) -> Certificate:
-        """What the mechanism of one agent proves for each of its rounds, weakened by the doors in `raw`.
+    @classmethod
+    @override
+    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
+        """The law of as many releases as all agents can make, with the noise of the noisiest of everybody's."""
+        return np.full(min(n_streams * len(stds), horizon), math.sqrt(n_streams) * stds.max(initial=0))
 
-        A round of an agent enters the tests of one of its epochs, and its own releases; all that others do depends on
-        it through these.
-        """
+    @override
+    def guarantee(self) -> Certificate:
+        # A round of an agent enters the tests of one of its epochs and its own releases, and others through these.
         found = self.proof(self.spec)
         if found.server_noise_std is not None:
             largest = found.server_noise_std * math.sqrt(self.spec.n_users)

@@ -48,6 +48,11 @@ class GossipLoop(PolicyLoop):
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
 
+    @classmethod
+    @override
+    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
+        return stds * math.sqrt(n_streams)
+
     @property
     @override
     def raw(self) -> tuple[Raw, ...]:

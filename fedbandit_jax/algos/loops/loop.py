@@ -220,6 +220,17 @@ class PolicyLoop(PlayingLoop):
     schedule: BoundSchedule | None  # None: after each of its batches, which are of equal length
     learns_in_batch: bool = struct.static(default=False)
 
+    @classmethod
+    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
+        """The law that a policy is told: standard deviations of the noise in all that it will be shown, one by one.
+
+        Args:
+            stds: (S,) standard deviation of every release of one mechanism.
+            n_streams: how many of them, each with a mechanism of its own, may add up in what is shown.
+            horizon: T.
+        """
+        return stds
+
     @property
     def equal_batches(self) -> int | None:
         """B, if every batch has that many rounds; None if a schedule decides."""

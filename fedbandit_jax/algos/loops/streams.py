@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
@@ -104,6 +105,11 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     grouping: Grouping
     schedule: BoundSchedule
     bias_scale: Any  # the noise on U is this times that on the diagonal of W
+
+    @classmethod
+    @override
+    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
+        return stds * np.sqrt(n_streams)  # a group's noise is largest if all users are in it
 
     @property
     @override

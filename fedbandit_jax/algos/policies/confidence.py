@@ -24,7 +24,7 @@ Sigma_n / sqrt(lambda).
 For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a - Sigma_N) I): with a = min(1,
 lambda / (2 Sigma_N)) the self-normalised term is R / sqrt(a) times that of a ridge of lambda/a - Sigma_N.
 
-In both, the 1 in lambda is the argument `least` of the functions below.
+In both, `Exploration.regularization` stands for the 1 in lambda, if it is given.
 
 `KnownNoise` (ours) uses what the server knows anyway: the law of N and n at synchronisation k, and the spectrum of what
 was released, so that all of it is post-processing.
@@ -40,8 +40,9 @@ import numpy as np
 from jax import Array
 from scipy.optimize import minimize_scalar
 
-from fedbandit_jax.algos.policies.widths import Width
+from fedbandit_jax.algos.policies.widths import Exploration, Width
 from fedbandit_jax.core import struct
+from fedbandit_jax.interfaces import NoiseLaw
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
 
@@ -50,67 +51,34 @@ REGULARIZERS = ("shift", "project")
 
 
 def noise_bounds(server_std: float, dim: int, n_syncs: int, failure: float) -> tuple[float, float]:
-    """Bounds (Sigma_N, Sigma_n) on ||(G + G')/2|| and ||g|| that hold for S draws, see the module's docstring.
+    """Bounds (Sigma_N, Sigma_n) on ||(G + G')/2|| and ||g|| that hold for S draws, with the factor `server_std`.
 
     Here G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
     server_std sqrt(2d) (Sudakov-Fernique), and so has that of its negative; E ||g|| <= server_std sqrt d. All three are
     server_std-Lipschitz functions of iid N(0, 1), so each exceeds its mean by s server_std with probability at most
     e^(-s^2/2).
-
-    Args:
-        server_std: standard deviation of the noise on an entry of u and on the diagonal of W.
-        dim: d.
-        n_syncs: S, the number of draws.
-        failure: Sigma_N fails in any draw with probability at most failure, Sigma_n with failure / 2.
+    Sigma_N fails in any draw with probability at most `failure`, Sigma_n with failure / 2.
     """
     tail = math.sqrt(2 * math.log(2 * max(n_syncs, 1) / failure))
     return server_std * (math.sqrt(2 * dim) + tail), server_std * (math.sqrt(dim) + tail)
 
 
-def theory(
-    *,
-    n_agents: int,
-    dim: int,
-    server_stds: np.ndarray,
-    failure: float,
-    subgaussian: float,
-    theta_norm: float,
-    exploration_scale: float,
-    regularizer: str,
-    least: float = 1.0,
-) -> tuple[float, Width]:
+def theory(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Width]:
     """The lambda and the width of `confidence="theory"`, as derived in the module's docstring.
-
-    Args:
-        n_agents: M.
-        dim: d.
-        server_stds: standard deviation of the noise of every prefix sum, (S,), as `NoiseLaw.stds`.
-        failure: probability that a bound fails.
-        subgaussian: R.
-        theta_norm: S, bound on ||theta*||.
-        exploration_scale: factor on the width.
-        regularizer: "shift" or "project".
-        least: smallest lambda; noise may ask for more.
 
     Raises:
         ValueError: if the width does not fit float32.
     """
-    bound_cov, bound_bias = noise_bounds(float(server_stds.max(initial=0)), dim, len(server_stds), failure)
+    bound_cov, bound_bias = noise_bounds(float(law.stds.max(initial=0)), law.dim, len(law.stds), of.failure)
     if regularizer == "shift":
-        lam = max(least, 2 * bound_cov)
+        lam = max(_least(of), 2 * bound_cov)
         floor, spread, ceiling, ridge = lam - bound_cov, 1.0, lam + bound_cov, lam - bound_cov
     else:
-        lam = max(least, bound_cov)
+        lam = max(_least(of), bound_cov)
         share = min(1.0, lam / (2 * bound_cov)) if bound_cov > 0 else 1.0
         floor, spread, ceiling, ridge = lam, share**-0.5, lam + 2 * bound_cov, lam / share - bound_cov
-    return lam, _width(
-        offset=theta_norm * math.sqrt(ceiling) + bound_bias / math.sqrt(floor),
-        slope=subgaussian * spread,
-        log_term=2 * math.log(1 / failure),
-        dim=dim,
-        growth=n_agents / (dim * ridge),
-        scale=exploration_scale,
-    )
+    offset = of.theta_norm * math.sqrt(ceiling) + bound_bias / math.sqrt(floor)
+    return lam, _width(of, law, offset, spread, 2 * math.log(1 / of.failure), ridge)
 
 
 @struct.sealed
@@ -169,56 +137,31 @@ class KnownNoise:
         return lam, width
 
 
-def known_noise(
-    *,
-    n_agents: int,
-    dim: int,
-    server_stds: np.ndarray,
-    failure: float,
-    subgaussian: float,
-    theta_norm: float,
-    exploration_scale: float,
-    regularizer: str,
-    least: float = 1.0,
-) -> tuple[float, Width, KnownNoise]:
-    """The lambda and the width before the first synchronisation, and the rule for them after it.
-
-    Arguments and errors are those of `theory`; `server_stds` (S,) are the s_k of `KnownNoise`.
-    """
-    n_syncs = len(server_stds)
-    norm, _ = noise_bounds(1.0, dim, n_syncs, failure)
-    weights = np.full(dim, 1 + theta_norm**2 / 2)
-    weights[0] = 1 + theta_norm**2
-    quantile = math.sqrt(chi_square_quantile(weights, failure / (2 * max(n_syncs, 1))))
-    worst = float(norm * server_stds.max(initial=0))
-    ridge = max(least, worst)
-    lam = (
-        max(least, 2 * worst) if regularizer == "shift" else ridge
-    )  # lambda >= rho, so the bound of ridge rho on eta also holds before the first synchronisation
-    number = np.float32
-    rule = KnownNoise(
-        vector=number(quantile),
-        matrix=number(norm),
-        ridge=number(ridge),
-        theta_norm=number(theta_norm),
-        subgaussian=number(subgaussian),
-        log_term=number(2 * math.log(1 / failure)),
-        dim=number(dim),
-        growth=number(n_agents / (dim * ridge)),
-        scale=number(exploration_scale),
-        regularization=number(lam),
-        least=number(least),
-        project=regularizer == "project",
+def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Width, KnownNoise]:
+    """The lambda and the width before the first synchronisation, and the rule for them after it; raises as `theory`."""
+    n_agents, d, stds, _ = law
+    norm, _ = noise_bounds(1.0, d, len(stds), of.failure)
+    weights = np.full(d, 1 + of.theta_norm**2 / 2)
+    weights[0] = 1 + of.theta_norm**2
+    worst, log_term = float(norm * stds.max(initial=0)), 2 * math.log(1 / of.failure)
+    ridge = max(_least(of), worst)
+    # lambda >= rho, so that the bound of ridge rho on eta also holds before the first synchronisation
+    lam = max(_least(of), 2 * worst) if regularizer == "shift" else ridge
+    numbers = dict(
+        vector=math.sqrt(chi_square_quantile(weights, of.failure / (2 * max(len(stds), 1)))),
+        matrix=norm,
+        ridge=ridge,
+        theta_norm=of.theta_norm,
+        subgaussian=of.subgaussian,
+        log_term=log_term,
+        dim=d,
+        growth=n_agents / (d * ridge),
+        scale=of.exploration_scale,
+        regularization=lam,
+        least=_least(of),
     )
-    first = _width(
-        offset=theta_norm * math.sqrt(lam),
-        slope=subgaussian,
-        log_term=2 * math.log(1 / failure),
-        dim=dim,
-        growth=n_agents / (dim * ridge),
-        scale=exploration_scale,
-    )
-    return lam, first, rule
+    rule = KnownNoise(**{name: np.float32(x) for name, x in numbers.items()}, project=regularizer == "project")
+    return lam, _width(of, law, of.theta_norm * math.sqrt(lam), 1.0, log_term, ridge), rule
 
 
 def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
@@ -235,52 +178,24 @@ def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
     return float(bound(minimize_scalar(bound, bounds=(1e-6, 1 - 1e-9), method="bounded").x))
 
 
-def authors(
-    *,
-    n_agents: int,
-    dim: int,
-    levels: int,
-    noise: float,
-    failure: float,
-    subgaussian: float,
-    exploration_scale: float,
-) -> tuple[float, Width]:
+def authors(of: Exploration, law: NoiseLaw) -> tuple[float, Width]:
     """The lambda and the width of `confidence="authors"`: constants of the code of Zhou & Chowdhury (2024).
 
-    That code takes S = sqrt d.
-
-    Args:
-        n_agents: M; lambda is sqrt M without noise.
-        dim: d.
-        levels: number L of levels of the tree; it does not matter without noise.
-        noise: the scale that the code gives the noise on a released sum, 0 without noise, see `authors_noise`.
-        failure: probability that a bound fails.
-        subgaussian: R.
-        exploration_scale: factor on the width.
+    That code takes S = sqrt d, and lambda = sqrt M without noise.
     """
-    lam = math.sqrt(n_agents)
-    if noise > 0:
-        lam = noise * (math.sqrt(levels + math.log(1 / failure)) + math.sqrt(dim))
-    return lam, _width(
-        offset=math.sqrt(lam * dim),
-        slope=subgaussian,
-        log_term=math.log(1 / failure),
-        dim=dim,
-        growth=n_agents / (dim * lam),
-        scale=exploration_scale,
-    )
+    lam, log_term = math.sqrt(law.n_agents), math.log(1 / of.failure)
+    if law.stds.any():
+        levels, noise = authors_noise(law.mechanism, law.dim)
+        lam = noise * (math.sqrt(levels + log_term) + math.sqrt(law.dim))
+    return lam, _width(of, law, math.sqrt(lam * law.dim), 1.0, log_term, lam)
 
 
 def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
-    """The pair (L, noise) of `authors`: what the code of Zhou & Chowdhury (2024) takes for noise in a released sum.
+    """The number L of levels, and the scale that the code of Zhou & Chowdhury (2024) gives the noise on a released sum.
 
     With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
     L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is. If silos have budgets of
     their own, epsilon is the least of them.
-
-    Args:
-        mechanism: the bound mechanism.
-        dim: d.
 
     Raises:
         ValueError: the code has no constants for this release and trust model.
@@ -299,14 +214,12 @@ def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
     return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon
 
 
-def _width(*, offset, slope, log_term, dim, growth, scale) -> Width:
-    number = np.float32
-    if not max(scale * offset, scale * slope, growth) < float(np.finfo(number).max):
+def _least(of: Exploration) -> float:
+    return 1.0 if of.regularization is None else of.regularization
+
+
+def _width(of: Exploration, law: NoiseLaw, offset: float, spread: float, log_term: float, ridge: float) -> Width:
+    scale, slope, growth = of.exploration_scale, of.subgaussian * spread, law.n_agents / (law.dim * ridge)
+    if not max(scale * offset, scale * slope, growth) < float(np.finfo(np.float32).max):
         raise ValueError(f"the confidence width must fit float32, got {scale * offset:g} at round 0")
-    return Width(
-        offset=number(scale * offset),
-        slope=number(scale * slope),
-        log_term=number(log_term),
-        dim=number(dim),
-        growth=number(growth),
-    )
+    return Width(*map(np.float32, (scale * offset, scale * slope, log_term, law.dim, growth)))

@@ -172,6 +172,8 @@ class PhasedElimination(Policy):
 
     # DEVIATION li2022 Alg. 1: users draw arms from the design, where the paper rounds n pi_a up; the width is that of
     # each arm, from the law of the noise, and not one for all; users' rewards enter one by one, not as means of many.
+    needs_all_users = True
+
     arms: Any
     failure: float = 0.05
     exploration_scale: float = 1.0

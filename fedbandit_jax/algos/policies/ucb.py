@@ -163,6 +163,8 @@ class UCB(Exploration, Policy):
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
 
+    bounds_noise = False
+
     confidence: str = "theory"
     regularizer: str = "shift"
 
@@ -177,28 +179,13 @@ class UCB(Exploration, Policy):
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:
-        common: dict[str, Any] = dict(
-            n_agents=law.n_agents,
-            dim=law.dim,
-            failure=self.failure,
-            subgaussian=self.subgaussian,
-            exploration_scale=self.exploration_scale,
-        )
         rule = None
         if self.confidence == "authors":
-            levels, noise = confidence.authors_noise(law.mechanism, law.dim) if law.stds.any() else (0, 0.0)
-            lam, width = confidence.authors(**common, levels=levels, noise=noise)
+            lam, width = confidence.authors(self, law)
+        elif self.confidence == "theory":
+            lam, width = confidence.theory(self, self.regularizer, law)
         else:
-            common |= dict(
-                server_stds=law.stds,
-                theta_norm=self.theta_norm,
-                regularizer=self.regularizer,
-                least=1.0 if self.regularization is None else self.regularization,
-            )
-            if self.confidence == "theory":
-                lam, width = confidence.theory(**common)
-            else:
-                lam, width, rule = confidence.known_noise(**common)
+            lam, width, rule = confidence.known_noise(self, self.regularizer, law)
         return BoundUCB(
             first_regularization=np.float32(lam),
             regularization=np.float32(lam),

@@ -13,6 +13,11 @@ from fedbandit_jax.engine.clocks import RoundClock
 D, S, STD = 6, 20, 30.0
 
 
+def built(rule, n_agents, dim, stds, failure, subgaussian, theta_norm, scale, regularizer):
+    of = fb.algos.UCB(failure=failure, subgaussian=subgaussian, theta_norm=theta_norm, exploration_scale=scale)
+    return getattr(widths, rule)(of, regularizer, fb.NoiseLaw(n_agents, dim, stds))
+
+
 def symmetric(rng, n):
     g = rng.standard_normal((n, D, D)) * STD
     return (g + np.swapaxes(g, 1, 2)) / 2
@@ -37,10 +42,7 @@ def test_coverage(regularizer, confidence, n, rank):
     """||theta_hat - theta*||_V <= beta in at least 1 - 2.5 failure of 2,000 runs, of few rows or many, of any rank."""
     rng = np.random.default_rng(1)
     failure, runs, agents = 0.05, 2000, 10
-    lam, width, *rule = getattr(widths, confidence)(
-        n_agents=agents, dim=D, server_stds=np.full(1, STD), failure=failure, subgaussian=0.5, theta_norm=1.0,
-        exploration_scale=1.0, regularizer=regularizer,
-    )  # fmt: skip
+    lam, width, *rule = built(confidence, agents, D, np.full(1, STD), failure, 0.5, 1.0, 1.0, regularizer)
     theta = np.zeros(D)
     theta[0] = 1.0
     rows = rng.standard_normal((64, D)) * (np.arange(D) < rank)
@@ -67,10 +69,7 @@ def test_coverage(regularizer, confidence, n, rank):
 
 
 def _theory_width(regularizer, agents, failure):
-    return widths.theory(
-        n_agents=agents, dim=D, server_stds=np.full(1, STD), failure=failure, subgaussian=0.5, theta_norm=1.0,
-        exploration_scale=1.0, regularizer=regularizer,
-    )[1]  # fmt: skip
+    return built("theory", agents, D, np.full(1, STD), failure, 0.5, 1.0, 1.0, regularizer)[1]
 
 
 def test_chi_square_quantile():
@@ -110,10 +109,7 @@ def test_known_noise_covers_whole_private_runs(key):
 def test_constants_by_hand(regularizer, std):
     """linear.md's formulas (shift) and the module's derivation (project), written out again at M=7, d=4, S=9."""
     m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
-    lam, width = widths.theory(
-        n_agents=m, dim=d, server_stds=np.full(s, std), failure=failure, subgaussian=r, theta_norm=norm,
-        exploration_scale=1.0, regularizer=regularizer,
-    )  # fmt: skip
+    lam, width = built("theory", m, d, np.full(s, std), failure, r, norm, 1.0, regularizer)
     tail = np.sqrt(2 * np.log(2 * s / failure))
     cov, bias = std * (np.sqrt(2 * d) + tail), std * (np.sqrt(d) + tail)
     t = 123.0
@@ -139,10 +135,7 @@ def test_known_noise_by_hand(regularizer):
     spectrum."""
     m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     stds = np.linspace(1.0, 3.0, s)
-    first_lam, first, rule = widths.known_noise(
-        n_agents=m, dim=d, server_stds=stds, failure=failure, subgaussian=r, theta_norm=norm, exploration_scale=0.4,
-        regularizer=regularizer,
-    )  # fmt: skip
+    first_lam, first, rule = built("known_noise", m, d, stds, failure, r, norm, 0.4, regularizer)
     weights = np.array([1 + norm**2, *[1 + norm**2 / 2] * (d - 1)])
     x = np.linspace(1e-6, 1 / (2 * weights.max()) * (1 - 1e-6), 400_000)[:, None]
     exponents = (np.log(2 * s / failure) - 0.5 * np.log(1 - 2 * x * weights).sum(1)) / x[:, 0]
@@ -169,10 +162,7 @@ def test_coverage_where_reward_noise_dominates(regularizer):
     """Little privacy noise, adaptive (optimistic) rows: the width covers, and half of it does not."""
     rng = np.random.default_rng(2)
     failure, runs, rounds, std, r = 0.05, 400, 200, 0.05, 0.5
-    lam, width = widths.theory(
-        n_agents=1, dim=2, server_stds=np.full(1, std), failure=failure, subgaussian=r, theta_norm=0.05,
-        exploration_scale=1.0, regularizer=regularizer,
-    )  # fmt: skip
+    lam, width = built("theory", 1, 2, np.full(1, std), failure, r, 0.05, 1.0, regularizer)
     theta = np.array([0.05, 0.0])
     v, u = np.broadcast_to(lam * np.eye(2), (runs, 2, 2)).copy(), np.zeros((runs, 2))
     g = std * rng.standard_normal((runs, 2, 2))
@@ -195,17 +185,8 @@ def test_coverage_where_reward_noise_dominates(regularizer):
 
 
 def test_width_grows_and_scales():
-    common = dict(
-        n_agents=3,
-        dim=4,
-        server_stds=np.full(5, 2.0),
-        failure=0.1,
-        subgaussian=0.5,
-        theta_norm=1.0,
-        regularizer="shift",
-    )
-    lam, width = widths.theory(**common, exploration_scale=1.0)
-    _, half = widths.theory(**common, exploration_scale=0.5)
+    lam, width = built("theory", 3, 4, np.full(5, 2.0), 0.1, 0.5, 1.0, 1.0, "shift")
+    _, half = built("theory", 3, 4, np.full(5, 2.0), 0.1, 0.5, 1.0, 0.5, "shift")
     t = np.arange(0, 1000, 100, dtype=np.float32)
     assert (np.diff(width(t)) > 0).all()
     np.testing.assert_allclose(half(t), width(t) / 2, rtol=1e-6)
@@ -214,8 +195,5 @@ def test_width_grows_and_scales():
 
 def test_lambda_without_noise_is_one():
     for regularizer in ("shift", "project"):
-        lam, _ = widths.theory(
-            n_agents=3, dim=4, server_stds=np.full(5, 0.0), failure=0.1, subgaussian=0.5, theta_norm=1.0,
-            exploration_scale=1.0, regularizer=regularizer,
-        )  # fmt: skip
+        lam, _ = built("theory", 3, 4, np.zeros(5), 0.1, 0.5, 1.0, 1.0, regularizer)
         assert lam == 1.0
