@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import Seats, UserSums
-from fedbandit_jax.algos.loops.loop import PlayingLoop, adopt
+from fedbandit_jax.algos.loops.loop import PlayingLoop, finite_or
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.core import ridge, struct, validate
@@ -26,7 +26,6 @@ from fedbandit_jax.interfaces import (
     Report,
     Round,
     Spec,
-    Status,
 )
 
 
@@ -75,8 +74,8 @@ class BoundLinUCB(PlayingLoop):
         """Refreshes V^-1 from the Gram matrix, so that float32 errors do not pile up; agents exchange nothing."""
         rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
         sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
-        posterior, ok = adopt(self._solve(sums), state.posterior)
-        return LinUCBState(sums, posterior), Report(status=jnp.where(ok, 0, Status.NO_ESTIMATE))
+        posterior, status = finite_or(state.posterior, self._solve(sums))
+        return LinUCBState(sums, posterior), Report(status=status)
 
     def _solve(self, sums: Array) -> Posterior:
         eye = jnp.eye(sums.shape[1])

@@ -21,7 +21,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, adopted
+from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
@@ -91,7 +91,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     @override
     def init(self, key: Array, spec: Spec) -> AsyncState:
         d, n = spec.dim, spec.n_users
-        belief, status = self.first()
+        belief, status = first_belief(self.policy, d)
         zero = jnp.int32(0)
         blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero)
         agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
@@ -152,7 +152,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         rounds = state.rounds + (agent.rounds - agent.sent)
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
         released = Released(server.high[:, :-1], server.high[:, -1], rounds, jnp.sqrt(variance))
-        belief, status = adopted(self.policy, state.synced, agent.belief, released)
+        belief, status = next_belief(self.policy, state.synced, agent.belief, released)
         agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, synced=k + 1)
         return AsyncState(
             agents=self._epoch(random.stream(key, "epoch"), agent),

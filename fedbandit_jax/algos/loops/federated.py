@@ -16,7 +16,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import PolicyLoop, added
+from fedbandit_jax.algos.loops.loop import PolicyLoop, added, first_belief
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
@@ -62,7 +62,7 @@ class BatchLoop(PolicyLoop):
 
     def init(self, key: Array, spec: Spec) -> ServerState:
         """The state before the first round: W = 0, U = 0, and what the policy believes of no data."""
-        return ServerState(self.mechanism.init(spec.dim), *self.first())
+        return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim))
 
     @override
     def download(self, state: ServerState, offered: Round) -> Any:
@@ -152,7 +152,7 @@ class ScheduledLoop(PolicyLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> RoundState:
-        belief, status = self.first()
+        belief, status = first_belief(self.policy, spec.dim)
         nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
         return self._epoch(
             key,

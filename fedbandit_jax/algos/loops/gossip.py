@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import SCORES_TOGETHER, PolicyLoop, added, adopted, first
+from fedbandit_jax.algos.loops.loop import SCORES_TOGETHER, PolicyLoop, added, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Prepared
 from fedbandit_jax.certificate import Certificate, Raw
@@ -73,7 +73,7 @@ class GossipLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> GossipState:
         m, d = spec.n_agents, spec.dim
-        belief, status = jax.vmap(lambda policy: first(policy, d))(self.policy)
+        belief, status = jax.vmap(lambda policy: first_belief(policy, d))(self.policy)
         return GossipState(
             mechanism=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(m)),
             pending=jnp.zeros((d, d + 1, m)),
@@ -136,7 +136,7 @@ class GossipLoop(PolicyLoop):
         count = n * (t + 1 - self.delay)
 
         def update(policy: Any, old: Any, total: Array, count: Array, std: Array) -> tuple[Any, Array]:
-            return adopted(policy, k, old, Released(total[:, :-1], total[:, -1], count, std))
+            return next_belief(policy, k, old, Released(total[:, :-1], total[:, -1], count, std))
 
         belief, status = jax.vmap(update)(self.policy, state.belief, total, count, std)
         status = state.status | jnp.bitwise_or.reduce(status)

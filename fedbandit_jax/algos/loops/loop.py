@@ -54,21 +54,14 @@ LEARNS_TOGETHER = Raw(
 
 
 def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
-    """Returns the doors to raw data that a policy goes through.
+    """The doors to raw data that a policy goes through, which learns within batches of B = `batch` rounds or epochs.
 
     There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone and computes
-    no more in them than their results, as a trace shows.
-
-    Args:
-        policy: the policy that runs.
-        spec: the environment that runs.
-        learns_in_batch: whether it is given raw rewards within a batch.
-        batch: B, if a loop of fixed batches forgets at the end of each of them what was learned in it; otherwise None.
-            With B = 1 no user comes between that reward and that end, so that a sealed policy's arms depend on released
-            statistics only.
+    no more in them than their results, as a trace shows. What is learned in a batch is forgotten at its end: with B = 1
+    no user comes before that, and a sealed policy's arms depend on released statistics only.
     """
     if struct.is_sealed(policy):
-        rule = getattr(policy, "known_noise", None)
+        rule = getattr(policy, "rule", None)
         foreign = rule is not None and not struct.is_sealed(rule)
         return (*[CALLS_HOST] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
     kind = type(policy)
@@ -101,7 +94,6 @@ def check_policy(policy: Policy, spec: Spec) -> None:
 
 
 def _leak(policy: Policy, spec: Spec) -> str:
-    """Says which method of a policy does more than compute its results, and where, see `core.programs`."""
     dim = spec.dim
     given = jnp.int32(0), jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0)
 
@@ -113,7 +105,7 @@ def _leak(policy: Policy, spec: Spec) -> str:
     default = type(policy).start is Policy.start
     if found := leak(lambda policy: policy.start(dim), policy):
         return cannot(policy, "update" if default else "start", found)
-    belief, _ = jax.eval_shape(lambda: first(policy, dim))
+    belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
     belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
     if found := leak(update, policy, given[0], belief, *given[1:]):
         return cannot(policy, "update", found)
@@ -124,32 +116,11 @@ def _leak(policy: Policy, spec: Spec) -> str:
     return found and cannot(policy, "index", found)
 
 
-def proven(mechanism: Exact, timing: Timing, batch: int | None, spec: Spec) -> Certificate:
-    """Returns what a mechanism proves for the users of `spec`; one that is not the package's own proves nothing.
-
-    Args:
-        mechanism: the bound mechanism that runs.
-        timing: what decides when silos synchronise, and the epsilon that it spends.
-        batch: B, if every batch has the same number of rounds; None otherwise.
-        spec: the environment that runs, which the mechanism must be bound to.
-    """
-    if not struct.is_sealed(mechanism):
-        return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
-    if mechanism.n_agents != spec.n_agents:
-        return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
-    if isinstance(mechanism, BoundMechanism):
-        one = mechanism.statistic
-        mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
-        if not struct.is_sealed(one) or mine != its:
-            return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
-    return mechanism.guarantee(timing, batch)
-
-
-def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
-    """Returns a fresh belief if all its numbers are finite and the old one otherwise, and whether they are, () bool.
+def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
+    """A fresh belief if all its numbers are finite and the old one otherwise, and `Status` bits.
 
     Raises:
-        TypeError: if the two beliefs have different structures or shapes.
+        TypeError: the two beliefs have different structures or shapes.
     """
     fresh = jax.tree.map(jnp.asarray, fresh)
     (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
@@ -157,20 +128,19 @@ def adopt(fresh: Any, old: Any) -> tuple[Any, Array]:
         raise TypeError(f"a policy's update must return a belief shaped like that of its start, {old}, got {fresh}")
     finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
-    return jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old), ok
-
-
-def first(policy: Policy, dim: int) -> tuple[Any, Array]:
-    """Returns what a policy believes before the first release, zeros if that is not finite, and status bits."""
-    belief = jax.tree.map(jnp.asarray, policy.start(dim))
-    belief, ok = adopt(belief, jax.tree.map(jnp.zeros_like, belief))
+    belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)
     return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
 
 
-def adopted(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
-    """The policy's belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
-    belief, ok = adopt(policy.update(k, belief, released), belief)
-    return belief, jnp.where(ok, 0, Status.NO_ESTIMATE)
+def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
+    """The belief before the first release, zeros if that is not finite, and `Status` bits."""
+    belief = jax.tree.map(jnp.asarray, policy.start(dim))
+    return finite_or(jax.tree.map(jnp.zeros_like, belief), belief)
+
+
+def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
+    """The belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
+    return finite_or(belief, policy.update(k, belief, released))
 
 
 def added(x: Array, y: Array) -> Array:
@@ -180,7 +150,7 @@ def added(x: Array, y: Array) -> Array:
 
 @struct.pytree
 class PlayingLoop(Algorithm):
-    """A loop whose agents play the best arms by a policy's indices; base class of all that are given whole rounds."""
+    """A loop whose agents play the best arms by a policy's indices."""
 
     policy: Policy
     spec: Spec = struct.static()
@@ -222,12 +192,9 @@ class PolicyLoop(PlayingLoop):
 
     @classmethod
     def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        """The law that a policy is told: standard deviations of the noise in all that it will be shown, one by one.
+        """The standard deviations of the noise in all that a policy will be shown in T rounds, which it is told of.
 
-        Args:
-            stds: (S,) standard deviation of every release of one mechanism.
-            n_streams: how many of them, each with a mechanism of its own, may add up in what is shown.
-            horizon: T.
+        `stds` (S,) are those of one mechanism's releases, of which `n_streams` may add up in what is shown.
         """
         return stds
 
@@ -238,23 +205,29 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """The doors to raw data: those of the schedule and the policy, and learning between synchronisations."""
+        """The doors to raw data."""
         when = () if self.schedule is None else doors(self.schedule)
         return (*when, *policy_doors(self.policy, self.spec, self.learns_in_batch, self.equal_batches))
 
     def proof(self, spec: Spec) -> Certificate:
-        """What the mechanism proves for the users of `spec`, whatever doors there are."""
+        """The guarantee of the mechanism for the users of `spec`, whatever doors there are."""
+        mechanism = self.mechanism
+        if not struct.is_sealed(mechanism):
+            return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+        if mechanism.n_agents != spec.n_agents:
+            return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
+        if isinstance(mechanism, BoundMechanism):
+            one = mechanism.statistic
+            mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
+            if not struct.is_sealed(one) or mine != its:
+                return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
         equal = Timing("fixed in advance, so it tells nothing about users")
         when = equal if self.schedule is None else timing(self.schedule)
-        return proven(self.mechanism, when, self.equal_batches, spec)
+        return mechanism.guarantee(when, self.equal_batches)
 
     @override
     def guarantee(self) -> Certificate:
         return self.proof(self.spec).through(self.raw)
-
-    def first(self) -> tuple[Any, Array]:
-        """The belief before the first release, and `Status` bits."""
-        return first(self.policy, self.spec.dim)
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """Features (d, M) and rewards (M,) as they enter sums, and `Status` bits of users who broke a bound."""
@@ -269,18 +242,10 @@ class PolicyLoop(PlayingLoop):
     def shown(self, k: Array, belief: Any, statistics: Array, count: Array) -> tuple[Any, Array]:
         """Shows the policy release k of the sums over `count` users; returns its belief, and `Status` bits."""
         std = jnp.asarray(self.stds)[k]
-        return adopted(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
+        return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 
     def report(self, due: Array, k: Array, status: Array, *, senders: int = 1, receivers: int) -> Report:
-        """The cost of synchronisation k, if it is due: what mechanisms send up, and a packed sum for each receiver.
-
-        Args:
-            due: () bool.
-            k: number of the release, from 0.
-            status: `Status` bits of the seed.
-            senders: how many mechanisms like this one send.
-            receivers: how many agents download.
-        """
+        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver."""
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
         floats = jnp.stack([senders * jnp.asarray(up, jnp.float32), jnp.float32(receivers * size)])

@@ -17,7 +17,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, added, adopted
+from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, added, first_belief, next_belief
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import cannot, leak
@@ -133,7 +133,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     @override
     def init(self, key: Array, spec: Spec) -> StreamState:
         n, d = spec.n_users, spec.dim
-        belief, status = self.first()
+        belief, status = first_belief(self.policy, d)
         return StreamState(
             streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
             pending=jnp.zeros((n, d, d + 1)),
@@ -194,7 +194,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std
         )
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
-        shown = jax.vmap(lambda belief, released: adopted(self.policy, k, belief, released))
+        shown = jax.vmap(lambda belief, released: next_belief(self.policy, k, belief, released))
         belief, status = shown(state.belief, self.grouping.pool(releases, label))
         return state._replace(
             streams=streams,

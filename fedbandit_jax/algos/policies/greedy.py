@@ -75,7 +75,7 @@ class Greedy(Policy):
             first_regularization=least,
             regularization=least,
             width=NO_WIDTH,
-            known_noise=Shrinkage(shrinkage=np.float32(self.shrinkage), least=least) if len(law.stds) else None,
+            rule=Shrinkage(shrinkage=np.float32(self.shrinkage), least=least) if len(law.stds) else None,
             project=True,
             rho=(float(least) / law.n_agents, float(least) / law.n_agents),
         )

@@ -71,7 +71,7 @@ class LogDetUCB(Exploration, Policy):
             first_regularization=np.asarray(sizes * low, np.float32),
             regularization=np.asarray(sizes * (low + high) / 2, np.float32),  # shifts noisy sums by 2 Lambda per silo
             width=self.width(of_silo, sharing, dim),
-            known_noise=None,
+            rule=None,
             rho=(low, high),
             project=False,
         )

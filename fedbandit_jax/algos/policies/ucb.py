@@ -63,7 +63,7 @@ class BoundUCB(Policy):
     first_regularization: struct.Number  # lambda before the first release
     regularization: struct.Number  # lambda after it
     width: Width | LogDetWidth  # beta
-    known_noise: Any  # None, or a rule such as `KnownNoise`, which sets lambda and width anew at every synchronisation
+    rule: Any  # None, or a rule such as `KnownNoise`, which sets lambda and width anew at every synchronisation
     project: bool = struct.static()  # whether the released Gram matrix is projected
     rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
 
@@ -74,12 +74,12 @@ class BoundUCB(Policy):
     @override
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Estimate:
         gram, regularization, width = released.gram, self.regularization, self.width
-        if self.project or self.known_noise is not None:
+        if self.project or self.rule is not None:
             values, vectors = lapack.eigh(gram)
             if self.project:
                 gram = ridge.with_spectrum(jnp.maximum(values, 0), vectors)
-            if self.known_noise is not None:
-                regularization, width = self.known_noise(released.std, values)
+            if self.rule is not None:
+                regularization, width = self.rule(released.std, values)
         return self._solved(gram, released.bias, regularization, width)
 
     @override
@@ -190,7 +190,7 @@ class UCB(Exploration, Policy):
             first_regularization=np.float32(lam),
             regularization=np.float32(lam),
             width=width,
-            known_noise=rule if len(law.stds) else None,
+            rule=rule if len(law.stds) else None,
             project=self.regularizer == "project",
             rho=(lam / law.n_agents, lam / law.n_agents),
         )

@@ -248,5 +248,5 @@ def test_rules_of_one_s_own_in_a_sealed_policy_lose_the_claim():
     for policy in (fb.algos.Greedy(), fb.algos.UCB(confidence="known_noise")):
         bound = fb.algos.Federated(policy=policy, schedule=5, privacy=fb.privacy.Budget(1.0, 0.1)).bind(env.spec, 10)
         assert bound.guarantee().claim == "certified"
-        forged = bound.replace(policy=dataclasses.replace(bound.policy, known_noise=Talks()))
+        forged = bound.replace(policy=dataclasses.replace(bound.policy, rule=Talks()))
         assert forged.guarantee().claim == "none"
