@@ -43,8 +43,8 @@ class Federated(PolicyRecipe):
         name: label in results; default: the name of the policy's class.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if the noise cannot be calibrated or, with noise, feature vectors may be longer than 1.
+        ValueError: when bound, also if the noise cannot be calibrated or, with noise, feature vectors may be longer
+            than 1.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -126,8 +126,7 @@ class AsyncFederated(PolicyRecipe):
         name: label in results; default: "Async-" and the name of the policy's class.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if its users do not return, or if the noise cannot be calibrated.
+        ValueError: when bound, also if the environment's users do not return, or if the noise cannot be calibrated.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -82,9 +82,8 @@ class Gossip(NetworkRecipe):
         name: label in results.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if the graph has another number of nodes than there are agents, releases follow each other
-            too fast, or the noise cannot be calibrated.
+        ValueError: when bound, also if the graph has another number of nodes than there are agents, releases follow
+            each other too fast, or the noise cannot be calibrated.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -175,8 +174,7 @@ class GossipFedUCB(NetworkRecipe):
         name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if the graph has another number of nodes than there are agents.
+        ValueError: when bound, also if the graph has another number of nodes than there are agents.
 
     Example:
         >>> import fedbandit_jax as fb

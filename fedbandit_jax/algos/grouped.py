@@ -46,8 +46,7 @@ class Grouped(PolicyRecipe):
         name: label in results; default: the name of the grouping's class.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if its users do not return.
+        ValueError: when bound, also if the environment's users do not return.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -97,9 +97,6 @@ class Mixture(Grouping):
             theta with <x, theta> = E[y] - 1/2, which is at most sqrt(1/2) in `fb.envs.clustered`. A smaller S finds
             kinds earlier.
 
-    Raises:
-        ValueError, TypeError: when bound, if an argument is out of its range; the message names it and its value.
-
     Reference: ours. The law of the largest eigenvalue is that of Marchenko & Pastur (1967).
     """
 

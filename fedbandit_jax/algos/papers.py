@@ -126,8 +126,8 @@ def fed_ucb(
         name: label in results; default "FedUCB", or "Private-FedUCB" with noise.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound to an
-            environment, also if it has one agent or, with noise, feature vectors may be longer than 1.
+        ValueError: when bound, also if the environment has one agent or, with noise, feature vectors may be longer than
+            1.
 
     Example:
         >>> import fedbandit_jax as fb

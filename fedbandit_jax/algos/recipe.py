@@ -30,9 +30,6 @@ class PolicyRecipe(Recipe):
         schedule: one of `fb.schedules`, or B, rounds between synchronisations.
         privacy: an `fb.privacy.Mechanism`, or a budget for one with the recipe's defaults; None: no privacy.
         name: label in results; None: `label`.
-
-    Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
     """
 
     by_itself: ClassVar[str] = ""  # why every silo, agent or user releases by itself, if so

@@ -259,6 +259,9 @@ class Recipe(Algorithm):
     Parts may be recipes too, and `replace` reaches into them by dotted paths. A subclass validates in `__post_init__`
     and defines `bind`, which returns a bound algorithm, a pytree; its arguments have been checked when it begins, and
     `horizon` is an int. No privacy is computed here: `certificate` reads it from what `bind` returns.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type; the message names it and its value.
     """
 
     def __init_subclass__(cls, **options: Any):

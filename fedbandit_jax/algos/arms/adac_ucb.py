@@ -102,9 +102,6 @@ class AdaCUCB(Recipe):
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta); None: 1e-6.
         name: label in results.
 
-    Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
-
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.arms(n_arms=5, instance="easy")

@@ -85,8 +85,7 @@ class SuccessiveElimination(Recipe):
         name: label in results; by default the name in the table. A name of another row is replaced by the right one.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if
-            integers would not fit their machine words.
+        ValueError: when bound, also if integers would not fit their machine words.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -92,8 +92,7 @@ class CLUB(ClusteringRecipe):
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
-            environment's users cannot be told apart.
+        ValueError: when bound, also if the environment's users cannot be told apart.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -68,8 +68,8 @@ class FCLUB(ClusteringRecipe):
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type; `bind` also raises `ValueError` if the
-            environment's users cannot be told apart or, with a budget, if its feature vectors may be longer than 1.
+        ValueError: when bound, also if the environment's users cannot be told apart or, with a budget, if its feature
+            vectors may be longer than 1.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -181,9 +181,6 @@ class ClusteringRecipe(Exploration, Recipe):
             was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved before.
         subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
-
-    Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
     """
 
     factors: ClassVar[tuple[str, ...]] = ()  # names of parameters that are factors of a distance: > 0, may be infinite

@@ -49,9 +49,6 @@ class Greedy(Policy):
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
         regularization: the least lambda, > 0.
 
-    Raises:
-        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
-
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
@@ -93,9 +90,6 @@ class EpsilonGreedy(Policy):
     Args:
         explore: c >= 0, about how many rounds are played at random for every factor e of the rounds.
         shrinkage: lambda in standard deviations of the noise, >= 0.
-
-    Raises:
-        ValueError, TypeError: when bound, if an argument is not a number >= 0; the message names it and its value.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -145,9 +139,6 @@ class Thompson(Policy):
         scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
             a failure probability delta, and does not cover privacy noise.
-
-    Raises:
-        ValueError, TypeError: when bound, if an argument is not a number > 0; the message names it and its value.
 
     Example:
         >>> import fedbandit_jax as fb

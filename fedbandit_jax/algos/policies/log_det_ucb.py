@@ -38,8 +38,7 @@ class LogDetUCB(Exploration, Policy):
     The other arguments are those of `UCB`: failure, subgaussian, theta_norm and exploration_scale.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value. When bound, also
-            if there is only one agent, or silos do not add the noise.
+        ValueError: when bound, also if there is only one agent, or silos do not add the noise.
     """
 
     spectral: str = "quantile"

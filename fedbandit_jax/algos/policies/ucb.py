@@ -157,9 +157,6 @@ class UCB(Exploration, Policy):
             lambda is enough.
         regularization: lambda where no noise asks for more, > 0; None: 1. Must be None with confidence="authors".
 
-    Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
-
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
 

@@ -25,9 +25,6 @@ class Exploration:
             must be at least the environment's `noise_std`.
         theta_norm: S, bound on ||theta*||.
         exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
-
-    Raises:
-        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
     """
 
     regularization: float | None = None
