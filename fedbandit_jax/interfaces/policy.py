@@ -43,8 +43,8 @@ class Policy:
 
     A policy is given what was released and what the present user is offered, and nothing else: by post-processing it is
     as private as the mechanism, whatever it does. `fb.algos.Federated` runs it under any schedule, release and trust
-    model; `fb.algos.Thompson` is an example. A policy refuses wrong parameters when it is made or bound, by a ValueError
-    or TypeError that names them.
+    model; `fb.algos.Thompson` is an example. A policy refuses wrong parameters when it is made or bound, by an error
+    that names them.
     """
 
     calls_host: ClassVar[bool] = False
