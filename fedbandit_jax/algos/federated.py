@@ -17,7 +17,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.statistic import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
-from fedbandit_jax.schedules import Every, LogDet, Schedule
+from fedbandit_jax.schedules import Every, Fixed, LogDet, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Federated(PolicyRecipe):
         schedule, privacy = self.normalised
         validate.boolean("learns_in_batch", self.learns_in_batch)
         if privacy is not None and not isinstance(schedule, Every):
-            check_schedule(privacy.trust, fixed=schedule.longest(1) is not None)
+            check_schedule(privacy.trust, fixed=isinstance(schedule, Fixed))
         if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
             raise ValueError(
                 f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "

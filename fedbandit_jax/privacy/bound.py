@@ -64,7 +64,6 @@ class Exact:
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         """Returns what this object proves if that schedule uses it in batches of `batch` rounds (None: of any size)."""
-        del timing, batch
         return no_privacy("not a private algorithm: no noise is added")
 
     def init(self, dim: int) -> MechanismState:
@@ -94,13 +93,11 @@ class Exact:
             total: (d, d + 1) sum of [x x' | x y] over the users of the batch, without what was absorbed before.
             x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
         """
-        del key, k, x, y
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
         """Returns how many numbers all silos together send at synchronisation k, and the bits of each number."""
-        del k
         return self.n_agents * packed_size(dim), 32
 
 
@@ -117,12 +114,10 @@ class Closed(Exact):
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
     ) -> tuple[Array, MechanismState]:
-        del key, k, x, y
         return jnp.full_like(total, jnp.nan), state
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         """Certifies that nothing is released, unless a private schedule asks for releases."""
-        del batch
         if np.any(timing.pure):
             return no_privacy("nothing is released, so that nobody may ask for a release, and this schedule does")
         return Certificate(
@@ -366,7 +361,6 @@ class Aggregated(BoundMechanism):
         self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
     ) -> tuple[Array, MechanismState]:
         """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
-        del x, y
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
         statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))

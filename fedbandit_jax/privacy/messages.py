@@ -64,7 +64,6 @@ class Messages(BoundMechanism):
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
     ) -> tuple[Array, MechanismState]:
-        del total  # silos send messages of their own, not one sum over all of them
         if not len(x) and self.batch:
             raise NotImplementedError(
                 "Messages.step: messages are made of the users of every silo, of whom none is given"

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.samplers.integer import discrete_laplace
-from fedbandit_jax.schedules.schedule import BoundSchedule, Schedule, Setting
+from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Setting, Since
 
 TRIGGERS = ("zc24", "dp20", "he22")
 THRESHOLDS = ("M log T", "M^1.5")
@@ -35,16 +35,8 @@ class BoundLogDet(BoundSchedule):
     threshold: struct.Number  # D
     patient: bool = struct.static(default=True)  # whether D is divided by Dt, so that who waits long asks for little
 
-    def requests(
-        self,
-        key: Key[Array, ""],
-        t: Int[Array, ""],
-        memory: Any,
-        gained: Any,
-        since: Int[Array, ""] | Int[Array, " M"],
-    ) -> Bool[Array, " M"]:
-        """Returns which agents have g_i >= D / Dt, or D; `gained` is g_i, shifted if the trigger is "dp20"."""
-        del key, t, memory
+    @override
+    def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
         return gained >= _level(self.threshold, since, self.patient)
 
 
@@ -80,7 +72,7 @@ class LogDet(Schedule):
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def shift(self, setting: Setting) -> float:
-        """Returns c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
+        """c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
 
     @override
@@ -137,27 +129,19 @@ class BoundPrivateLogDet(BoundSchedule):
         return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, self._scale(), (self.n_agents,)))
 
     def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
-        """Returns what users of leverage x' V^-1 x add, int32 in [0, UNITS], rounded up.
+        """The summands of users of leverage x' V^-1 x, int32 in [0, UNITS], rounded up.
 
         The range is enforced, because the sensitivity UNITS of the test must hold whatever users and float32 do.
         """
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
-    def requests(
-        self,
-        key: Key[Array, ""],
-        t: Int[Array, ""],
-        memory: Sparse,
-        gained: Any,
-        since: Int[Array, ""] | Int[Array, " M"],
-    ) -> Bool[Array, " M"]:
-        """Returns which silos' sum + noise is at least D / Dt + noise of its threshold; all are integers.
+    def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Sparse, gained: Any, since: Since) -> Asked:
+        """The silos whose sum + noise is at least D / Dt + noise of its threshold; all are integers.
 
         All silos ask after `LONGEST` rounds, whatever their users did: no sum may saturate, which would move less than
         others by the same user.
         """
-        del t
         level = _level(self.threshold, since, self.patient)
         threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
         above = gained + discrete_laplace(key, self._scale(), (self.n_agents,)) >= threshold + memory.shift
@@ -170,7 +154,7 @@ class BoundPrivateLogDet(BoundSchedule):
         return Timing(self.sentence, pure=spent, fixed=False, n_agents=self.n_agents)
 
     def _scale(self) -> Array:
-        """Returns b = UNITS / epsilon, (M,): the scale of the noise on thresholds, and that of the noise on sums."""
+        """b = UNITS / epsilon, (M,): the scale of the noise on thresholds, and that of the noise on sums."""
         epsilon = jnp.broadcast_to(jnp.asarray(self.epsilon, jnp.float32), (self.n_agents,))
         return UNITS / epsilon * (1 + 1e-6)
 
@@ -267,7 +251,7 @@ def _level(threshold: struct.Number, since: Array, patient: bool) -> Any:
 
 
 def _threshold(threshold: float | str, setting: Setting) -> float:
-    """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
+    """D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
     m, d, t, low, high, _ = setting
     if threshold == "M log T":
         return 2 * t * d / (math.log(high / low + t / (d * low)) + 1)

@@ -1,8 +1,9 @@
-"""The interface of a schedule, and the door to raw data that it goes through if it is handed raw statistics."""
+"""The interface of a schedule, schedules that are fixed in advance, and the door to raw data of those that leak."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -10,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key, Num
+from typing_extensions import override
 
 from fedbandit_jax.certificate import Raw
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.privacy.bound import Timing
 
@@ -23,6 +25,8 @@ LEAKS = Raw(
     "& Chowdhury 2024, Example 3.1), so no epsilon holds",
     seen="when silos ask for synchronisations, and which of them",
 )
+Since = Int[Array, ""] | Int[Array, " M"]
+Asked = Bool[Array, ""] | Bool[Array, " M"]
 
 
 class Setting(NamedTuple):
@@ -55,31 +59,22 @@ class BoundSchedule:
     """The words by which a certificate describes the schedule."""
 
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Any:
-        """Returns what the schedule remembers during an epoch, a pytree; by default nothing.
+        """The schedule's memory during an epoch, a pytree; by default nothing.
 
         Args:
             key: for noise that is drawn once per epoch.
             floor: lower bound on the smallest eigenvalue of V, or 0 if the schedule reads nothing.
         """
-        del key, floor
         return ()
 
     def count(self, memory: Any, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
-        """Returns what each agent's user of a round adds to its sum, int32, from the leverages x' V^-1 x.
-
-        It is called only if `reads` is "users".
-        """
+        """The int32 summand of each agent's user of a round, of leverage x' V^-1 x, if `reads` is "users"."""
         raise NotImplementedError(f"{type(self).__name__}.count")
 
     def requests(
-        self,
-        key: Key[Array, ""],
-        t: Int[Array, ""],
-        memory: Any,
-        gained: Num[Array, " M"] | None,
-        since: Int[Array, ""] | Int[Array, " M"],
-    ) -> Bool[Array, ""] | Bool[Array, " M"]:
-        """Returns who asks for a synchronisation after round t = 0, 1, ...: either one bool for all agents, or each's.
+        self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Num[Array, " M"] | None, since: Since
+    ) -> Asked:
+        """Requests for a synchronisation after round t = 0, 1, ...: either one bool for all agents, or each's.
 
         Args:
             key: for fresh noise in every round.
@@ -91,7 +86,7 @@ class BoundSchedule:
         raise NotImplementedError(f"{type(self).__name__}.requests")
 
     def timing(self) -> Timing:
-        """Returns what a certificate says of the schedule, and the epsilon that the schedule spends."""
+        """The account of the schedule in a certificate, and the epsilon that it spends."""
         return Timing(self.sentence, fixed=False)
 
 
@@ -115,30 +110,182 @@ class Schedule:
     """
 
     def n_syncs(self, horizon: int) -> int:
-        """Returns S, the most synchronisations in T rounds: noise is calibrated for S releases; no more are made."""
+        """S, the most synchronisations in T rounds: noise is calibrated for S releases; no more are made."""
         raise NotImplementedError(f"{type(self).__name__}.n_syncs")
 
     def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
-        """Returns the part of the budget's epsilon that the schedule spends: of all silos, or of each."""
+        """The part of the budget's epsilon that the schedule spends: of all silos, or of each."""
         return 0.0 * epsilon
 
     def longest(self, horizon: int) -> int | None:
-        """Returns the most rounds of a batch that ends within T rounds, or None if that is not fixed in advance."""
-        del horizon
+        """The most rounds of a batch that ends within T rounds; None unless a `Fixed` schedule or `Every`."""
         return None
 
     def shift(self, setting: Setting) -> float:
-        """Returns c >= 0: a schedule that reads "log_det" is handed log det (V_i + c I) - log det V."""
-        del setting
+        """c >= 0: a schedule that reads "log_det" is handed log det (V_i + c I) - log det V."""
         return 0.0
 
     def bind(self, setting: Setting) -> BoundSchedule:
-        """Returns the bound schedule, which decides during a run."""
+        """The bound schedule, which decides during a run."""
         raise NotImplementedError(f"{type(self).__name__}.bind")
 
 
+@struct.sealed
+@struct.pytree
+class BoundEvery(BoundSchedule):
+    """A bound `Every`: asks for a synchronisation at the end of every batch."""
+
+    sentence = "fixed in advance, so it tells nothing about users"
+
+    batch: struct.Number  # B
+
+    @override
+    def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
+        return (t + 1) % self.batch == 0
+
+    @override
+    def timing(self) -> Timing:
+        return Timing(self.sentence, fixed=False, longest=_longest(np.abs(self.batch).reshape(1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Every(Schedule):
+    """Synchronises every B rounds; `Every(1)` is the O(M T) communication of Dubey & Pentland (2020), Remark 1.
+
+    Args:
+        batch: B >= 1, rounds between two synchronisations. If B does not divide the horizon T, the last T mod B rounds
+            are never synchronised.
+
+    Raises:
+        ValueError, TypeError: if B is not an integer >= 1; the message names it and its value.
+
+    Example:
+        >>> Every(25).n_syncs(1_000)
+        40
+    """
+
+    batch: int = 25
+
+    def __post_init__(self):
+        validate.integer("batch", self.batch, at_least=1)
+
+    @override
+    def n_syncs(self, horizon: int) -> int:
+        return horizon // self.batch
+
+    @override
+    def longest(self, horizon: int) -> int:
+        return min(self.batch, horizon)
+
+    @override
+    def bind(self, setting: Setting) -> BoundEvery:
+        return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
+
+
+@struct.sealed
+@struct.pytree
+class BoundFixed(BoundSchedule):
+    """A bound `Fixed`: asks for a synchronisation after the listed rounds."""
+
+    sentence = "fixed in advance, so it tells nothing about users"
+
+    rounds: Int[Array | np.ndarray, " S"]  # numbers of rounds played after which to synchronise
+
+    @override
+    def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
+        return (jnp.asarray(self.rounds) == t + 1).any()
+
+    @override
+    def timing(self) -> Timing:
+        return Timing(self.sentence, fixed=False, longest=_longest(self.rounds))
+
+
+class Fixed(Schedule):
+    """A schedule whose rounds are listed in advance: subclass it and define `rounds`.
+
+    It also goes with trust models whose proof needs the size of the largest batch, as that of "secagg" does.
+
+    Example:
+        >>> class Squares(Fixed):
+        ...     def rounds(self, horizon):
+        ...         return np.arange(1, math.isqrt(horizon) + 1) ** 2
+        >>> Squares().n_syncs(100), Squares().longest(100)
+        (10, 19)
+    """
+
+    def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
+        """Numbers of rounds played after which silos synchronise, rising and at most T."""
+        raise NotImplementedError(f"{type(self).__name__}.rounds")
+
+    @override
+    def n_syncs(self, horizon: int) -> int:
+        return len(self.rounds(horizon))
+
+    @override
+    def longest(self, horizon: int) -> int:
+        return _longest(self.rounds(horizon)) or 0
+
+    @override
+    def bind(self, setting: Setting) -> BoundFixed:
+        return BoundFixed(rounds=np.asarray(self.rounds(setting.horizon), np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometric(Fixed):
+    """Synchronises after `first` rounds and then whenever the number of rounds has grown by a factor.
+
+    These are O(log T) synchronisations, fixed in advance: at most 1 + ln(T / first) / ln(growth). At any time the last
+    release covers about 1 / growth of the rounds played, or more, and a tree over so few releases has few levels.
+
+    Args:
+        growth: factor by which the number of rounds grows, in [1.001, 10^6].
+        first: rounds before the first synchronisation, >= 1.
+
+    Raises:
+        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
+
+    Example:
+        >>> Geometric(1.5, first=10).rounds(100).tolist()
+        [10, 15, 23, 35, 53, 80]
+    """
+
+    growth: float = 2.0
+    first: int = 1
+
+    def __post_init__(self):
+        if not validate.positive("growth", self.growth) > 1:
+            raise ValueError(f"growth must be > 1, got {self.growth!r}")
+        validate.within("growth", self.growth, 1.001, 1e6)
+        validate.integer("first", self.first, at_least=1)
+
+    @override
+    def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
+        rounds, t = [], self.first
+        while t <= horizon:
+            rounds.append(t)
+            t = max(t + 1, math.ceil(t * self.growth))
+        return np.array(rounds, np.int32)
+
+
+def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int | None:
+    """The most rounds of a batch that ends after one of these, 0 if there is none; None if they are no integers."""
+    ends = np.unique(np.asarray(rounds))
+    if not np.issubdtype(ends.dtype, np.integer):
+        return None
+    return int(np.diff(ends[ends > 0], prepend=0).max(initial=0))
+
+
+def as_schedule(schedule: Schedule | int) -> Schedule:
+    """A schedule as it is, and a number B of rounds as `Every(B)`."""
+    if isinstance(schedule, Schedule):
+        return schedule
+    if isinstance(schedule, (int, np.integer)) and not isinstance(schedule, bool):
+        return Every(validate.integer("schedule", schedule, at_least=1))
+    raise TypeError(f"schedule must be one of fb.schedules or a number of rounds, got {validate.shown(schedule)}")
+
+
 def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
-    """Returns the doors to raw data that a bound schedule goes through, whatever its own code says of them.
+    """The doors to raw data that a bound schedule goes through, whatever its own code says of them.
 
     There is none for a sealed class, nor for one that reads nothing and does not call the host, as a trace shows.
     """
@@ -148,21 +295,8 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
     return (LEAKS,) if kind.reads != "nothing" or kind.calls_host or _leak(bound, None) else ()
 
 
-def _leak(bound: BoundSchedule, gained: Array | None) -> str:
-    """Says which method does more than compute its result, and where, see `core.programs`."""
-    key, one = jax.random.key(0), jnp.int32(1)
-    if found := leak(lambda bound: bound.start(key, jnp.float32(0)), bound):
-        return cannot(bound, "start", found)
-    memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(bound.start, key, jnp.float32(0)))
-    found = leak(lambda bound, *given: bound.requests(*given), bound, key, one, memory, gained, one)
-    return found and cannot(bound, "requests", found)
-
-
 def timing(bound: BoundSchedule) -> Timing:
-    """Returns what a certificate says of a bound schedule, and the epsilon that the schedule spends.
-
-    A schedule that is not sealed is credited with no epsilon of its own: if it reads anything, it goes through a door.
-    """
+    """The account of a bound schedule in a certificate; one of the caller's own is credited with no epsilon."""
     return bound.timing() if struct.is_sealed(bound) else Timing(str(type(bound).sentence), fixed=False)
 
 
@@ -188,3 +322,13 @@ def check(bound: Any, n_agents: int) -> None:
     asked = jax.eval_shape(bound.requests, key, number, memory, gained, number)
     if asked is None or asked.dtype.kind != "b" or asked.shape not in ((), (n_agents,)):
         raise TypeError(f"{name}.requests must return a bool, or one for each of {n_agents} agents, got {asked}")
+
+
+def _leak(bound: BoundSchedule, gained: Array | None) -> str:
+    """The method that does more than compute its result, and where, see `core.programs`."""
+    key, one = jax.random.key(0), jnp.int32(1)
+    if found := leak(lambda bound: bound.start(key, jnp.float32(0)), bound):
+        return cannot(bound, "start", found)
+    memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(bound.start, key, jnp.float32(0)))
+    found = leak(lambda bound, *given: bound.requests(*given), bound, key, one, memory, gained, one)
+    return found and cannot(bound, "requests", found)

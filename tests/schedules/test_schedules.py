@@ -293,6 +293,31 @@ def test_a_schedule_of_ones_own(key):
     assert result.certificate.schedule == "of the caller's own"
 
 
+class Squares(S.Fixed):
+    def rounds(self, horizon):
+        return np.arange(1, math.isqrt(horizon) + 1) ** 2
+
+
+class SaysSo(Half):
+    """Says that its batches are short, which nobody has proved."""
+
+    def longest(self, horizon):
+        return 1
+
+
+def test_a_fixed_schedule_of_ones_own(key):
+    """It is the list of its rounds, and so goes with secure aggregation; what only says that it is fixed does not."""
+    env = fb.envs.gap(2, 5, 3)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), trust="secagg")
+    algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=Squares(), privacy=mechanism)
+    bound = algo.bind(env.spec, 30)
+    assert (bound.mechanism.batch, bound.mechanism.release.n_syncs) == (9, 5)
+    assert asked(Squares(), np.zeros(4), 30) == [1, 4, 9, 16, 25]
+    assert bound.guarantee().claim == "certified"
+    with pytest.raises(ValueError, match="schedule whose batches are not fixed in advance, got 'secagg'"):
+        algo.replace(schedule=SaysSo())
+
+
 def test_a_schedule_is_handed_no_more_than_it_reads():
     """What says that it reads nothing is handed None, so that a mistake shows before anything runs."""
     algo = private(fb.privacy.Budget(1.0, 0.1), Half(Greedy))

@@ -158,7 +158,6 @@ class SiloLocal(Trust):
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Adds the silo's noise to its message, (P, D): Algorithm 2, line 9."""
-        del k
         return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)
 
     @override
@@ -254,12 +253,10 @@ class Central(Trust):
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Returns the message as it is, (P, D), because the server is trusted with it."""
-        del key, silo, k
         return message
 
     @override
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        del k
         return shown.sum(0) + self.std * normal(key, shown.shape[1:])
 
     @override
@@ -309,12 +306,10 @@ class Local(Trust):
 
     @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        del silo, k
         return message + self.std * normal(key, (self.batch, *message.shape)).sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
         """Counts the reports of all users, B times as many as messages, of 32 bits."""
-        del k, size
         return numbers * self.batch, 32
 
     @override

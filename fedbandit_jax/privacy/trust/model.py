@@ -178,12 +178,10 @@ class Trust:
 
         Raises a ValueError if n > 1 and the model has one budget for all silos.
         """
-        del i
         return self if n == 1 else _refuse(self)
 
     def misfit(self, ask: Ask) -> str:
         """Returns why this noise does not fit the use `ask`, or an empty string if it does."""
-        del ask
         return ""
 
     def sum_std(self) -> float:
@@ -204,7 +202,6 @@ class Trust:
 
     def init(self, size: int) -> Any:
         """Returns the state of `noisy_sum` before the first release of vectors of D = `size` entries."""
-        del size
         return ()
 
     def noise(self, key: Array, size: int) -> Array:
@@ -230,12 +227,10 @@ class Trust:
 
     def third_party(self, key: Array, messages: Array) -> Array:
         """Turns what all silos sent, with leading axis M, into what the server is shown."""
-        del key
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         """Returns the server's estimate of the sum over silos, (P, D), from what it is shown."""
-        del key, k
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
@@ -243,7 +238,6 @@ class Trust:
 
         If each silo sends its message, they are `numbers`; `size` is D.
         """
-        del k, size
         return numbers, 32
 
 

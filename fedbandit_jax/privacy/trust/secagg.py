@@ -114,26 +114,22 @@ class SecAgg(Trust):
         `quantised`). The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M
         share^2.
         """
-        del k, x, y
         rounding, noise = jax.random.split(key)
         draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), total.shape)
         return (stochastic_round(rounding, total * self.scale) + draws) / self.scale, state
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Returns the silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
-        del silo, k
         rounding, noise = jax.random.split(key)
         encoded = stochastic_round(rounding, message * self.scale).astype(jnp.int32)
         return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
 
     def third_party(self, key: Array, messages: Array) -> Array:
         """Returns the sum over silos modulo 2^32, (P, D) uint32, which is all that leaves the aggregator."""
-        del key
         return messages.sum(0, dtype=jnp.uint32)
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         """Returns the sum over silos, (P, D); residues of 2^31 and more stand for negative numbers."""
-        del key, k
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
     @override

@@ -274,7 +274,6 @@ class VectorSum(Trust):
 
         `message` holds the packed statistics of N = S B users, (N, D), and which of them are in the node, (N,) bool.
         """
-        del silo
         users, inside = message
         level, _ = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
@@ -296,14 +295,12 @@ class VectorSum(Trust):
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         """Returns the server's estimate of the sum over silos, (1, D), by counting the ones."""
-        del key
         level, n = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
         return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
         """Counts one number of 2 g_l + b_l bits for every user in the node and every entry."""
-        del numbers
         level, n = self._node(k)
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
