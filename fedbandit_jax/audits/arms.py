@@ -23,9 +23,10 @@ from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
-from fedbandit_jax.privacy.integers.protocol import RingSum, SumProtocol
+from fedbandit_jax.privacy.integers.protocol import SumProtocol
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.integers.shares import SkellamNoise
-from fedbandit_jax.privacy.samplers.integer import discrete_laplace
+from fedbandit_jax.privacy.samplers import discrete_laplace
 
 N_ARMS = 2  # K
 EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
@@ -100,7 +101,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     probability omega she sends random bits instead, so that any y and Z are equally likely. Users draw all of that; the
     shuffler is trusted, the server is not.
 
-    Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.relaxed_secagg`.
+    Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.shuffling`.
     """
     relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
     if relaxed is None:

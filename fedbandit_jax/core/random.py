@@ -272,7 +272,7 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array
 
 @functools.partial(jax.jit, static_argnames="shape")
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Returns standard normal float32 draws for simulated data (privacy noise is `privacy.samplers.normal`)."""
+    """Returns standard normal float32 draws for simulated data (privacy noise is `privacy.tails.normal`)."""
     return _draw(key, shape, lambda words: jnp.float32(math.sqrt(2)) * erf_inv(_unit(words)))
 
 

@@ -53,6 +53,13 @@ def integer(name: str, value: Any, *, at_least: int, at_most: float = LARGEST) -
     return number
 
 
+def count(name: str, value: Any, at_most: float, *, at_least: int = 1) -> int:
+    """Checks that the value is an integer in [`at_least`, `at_most`], which may be beyond 32 bits."""
+    number = integer(name, value, at_least=at_least, at_most=math.inf)
+    within(name, number, at_least, at_most)
+    return number
+
+
 def positive(name: str, value: Any) -> float:
     """Checks that the value is a finite number > 0."""
     number = _number(name, value, "> 0")

@@ -26,7 +26,8 @@ from jax import Array, lax
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.bound import BoundMechanism
-from fedbandit_jax.privacy.integers.protocol import Aggregation, RingSum, SumProtocol
+from fedbandit_jax.privacy.integers.protocol import SumProtocol
+from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
 from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
 from fedbandit_jax.privacy.statistic import matrix_weights, packed_size

@@ -31,12 +31,12 @@ from jax import Array, lax
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, validate
+from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
 from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
-from fedbandit_jax.privacy.samplers import normal as tails
-from fedbandit_jax.privacy.samplers.normal import normal
 from fedbandit_jax.privacy.statistic import LinearStatistic, matrix_weights, packed_size, unpack
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")

@@ -15,7 +15,7 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.samplers.integer import discrete_laplace
+from fedbandit_jax.privacy.samplers import discrete_laplace
 from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Setting, Since
 
 TRIGGERS = ("zc24", "dp20", "he22")

@@ -15,8 +15,8 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import MECHANISMS, RELEASES, TRUST, Decaying, behaviour, trust
 from fedbandit_jax.privacy.bound import Aggregated
 from fedbandit_jax.privacy.integers.shares import PolyaNoise
-from fedbandit_jax.privacy.samplers.normal import normal
 from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust import SiloLocal
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)

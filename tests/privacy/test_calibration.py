@@ -15,8 +15,8 @@ from scipy.stats import norm
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting.amplification import shuffled_sigma
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
+from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.trust import METHODS, TRUST, Ask, SecAgg, VectorSum, check
 

@@ -8,8 +8,8 @@ sum by at most g (adjacency: replace; privacy unit: one user, who is in one sum)
 * m = n g + 2 tau + 1, the modulus of the ring of integers in which messages are added;
 * the law of the noise.
 
-`IntegerMechanism.sums` returns these as tables over S batches in a `RingSum`, which draws the noise and proves from its
-own numbers what the noise gives. Theorems, lemmas and appendices are those of the paper.
+`IntegerMechanism.sums` has these as tables over S batches in a `RingSum`, which draws the noise and proves from its own
+numbers what the noise gives. Theorems, lemmas and appendices are those of the paper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers import protocol
+from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum, misfit
 from fedbandit_jax.privacy.integers.shares import (
     GaussianNoise,
     LocalNoise,
@@ -56,51 +56,45 @@ class IntegerMechanism(abc.ABC):
 
     @property
     def noise_epsilon(self) -> float:
-        """Returns the part of epsilon that the noise spends; the aggregation spends the rest."""
+        """The part of epsilon that the noise spends; the aggregation spends the rest."""
         return self.epsilon
 
     @property
     def wrapping(self) -> float:
-        """Returns p, the probability of wrapping around the ring that the slack tau is chosen for."""
+        """p, the probability of wrapping around the ring that the slack tau is chosen for."""
         return self.failure
 
     @property
-    def aggregation(self) -> protocol.Aggregation:
-        """Returns how messages become their sum: exactly, unless a subclass says otherwise."""
-        return protocol.Aggregation()
+    def aggregation(self) -> Aggregation:
+        """How messages become their sum."""
+        return Aggregation()
 
     @abc.abstractmethod
     def steps(self, n: int) -> int:
-        """Returns g for batches of n users: the steps per unit of reward, by which one user moves a sum at most."""
+        """g for batches of n users: the steps per unit of reward, by which one user moves a sum at most."""
 
     @abc.abstractmethod
     def slack(self, n: int) -> int:
-        """Returns tau for n users: the noise of a sum is larger with probability at most `wrapping`."""
+        """tau for n users: the noise of a sum is larger with probability at most `wrapping`."""
 
     @abc.abstractmethod
     def noise(self, users: Sequence[int]) -> Noise:
-        """Returns the noise for S batches, of which batch k has `users[k]` users."""
+        """The noise of S batches, of which batch k has `users[k]` users."""
 
     @abc.abstractmethod
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns (s, h), which bound the error of a sum of rewards by s sqrt(ln(2/p)) + h ln(2/p), as Lemma 2 needs.
+        """(s, h), each a number or (S,), for batches of n users (S,), as Lemma 2 needs them.
 
-        The error is that of noise and rounding, in units of reward, and the bound holds with probability 1 - 2 p for
-        every p. (This s is not `scale`.)
-
-        Args:
-            n: (S,) users in each batch.
-
-        Returns:
-            s and h, each a number or (S,).
+        With probability 1 - 2 p, for every p, the error of a sum of rewards by noise and rounding is at most
+        s sqrt(ln(2/p)) + h ln(2/p), in units of reward. (This s is not `scale`.)
         """
 
     def modulus(self, n: int) -> int:
-        """Returns m = n g + 2 tau + 1, so that n rewards and noise within +-tau fit into the ring."""
+        """m = n g + 2 tau + 1, so that n rewards and noise within +-tau fit into the ring."""
         return n * self.steps(n) + 2 * self.slack(n) + 1
 
-    def sums(self, users: Sequence[int], *, messages: bool = False) -> protocol.RingSum:
-        """Returns the protocol that runs, with tables over S batches.
+    def sums(self, users: Sequence[int], *, messages: bool = False) -> RingSum:
+        """The protocol that runs, with tables over S batches.
 
         Args:
             users: S numbers n of users in each batch, or 0 for a batch in which nobody may be asked.
@@ -113,10 +107,10 @@ class IntegerMechanism(abc.ABC):
         sizes = [n or longest for n in users]
         noise = self.noise(sizes)
         for n, k in sorted(((n, k) for k, n in enumerate(sizes)), reverse=True):
-            if wrong := protocol.misfit(noise, k, n, self.steps(n), self.modulus(n), messages=messages):
+            if wrong := misfit(noise, k, self.steps(n), self.modulus(n), messages=messages):
                 got = f"got epsilon = {self.epsilon:g}, scale = {self.scale:g} and batches of up to {longest:,} users"
                 raise ValueError(f"{': '.join(wrong)}; {got}")
-        return protocol.RingSum(
+        return RingSum(
             noise=noise,
             users=np.array(users, np.int32),
             steps=np.array([self.steps(n) for n in sizes], np.float32),
@@ -137,19 +131,19 @@ class Polya(IntegerMechanism):
     noise_class: ClassVar[type[PolyaNoise]] = PolyaNoise
 
     def steps(self, n: int) -> int:
-        """Returns g = ceil(epsilon sqrt(n)), where epsilon is `noise_epsilon` (Theorem 1)."""
+        """g = ceil(epsilon sqrt(n)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.noise_epsilon * math.sqrt(n))
 
     def slack(self, n: int) -> int:
-        """Returns tau = ceil(g / epsilon ln(2/p)), where epsilon is `noise_epsilon` (Theorem 1)."""
+        """tau = ceil(g / epsilon ln(2/p)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.steps(n) / self.noise_epsilon * math.log(2 / self.wrapping))
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Returns noise of scale g / `noise_epsilon`, in steps (Theorem 1)."""
+        """Noise of scale g / `noise_epsilon`, in steps (Theorem 1)."""
         return self.noise_class(scale=rounded_up([self.steps(n) / self.noise_epsilon for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns the constants of Appendix C.1."""
+        """The constants of Appendix C.1."""
         return math.sqrt(2) / self.noise_epsilon, 1 / self.noise_epsilon
 
 
@@ -170,7 +164,7 @@ class LocalLaplace(Polya):
         return math.ceil(scale * (2 * math.sqrt(n * log) + log))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns sub-gamma constants in place of those of Lemma 5, which gives no numbers.
+        """Sub-gamma constants in place of those of Lemma 5, which gives no numbers.
 
         The sum N of n discrete Laplace variables of scale a has cumulants K(t) = -n ln(1 - r^2), r = sinh(t/2) /
         sinh(1/2a). As sinh is convex r <= a t for 0 <= t <= 1/a, so K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 /
@@ -188,19 +182,19 @@ class ShuffledPolya(Polya):
     """
 
     @property
+    @override
     def noise_epsilon(self) -> float:
-        """Returns epsilon / 2 (Theorem 3)."""
         return self.epsilon / 2
 
     @property
     def wrapping(self) -> float:
-        """Returns 1 / (2 T), which Theorem 3 fixes, whatever `failure` is."""
+        """1 / (2 T), whatever `failure` is."""
         return 1 / (2 * self.horizon)
 
     @property
-    def aggregation(self) -> protocol.Aggregation:
-        """Returns a shuffler whose bits spend epsilon / 2 and lose a sum with probability at most 1 / (2 T)."""
-        return protocol.Aggregation(epsilon=self.epsilon / 2, failure=self.wrapping)
+    @override
+    def aggregation(self) -> Aggregation:
+        return Aggregation(epsilon=self.epsilon / 2, failure=self.wrapping)
 
 
 class SkellamShares(IntegerMechanism):
@@ -210,20 +204,20 @@ class SkellamShares(IntegerMechanism):
     """
 
     def steps(self, n: int) -> int:
-        """Returns g = ceil(s epsilon sqrt(n)), where s is `scale` (Theorem 2)."""
+        """g = ceil(s epsilon sqrt(n)), where s is `scale` (Theorem 2)."""
         return math.ceil(self.scale * self.epsilon * math.sqrt(n))
 
     def slack(self, n: int) -> int:
-        """Returns tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)) (Theorem 2)."""
+        """tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)) (Theorem 2)."""
         log = math.log(2 / self.failure)
         return math.ceil(2 * self.steps(n) / self.epsilon * math.sqrt(log) + math.sqrt(2) * log)
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Returns noise of variance (g / epsilon)^2, in squared steps (Theorem 2)."""
+        """Noise of variance (g / epsilon)^2, in squared steps (Theorem 2)."""
         return SkellamNoise(variance=rounded_up([(self.steps(n) / self.epsilon) ** 2 for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns the constants of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding."""
+        """The constants of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding."""
         steps = np.array([self.steps(int(size)) for size in n])
         return (2 + math.sqrt(2) / self.scale) / self.epsilon, math.sqrt(2) / steps
 
@@ -238,16 +232,42 @@ class GaussianShares(IntegerMechanism):
     steps = SkellamShares.steps
 
     def slack(self, n: int) -> int:
-        """Returns tau = ceil(g / epsilon sqrt(2 ln(2/p))) (Theorem 4)."""
+        """tau = ceil(g / epsilon sqrt(2 ln(2/p))) (Theorem 4)."""
         return math.ceil(self.steps(n) / self.epsilon * math.sqrt(2 * math.log(2 / self.failure)))
 
     def noise(self, users: Sequence[int]) -> Noise:
-        """Returns noise of parameter sigma = g / epsilon for the sum, in steps (Theorem 4)."""
+        """Noise of parameter sigma = g / epsilon for the sum, in steps (Theorem 4)."""
         return GaussianNoise(sigma=rounded_up([self.steps(n) / self.epsilon for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns the constants of Appendix E, where h = 0 because the noise is sub-Gaussian."""
+        """The constants of Appendix E, where h = 0 because the noise is sub-Gaussian."""
         return (math.sqrt(2) + math.sqrt(2) / self.scale) / self.epsilon, 0.0
+
+
+class ReleasedPolya(Polya):
+    """Shares of Polya noise as in the released code, whose Gamma variables have the inverse of their scale.
+
+    The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
+    variables with 1 - beta in place of beta, so the noise of a sum is discrete Laplace of scale -1 / ln(1 - beta),
+    which falls with n as 2 / ln n. To one of n users it gives an epsilon of about epsilon sqrt(n) ln(n) / 2.
+    """
+
+    @override
+    def noise(self, users: Sequence[int]) -> Noise:
+        rates = [self.noise_epsilon / self.steps(n) for n in users]
+        return self.noise_class(scale=rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
+
+
+class ReleasedSkellam(SkellamShares):
+    """Shares of Skellam noise as in Theorem 2, with the ring and radii of the released code, a little wider."""
+
+    def slack(self, n: int) -> int:
+        """tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2."""
+        return math.ceil((2 * self.steps(n) / self.epsilon + math.sqrt(2)) * math.log(2 / self.failure))
+
+    def tail_constants(self, n: np.ndarray) -> Tail:
+        """The constants of Theorem 2, with h = 1 / (s epsilon) in place of sqrt(2) / g."""
+        return super().tail_constants(n)[0], 1 / (self.scale * self.epsilon)
 
 
 # (law of the noise, trust model) -> mechanism; the names are those of the parameters of `SuccessiveElimination`
@@ -258,4 +278,11 @@ MECHANISMS: dict[tuple[str, str], type[IntegerMechanism]] = {
     ("discrete_laplace", "shuffle"): ShuffledPolya,
     ("skellam", "secagg"): SkellamShares,
     ("discrete_gaussian", "secagg"): GaussianShares,
+}
+
+# (law of the noise, trust model) -> mechanism of the released code, with batches of 4^b users and a ring that a sum may
+# leave with probability p, whatever the number of sums; certificates say what its noise is worth
+AUTHORS: dict[tuple[str, str], type[IntegerMechanism]] = {
+    ("discrete_laplace", "secagg"): ReleasedPolya,
+    ("skellam", "secagg"): ReleasedSkellam,
 }

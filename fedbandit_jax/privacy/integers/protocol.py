@@ -1,4 +1,4 @@
-"""Private sums of users' rewards: what users send, what aggregation shows, what the server reads, and what is proved.
+"""Private sums of users' rewards: what users send, what the server reads, what is claimed, and sums on a grid.
 
 The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
 
@@ -10,40 +10,39 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 
 Replacing one user's reward (adjacency) moves a sum by at most g steps; the privacy unit is one user, who is in one sum.
 Certificates also state epsilon for a user who is in n different sums; visits that fall into one sum are not covered.
-Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
-noise: one reduction modulo m at the end equals one after every step. In array shapes, S is the number of batches.
+In array shapes, S is the number of batches. Sums modulo m are in `ring.py`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import control, random, struct, validate, wide
+from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy import samplers
+from fedbandit_jax.privacy.accounting import events, truncation
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
-from fedbandit_jax.privacy.accounting.relaxed_secagg import RelaxedSecAgg, relaxed_secagg
-from fedbandit_jax.privacy.integers.claims import NOT_COVERED, UNPROVED, certify, nothing_released, unproved
-from fedbandit_jax.privacy.integers.shares import Noise, SumProof
-from fedbandit_jax.privacy.samplers import integer as samplers
 
 FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
-MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
-MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
 GRID_WIDTH = 2.0**12  # steps that the noise of a `GridSum` is wide, where 1 to 2^24 steps per unit allow that
-SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
+ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
+VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
+ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
+NOT_COVERED = (
+    "how many users there are, and which arms they were given (that follows from earlier sums)",
+    "what only a simulator sees: regret curves, checkpoints",
+    "floating-point attacks: noise is pseudo-random; rounding, coins and rejection sampling use float32",
+)
 
 
 class Decoded(NamedTuple):
@@ -54,15 +53,12 @@ class Decoded(NamedTuple):
 
 
 def encode(x: Array, u: Array, steps: Array | float) -> Array:
-    """Rounds rewards at random to integers in 0..g that are g times the reward in the mean (part of R).
+    """Integers in 0..g, uint32, that are g times the reward in the mean (part of R).
 
     Args:
         x: rewards, of any shape; they are clipped to [0, 1], and NaN counts as 0.
         u: uniform numbers in (0, 1), which decide the rounding; their shape broadcasts against x.
         steps: g.
-
-    Returns:
-        uint32 integers of the broadcast shape.
     """
     z = jnp.where(x >= 0, jnp.minimum(x, 1), 0) * steps
     whole = jnp.floor(z)
@@ -76,7 +72,7 @@ class SumProtocol:
     bits: Any  # (S,) bits that a user sends in each batch
 
     def admits(self, k: Array, users: Array) -> Array:
-        """Returns whether batch k may ask so many users of an arm; the guarantee covers no batch of another size."""
+        """Whether batch k may ask so many users of an arm; the guarantee covers no batch of another size."""
         raise NotImplementedError(f"{type(self).__name__}.admits")
 
     def collect(
@@ -99,26 +95,77 @@ class SumProtocol:
 
     @property
     def missing(self) -> float:
-        """Bounds the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
+        """Bound on the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """Returns the certificate of all batches that `admits` lets in, where each user is in one of them.
+        """The certificate of all batches that `admits` lets in, where each user is in one of them, on the host.
 
-        It is computed on the host, from the numbers that the noise is drawn with.
+        It is computed from the numbers that the noise is drawn with.
 
         Args:
             epsilon: what was asked for; the claim is `none` if the noise spends more.
             delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy. The claim is `none` if
                 the tails that are never drawn cost more, also for pure DP.
         """
-        raise NotImplementedError(f"{type(self).__name__}.guarantee")
+        if fault := self._fault():
+            return no_privacy(fault)
+        asked = np.flatnonzero(self.users).tolist()
+        if not asked:
+            reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
+            return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
+        try:
+            return self._guarantee(asked, epsilon, delta)
+        except (ValueError, ArithmeticError, IndexError) as error:  # the accountants refuse its numbers
+            return no_privacy(f"nothing is proved of this noise: {error}")
+
+    def _fault(self) -> str:
+        """Why nothing is claimed whatever the batches, or ""."""
+        raise NotImplementedError(f"{type(self).__name__}._fault")
+
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+        """The certificate of the batches `asked`, see `guarantee`."""
+        raise NotImplementedError(f"{type(self).__name__}._guarantee")
 
 
-def _collect_encoded(
+def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, **fields: Any) -> Certificate:
+    """The certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
+
+    `missing` is the mass of the tails that are never drawn, which costs the more delta the larger epsilon is.
+    """
+    asked, notion, exact = fields["epsilon"], fields["notion"], fields["epsilon_exact"]
+    smallest = truncation.smallest_delta(exact, missing)
+    reason = ""
+    if not spent <= asked * (1 + ROOM):
+        reason = f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for"
+    elif not smallest < at:
+        reason = truncation.sentence(smallest, exact, at)
+
+    def together(n: int) -> tuple[int, float, float, float]:
+        known = functools.cache(lambda delta: events.returning(event, delta, n))  # tails may cost less than a digit
+
+        def least(bound: int) -> float:
+            return truncation.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
+
+        return n, at, least(0), least(1)
+
+    return Certificate(
+        claim="none" if reason else "certified",
+        reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
+        adjacency="replace (one user's reward replaced by any other in [0, 1])",
+        unit="one user, who comes once; for more see visits",
+        releases_per_user=1.0,
+        smallest_delta=smallest,
+        renyi=tuple((float(alpha), event.rdp(alpha)) for alpha in ORDERS),
+        visits=tuple(together(n) for n in VISITS),
+        **fields,
+    )
+
+
+def collect_encoded(
     key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array], steps: Any
 ) -> Wide:
-    """Returns the sum of the encoded rewards of all users who are inside, with coins from `key`; k is any integer."""
+    """The sum of the encoded rewards of all users who are inside, with coins from `key`; k is any integer."""
     size = rewards[0].shape[-1]
     coins = control.once(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
     halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
@@ -126,7 +173,7 @@ def _collect_encoded(
 
 
 def grid(epsilon: float) -> int:
-    """Returns g, the steps per unit of reward on which Laplace noise of scale 1 / epsilon is drawn, a power of two."""
+    """g, the steps per unit of reward on which Laplace noise of scale 1 / epsilon is drawn, a power of two."""
     return 2 ** min(max(math.floor(math.log2(GRID_WIDTH * epsilon)), 0), 24)
 
 
@@ -154,17 +201,19 @@ class GridSum(SumProtocol):
     def collect(
         self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
     ) -> Wide:
-        return _collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps, jnp.float32))
+        return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps, jnp.float32))
 
+    @override
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        """Adds independent noise to every sum in steps: float32 may move a large sum more than users do."""
-        noise = samplers.discrete_laplace(key, self.scale, collected.low.shape)
-        noisy = wide.add(collected, wide.from_int32(noise))  # the noise is added before float32 rounds the sum
+        return self._decode(collected, samplers.discrete_laplace(key, self.scale, collected.low.shape))
+
+    def _decode(self, collected: Wide, noise: Array) -> Decoded:
+        noisy = wide.add(collected, wide.from_int32(noise))  # float32 may move a large sum more than users do
         return Decoded(wide.to_float(noisy) / self.steps, jnp.zeros(noise.shape, bool))
 
     @override
     def stds(self) -> np.ndarray:
-        scale, steps = (float(np.float32(number)) for number in (self.scale, self.steps))
+        scale, steps = self._drawn()
         std = 1 / (math.sqrt(2) * math.sinh(1 / (2 * scale)) * steps) if scale > 0 else 0.0
         return np.where(np.asarray(self.users) > 0, std, 0.0)
 
@@ -173,245 +222,63 @@ class GridSum(SumProtocol):
     def missing(self) -> float:
         return samplers.LAPLACE_CUT
 
-    def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        """Proves pure DP with epsilon = g / scale by the discrete Laplace mechanism, see `SumProtocol.guarantee`."""
-        scale, steps = (float(np.float32(number)) for number in (self.scale, self.steps))
-        releases = int(np.count_nonzero(self.users))
+    def _drawn(self) -> tuple[float, float]:
+        """Scale and steps as the sampler reads them."""
+        return float(np.float32(self.scale)), float(np.float32(self.steps))
+
+    @override
+    def _fault(self) -> str:
+        scale, steps = self._drawn()
         if not 0 < scale <= MAX_WIDTH:
-            return no_privacy("the algorithm adds no noise" if scale == 0 else f"noise of scale {scale:g} is not drawn")
-        if not (1 <= steps <= MAX_STEPS and steps == int(steps)):
-            return no_privacy(f"rewards are not rounded to {steps:g} steps per unit")
-        if not releases:
-            return nothing_released()
-        try:
-            std = float(self.stds().max())
-            return certify(
-                PureDP(steps / scale),
-                at=delta,
-                missing=self.missing,
-                spent=steps / scale,
-                trust="central: the server is trusted and adds the noise to every sum",
-                notion="pure DP",
-                epsilon=epsilon,
-                delta=0.0,
-                epsilon_exact=steps / scale,
-                accountant="discrete Laplace mechanism",
-                noise_std=std,
-                noise_whose="of an arm's sum of rewards",
-                server_noise_std=std,
-                releases=releases,
-                not_covered=NOT_COVERED,
-            )
-        except UNPROVED as error:
-            return unproved(error)
+            return "the algorithm adds no noise" if scale == 0 else f"noise of scale {scale:g} is not drawn"
+        whole = 1 <= steps <= MAX_STEPS and steps == int(steps)
+        return "" if whole else f"rewards are not rounded to {steps:g} steps per unit"
+
+    @override
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+        scale, steps = self._drawn()
+        std = float(self.stds().max())
+        return certify(
+            PureDP(steps / scale),
+            at=delta,
+            missing=self.missing,
+            spent=steps / scale,
+            trust="central: the server is trusted and adds the noise to every sum",
+            notion="pure DP",
+            epsilon=epsilon,
+            delta=0.0,
+            epsilon_exact=steps / scale,
+            accountant="discrete Laplace mechanism",
+            noise_std=std,
+            noise_whose="of an arm's sum of rewards",
+            server_noise_std=std,
+            releases=len(asked),
+            not_covered=NOT_COVERED,
+        )
 
 
 @struct.sealed
 @struct.pytree
-class Aggregation:
-    """How messages become their sum modulo m: exactly, or by a shuffler of bits that leaks a little (Theorem 3)."""
+class SharedNoiseSum(GridSum):
+    """Sums to which the server, which is trusted, adds one and the same Laplace variable in each batch.
 
-    epsilon: struct.Number = 0.0  # what bits spend in addition to the noise; 0 if only the sum is seen
-    failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
-
-    def lost(self, n: Array) -> Array:
-        """Returns the probability that the sum of n users is lost, which is at most `failure`."""
-        return -jnp.expm1(n * jnp.log1p(-self.failure / n))
-
-    def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
-        """Returns how n users turn residues into bits, or None if they send the residues; on the host."""
-        epsilon, failure = float(self.epsilon), float(self.failure)
-        return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
-
-    def bits(self, n: int, modulus: int) -> int:
-        """Returns the number of bits that one of n users sends, on the host."""
-        relaxed = self.relaxed(n, modulus)
-        return relaxed.bits if relaxed else (modulus - 1).bit_length()
-
-    @property
-    def trust(self) -> str:
-        """Returns who adds the noise and who is trusted, if users add shares of it."""
-        if self.epsilon > 0:
-            return (
-                "shuffle: each user adds a share of the noise and sends bits that a trusted shuffler mixes with all "
-                "others'"
-            )
-        return "secure aggregation: each user adds a share of the noise, the server sees sums only and is not trusted"
-
-    @property
-    def assumes(self) -> tuple[str, ...]:
-        """Returns what the guarantee does not cover because it assumes that it does not happen."""
-        return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
-
-    def behind(self, noise: SumProof) -> SumProof:
-        """Returns what remains of the proof for the noise if the server sees bits and not only the sum.
-
-        Given the sum, the bits change any density by a factor of at most e^epsilon. The factor is raised to the power
-        alpha in a Renyi divergence, and multiplies the delta of the noise.
-        """
-        bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
-        if bits == 0:
-            return noise
-        pure = noise.pure + bits
-        least = PureDP(pure) if math.isfinite(pure) else None
-
-        def renyi(alpha: float) -> float:
-            shown = noise.renyi(alpha) + alpha / (alpha - 1) * bits
-            return min(shown, least.rdp(alpha)) if least else shown
-
-        return SumProof(pure, renyi, lambda delta: min(noise.at(delta * math.exp(-bits)) + bits, pure))
-
-
-@struct.sealed
-@struct.pytree
-class RingSum(SumProtocol):
-    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, as `noise` says."""
-
-    noise: Noise
-    users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
-    steps: Any  # (S,) g, steps per unit of reward
-    modulus: Wide  # (S,) the modulus m
-    largest: Wide  # (S,) n g + tau: larger residues stand for negative numbers
-    bits: Any  # (S,) bits that a user sends in each batch
-    aggregation: Aggregation = Aggregation()
-    messages: bool = struct.static(default=False)  # whether every user draws a share of the noise
-
-    @override
-    def admits(self, k: Array, users: Array) -> Array:
-        return users == jnp.asarray(self.users)[k]
-
-    @override
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
-        if not self.messages:
-            return _collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
-        x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
-        sent = self.randomize(rounding, own, k, x)
-        return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
-
-    def randomize(self, rounding: Array, own: Array, k: Array, x: Array) -> Wide:
-        """Returns what every user sends (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
-
-        The key `rounding` decides how rewards are rounded, and `own` draws the shares.
-        """
-        encoded = encode(x, random.uniform(rounding, x.shape), jnp.asarray(self.steps)[k]).astype(jnp.int32)
-        noisy = wide.add(wide.from_int32(encoded), wide.from_int32(self.noise.share(own, k, self._n(k), x.shape)))
-        return wide.mod(noisy, self._modulus(k))
+    This is DP-SE of the released code of Chowdhury & Zhou (2023). The difference of two arms' sums has no noise, so
+    nothing is proved, and eliminations are those without any noise.
+    """
 
     @override
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        adding, coins, anywhere = jax.random.split(key, 3)
-        shape, modulus, noisy = collected.low.shape, self._modulus(k), collected
-        if self.noise.at_server or not self.messages:
-            noisy = wide.add(collected, self.noise.total(adding, k, self._n(k), shape))
-        shown = wide.mod(noisy, modulus)
-        high, low = (jax.random.bits(word, shape) for word in jax.random.split(anywhere))
-        anything = wide.mod(Wide(high >> 1, low), modulus)
-        lost = jax.random.bits(coins, shape) < (self.aggregation.lost(self._n(k)) * 2.0**32).astype(jnp.uint32)
-        shown = wide.where(lost, anything, shown)
-        negative = wide.less(Wide(*(jnp.asarray(word)[k] for word in self.largest)), shown)
-        read = wide.where(negative, wide.sub(shown, modulus), shown)
-        failed = (read.high != noisy.high) | (read.low != noisy.low)
-        return Decoded(wide.to_float(read) / jnp.asarray(self.steps)[k], failed & (not self.messages))
-
-    def proof(self, k: int) -> SumProof:
-        """Computes what is proved about one user's part in the sum of batch k, on the host.
-
-        Raises:
-            ValueError: this class cannot draw such noise, or the accountant cannot compute what it proves.
-        """
-        n, steps, modulus = self._sizes(k)
-        wrong = misfit(self.noise, k, n, steps, modulus, messages=self.messages)
-        if wrong:
-            raise ValueError(wrong[1])
-        return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
+        shape = collected.low.shape
+        return self._decode(collected, jnp.broadcast_to(samplers.discrete_laplace(key, self.scale, ()), shape))
 
     @override
     def guarantee(self, epsilon: float, delta: float) -> Certificate:
-        for part in (self.noise, self.aggregation):
-            if not struct.is_sealed(part):
-                return no_privacy(f"{type(part).__name__} is of the caller's own making, and nothing is proved of it")
-        asked = np.flatnonzero(self.users).tolist()
-        if not asked:
-            return nothing_released()
-        try:
-            return self._guarantee(asked, epsilon, delta)
-        except UNPROVED as error:
-            return unproved(error)
-
-    @property
-    @override
-    def missing(self) -> float:
-        asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
-        return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
-
-    @override
-    def stds(self) -> np.ndarray:
-        sizes = [self._sizes(k) for k in range(len(self.users))]
-        laws = (self.noise.law(k, n) if n else None for k, (n, _, _) in enumerate(sizes))
-        return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
-
-    def _guarantee(self, asked: Sequence[int], epsilon: float, delta: float) -> Certificate:
-        noise, aggregation = self.noise, self.aggregation
-        pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
-        sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
-        laws = [noise.law(k, n) for k, (n, _, _) in zip(asked, sizes)]
-        stds = self.stds()[asked].tolist()
-        zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
-        bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
-        return certify(
-            Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
-            at=delta,
-            missing=self.missing,
-            spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
-            trust=noise.trust or aggregation.trust,
-            notion=noise.notion,
+        return Certificate(
+            claim="none",
+            reason="the noise is one number for all arms' sums, so that their differences have none",
+            trust="central: the server is trusted, and adds the same noise to every sum of a batch",
+            notion="pure DP",
             epsilon=epsilon,
-            delta=0.0 if pure else delta,
-            epsilon_exact=max(
-                proof.pure if pure else truncation.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
-            ),
-            accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}",
-            noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
-            noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
-            server_noise_std=max(stds),
-            releases=len(asked),
-            zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
-            bits_per_user=(float(min(bits)), float(max(bits))),
-            wrap_probability=max(self._wrong(k, law) for k, law in zip(asked, laws)),
-            not_covered=(*(aggregation.assumes if shared else ()), *NOT_COVERED),
+            delta=0.0,
+            epsilon_exact=math.inf,
         )
-
-    def _wrong(self, k: int, law: Any) -> float:
-        n, steps, modulus = self._sizes(k)
-        largest = int(wide.to_int(self.largest)[k])
-        above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau
-        wraps = float(np.sum(law.tail([above, below]))) if min(above, below) >= 0 else 1.0
-        return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.aggregation.failure))
-
-    def _sizes(self, k: int) -> tuple[int, int, int]:
-        steps = math.ceil(np.asarray(self.steps, np.float32)[k])
-        return int(np.asarray(self.users)[k]), steps, int(wide.to_int(self.modulus)[k])
-
-    def _n(self, k: Array) -> Array:
-        return jnp.maximum(jnp.asarray(self.users)[k], 1)
-
-    def _modulus(self, k: Array) -> Wide:
-        return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
-
-
-def misfit(noise: Noise, k: int, n: int, steps: int, modulus: int, *, messages: bool) -> tuple[str, str] | None:
-    """Returns what must change, and why, if integers of batch k do not fit in their machine words; None if all fit.
-
-    The batch has n users, g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
-    the noise. Noise whose width is NaN never fits.
-    """
-    most = MAX_MESSAGE if messages else MAX_MODULUS
-    if not 1 <= steps <= MAX_STEPS:
-        return "epsilon, scale or horizon must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
-    if not 2 <= modulus <= most:
-        return "scale or horizon must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
-    if not noise.width(k) <= MAX_WIDTH:
-        return "epsilon must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
-    return None

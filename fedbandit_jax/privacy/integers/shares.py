@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, wide
 from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.privacy import samplers
 from fedbandit_jax.privacy.accounting import lattice
 from fedbandit_jax.privacy.accounting.conversions import Curve, zcdp_epsilon
 from fedbandit_jax.privacy.accounting.discrete import (
@@ -28,7 +29,6 @@ from fedbandit_jax.privacy.accounting.discrete import (
     skellam_rdp,
     wrapped_discrete_laplace_epsilon,
 )
-from fedbandit_jax.privacy.samplers import integer as samplers
 
 
 class SumProof(NamedTuple):
@@ -46,60 +46,37 @@ class Noise:
     Only the sealed classes below prove anything: with any other subclass, the claim of a certificate is `none`.
     """
 
-    notion: ClassVar[str] = "pure DP"
-    """The notion of privacy in which the paper's theorem states epsilon."""
-    trust: ClassVar[str] = ""
-    """Who adds the noise and who is trusted; empty if users add shares, since that depends on the aggregation."""
-    at_server: ClassVar[bool] = False
-    """Whether the server adds all noise and users add none."""
-    per_user: ClassVar[bool] = False
-    """Whether every user's message is private on its own."""
+    notion: ClassVar[str] = "pure DP"  # in which the paper's theorem states epsilon
+    trust: ClassVar[str] = ""  # the trust model; empty if users add shares, since that depends on the aggregation
+    at_server: ClassVar[bool] = False  # the server adds all noise and users add none
+    per_user: ClassVar[bool] = False  # every user's message is private on its own
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """Draws the noise of whole sums at once, from the law of n users' noise together.
-
-        Args:
-            key: a typed key, used once.
-            k: the batch, a scalar.
-            n: users in the batch, a scalar.
-            shape: of the result; every entry is the noise of another sum.
-
-        Returns:
-            64-bit two's complement integers, in steps.
-        """
+        """The noise in steps of whole sums, each an entry of `shape`, drawn at once from the law of n users' noise."""
         raise NotImplementedError(f"{type(self).__name__}.total")
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Draws the noise of single users, int32 of `shape`, in steps; n of these sum to the law of `total`.
-
-        For discrete Gaussian noise this holds up to `distortion`. The arguments are those of `total`.
-        """
+        """The noise in steps of single users, int32 of `shape`; n of these sum to `law`, up to `distortion`."""
         raise NotImplementedError(f"{type(self).__name__}.share")
 
     def width(self, k: int) -> float:
-        """Returns the width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
+        """Width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
         raise NotImplementedError(f"{type(self).__name__}.width")
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Returns the law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
+        """Law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
         raise NotImplementedError(f"{type(self).__name__}.law")
 
     def distortion(self, k: int, n: int) -> float:
-        """Returns a bound on the difference in log probability between n shares together and `law`."""
+        """Bound on the difference in log probability between n shares together and `law`."""
         return 0.0
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """Bounds the mass of the tails that are never drawn, in the noise of a sum of batch k or in n users' shares."""
+        """Bound on the mass of never drawn tails, in the noise of a sum of batch k or in n users' shares."""
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Computes what the noise of batch k proves about one user, on the host.
-
-        Args:
-            k: the batch.
-            n: its users, who each add a share unless the server adds the noise.
-            shift: g, the steps by which one user moves the sum at most.
-            modulus: m of the ring.
+        """What the noise of batch k proves about one of n users, who moves a sum modulo m by at most `shift` = g steps.
 
         Raises:
             ValueError: the noise is too small or too large for the accountant.
@@ -137,13 +114,13 @@ class PolyaNoise(Noise):
         return 4 * n * samplers.CUT if shares else samplers.LAPLACE_CUT
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Proves pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
+        """Pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
 
         The Renyi curve is that of the noise before it is reduced modulo m.
         """
         scale = self.width(k)
         pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
-        law = lattice.DiscreteLaplace(scale)
+        law = lattice.DiscreteLaplace(scale)  # of one variable, also if every user adds one
         return SumProof(
             pure, discrete_laplace_rdp(shift, scale), lambda delta: min(lattice.shift_epsilon(law, shift, delta), pure)
         )
@@ -190,10 +167,7 @@ class LocalNoise(PolyaNoise):
         return lattice.DiscreteLaplace(self.width(k), n)
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """Bounds what a user's own variable lacks, as nobody else's counts in the proof.
-
-        A sum that is drawn at once is made of 62 binomials, and lacks no more than 62 `samplers.CUT`.
-        """
+        """Only a user's own variable counts in the proof (a sum drawn at once lacks at most 62 `samplers.CUT`)."""
         return samplers.LAPLACE_CUT
 
 
@@ -210,8 +184,8 @@ class SkellamNoise(Noise):
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
         return wide.from_int32(samplers.skellam(key, jnp.asarray(self.variance)[k], shape))
 
+    @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """Draws Skellam noise of 1/n of the variance."""
         return samplers.skellam(key, jnp.asarray(self.variance)[k] / n.astype(jnp.float32), shape)
 
     @override
@@ -223,15 +197,12 @@ class SkellamNoise(Noise):
         return lattice.Skellam(_drawn(self.variance, k))
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """Bounds what one Skellam variable lacks, or one of every user.
-
-        Of a variance of 64 and more it is drawn like a discrete Gaussian, otherwise from two Poisson variables.
-        """
+        """A variance of 64 and more is drawn like a discrete Gaussian, others from two Poisson variables."""
         n = n if shares else 1
         return n * (samplers.GAUSSIAN_CUT if _drawn(self.variance, k) / n >= 64 else 2 * samplers.CUT)
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Proves the Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
+        """The Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
         law = self.law(k, n)
         curve = skellam_rdp(shift, law.variance)
         return SumProof(math.inf, curve, lambda delta: lattice.shift_epsilon(law, shift, delta))
@@ -270,12 +241,12 @@ class GaussianNoise(Noise):
     def missing(self, k: int, n: int, *, shares: bool) -> float:
         return samplers.GAUSSIAN_CUT * (n if shares else 1)
 
+    @override
     def distortion(self, k: int, n: int) -> float:
-        """Returns xi of Lemma 4."""
         return discrete_gaussian_sum_zcdp(1, self.width(k) / math.sqrt(n), n).xi
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Proves zCDP by Lemma 4; epsilon is the smaller of what follows from that and from the law itself.
+        """zCDP by Lemma 4; epsilon is the smaller of what follows from that and from the law itself.
 
         The sum of shares has that law up to factors e^(+-xi), which cost 2 xi in epsilon and a factor e^xi in delta.
         """
@@ -290,11 +261,11 @@ class GaussianNoise(Noise):
 
 
 def rounded_up(values: Any) -> np.ndarray:
-    """Rounds to float32, never down, because noise may exceed what is certified but must not fall short of it."""
+    """Rounds to float32, never down: noise may exceed what is certified but must not fall short of it."""
     nearest = np.asarray(values, np.float32)
     return np.where(nearest < np.asarray(values), np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
 def _drawn(table: Any, k: int) -> float:
-    """Returns entry k of a table as the samplers read it, in float32."""
+    """Entry k of a table as the samplers read it, in float32."""
     return float(np.asarray(table, np.float32)[k])

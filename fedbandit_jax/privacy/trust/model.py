@@ -21,12 +21,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from jax import Array
 
+from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.samplers import normal
-from fedbandit_jax.privacy.samplers.integer import LAPLACE_CUT
+from fedbandit_jax.privacy.samplers import LAPLACE_CUT
 from fedbandit_jax.privacy.statistic import packed_size
 
 METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
@@ -67,7 +67,7 @@ class Ask:
     @property
     def missing(self) -> float:
         """Bounds the mass of the tails that are never drawn, over all Gaussian noise and that of a private schedule."""
-        return self.draws * normal.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
+        return self.draws * tails.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
 
     @property
     def sensitivity(self) -> float:

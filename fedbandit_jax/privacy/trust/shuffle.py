@@ -17,12 +17,12 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.accounting import amplification, gaussian_mu, nearly_gaussian
+from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian, shuffling
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
 from fedbandit_jax.privacy.releases import Tree
-from fedbandit_jax.privacy.samplers.integer import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
-from fedbandit_jax.privacy.samplers.normal import normal
+from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.statistic import pack_users, packed_size
+from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std
 
@@ -68,10 +68,10 @@ class Shuffled(SiloLocal):
 
         def lemma() -> Shuffled:
             if ask.visits > 1:
-                raise amplification.LemmaError(
+                raise shuffling.LemmaError(
                     f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}"
                 )
-            needed = amplification.shuffled_sigma(
+            needed = shuffling.shuffled_sigma(
                 epsilon=budget.epsilon, delta=budget.delta, sensitivity=_ANY_TWO, n_agents=m, points=ask.points
             )
             return of(needed)
@@ -81,7 +81,7 @@ class Shuffled(SiloLocal):
         if method == "authors":
             horizon = ask.batch * ask.release.n_syncs
             return of(
-                amplification.authors_sigma(
+                shuffling.authors_sigma(
                     epsilon=budget.epsilon,
                     delta=budget.delta,
                     n_agents=m,
@@ -92,7 +92,7 @@ class Shuffled(SiloLocal):
         plain = of(gaussian_sigma(ask, method))
         try:
             return min(plain, lemma(), key=lambda model: model.std[0])
-        except amplification.LemmaError:
+        except shuffling.LemmaError:
             return plain
 
     def proof(self, ask: Ask) -> Proof:
@@ -105,7 +105,7 @@ class Shuffled(SiloLocal):
             return plain
         try:
             epsilon = ask.epsilon(
-                lambda delta: amplification.shuffled_epsilon(
+                lambda delta: shuffling.shuffled_epsilon(
                     sigma=plain.sigma, sensitivity=_ANY_TWO, n_agents=len(self.std), points=ask.points, delta=delta
                 ),
                 self.missing(ask),

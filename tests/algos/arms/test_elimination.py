@@ -14,8 +14,8 @@ from oracles import elimination as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide
-from fedbandit_jax.privacy.accounting.relaxed_secagg import relaxed_secagg
-from fedbandit_jax.privacy.samplers import integer
+from fedbandit_jax.privacy import samplers
+from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg
 
 # Blocks of 64 users, of which whole batches of this horizon need up to 16.
 
@@ -100,7 +100,7 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     run = clock, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
     rewards, uniforms = drawn(clock, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
-    draw = jax.jit(lambda sync: integer.discrete_laplace(sync, g / epsilon, (clock.env.spec.n_arms,)))
+    draw = jax.jit(lambda sync: samplers.discrete_laplace(sync, g / epsilon, (clock.env.spec.n_arms,)))
     laplace = [draw(sync) for sync in syncs(clock, key)]
     exact = grid_sums(uniforms, g)
 
@@ -155,16 +155,16 @@ def printed(name, n, epsilon, n_sums, s=10.0):
     scale = g / epsilon
     if name == "Dist-RDP-SE":
         tau = math.ceil(2 * scale * math.sqrt(log) + root * log)
-        return Printed(g, tau, (2 + root / s) / epsilon, root / g, integer.skellam, (scale**2,))
+        return Printed(g, tau, (2 + root / s) / epsilon, root / g, samplers.skellam, (scale**2,))
     if name == "Dist-CDP-SE":
         tau = math.ceil(scale * math.sqrt(2 * log))
-        return Printed(g, tau, (root + root / s) / epsilon, 0.0, integer.discrete_gaussian, (scale,))
+        return Printed(g, tau, (root + root / s) / epsilon, 0.0, samplers.discrete_gaussian, (scale,))
     if name == "LDP-SE":  # Lemma 5 has a constant without a value: ours are sub-gamma
         tau = math.ceil(scale * (2 * math.sqrt(n * log) + log))
         return Printed(
-            g, tau, (2 * math.sqrt(n) + root) / epsilon, 1 / epsilon, integer.discrete_laplace_sum, (scale, n)
+            g, tau, (2 * math.sqrt(n) + root) / epsilon, 1 / epsilon, samplers.discrete_laplace_sum, (scale, n)
         )
-    return Printed(g, math.ceil(scale * log), root / epsilon, 1 / epsilon, integer.discrete_laplace, (scale,))
+    return Printed(g, math.ceil(scale * log), root / epsilon, 1 / epsilon, samplers.discrete_laplace, (scale,))
 
 
 @pytest.mark.parametrize(

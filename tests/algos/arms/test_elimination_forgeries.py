@@ -16,7 +16,7 @@ from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.integers import protocol
+from fedbandit_jax.privacy.integers import protocol, ring
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, Polya
 from fedbandit_jax.privacy.integers.shares import LocalNoise, Noise, PolyaNoise, ServerNoise
 
@@ -125,13 +125,13 @@ class Own(Noise):
 
 
 @fb.pytree
-class Loud(protocol.RingSum):
+class Loud(ring.RingSum):
     def decode(self, key, k, collected):
         return protocol.Decoded(wide.to_float(collected), jnp.zeros(collected.low.shape, bool))
 
 
 @fb.pytree
-class Generous(protocol.Aggregation):
+class Generous(ring.Aggregation):
     def behind(self, noise):
         return noise._replace(pure=0.0, at=lambda delta: 0.0)
 
@@ -162,7 +162,7 @@ def parts(of):
 
 def shuffled(epsilon, failure):
     """Another shuffler in place of the one that the noise leaves room for."""
-    return changed(bound("Shuffle-DP-SE"), aggregation=protocol.Aggregation(epsilon=epsilon, failure=failure))
+    return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
 
 
 def real_noise():

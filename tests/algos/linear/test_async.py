@@ -19,7 +19,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.samplers.integer import discrete_laplace
+from fedbandit_jax.privacy.samplers import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size
 
 A, S = fb.algos, fb.schedules

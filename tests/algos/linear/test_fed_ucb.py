@@ -16,7 +16,7 @@ from fedbandit_jax.core import random
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces.policy import NoiseLaw
-from fedbandit_jax.privacy.samplers.integer import discrete_laplace
+from fedbandit_jax.privacy.samplers import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules

@@ -10,9 +10,9 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers.protocol import RingSum
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, SkellamNoise
-from fedbandit_jax.privacy.samplers.integer import polya
+from fedbandit_jax.privacy.samplers import polya
 
 
 @fb.pytree

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit_jax.privacy.accounting.relaxed_secagg import relaxed_secagg
+from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg
 
 PAIRS = [(0.5, 0.01, 2, 5), (1.0, 0.1, 2, 8), (0.1, 0.01, 2, 2), (4.0, 0.2, 2, 6), (20.0, 0.2, 2, 4), (1.0, 0.9, 2, 3)]
 GROUPS = [(1.0, 0.05, 3, 5), (0.3, 0.1, 3, 7), (6.0, 0.05, 3, 11), (1.0, 0.1, 4, 3), (3.0, 0.01, 4, 6)]

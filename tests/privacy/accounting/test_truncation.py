@@ -8,8 +8,8 @@ from scipy import integrate, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, truncation
-from fedbandit_jax.privacy.samplers.integer import GAUSSIAN_CUT, LAPLACE_CUT
-from fedbandit_jax.privacy.samplers.normal import CUT
+from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, LAPLACE_CUT
+from fedbandit_jax.privacy.tails import CUT
 
 ENV = fb.envs.sphere(4, 5, 3, rewards="bernoulli")
 ARMS = fb.envs.arms(n_arms=4, instance="easy")

@@ -9,9 +9,9 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import wide
+from fedbandit_jax.privacy import samplers
 from fedbandit_jax.privacy.accounting.events import PureDP, returning
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, shift_epsilon
-from fedbandit_jax.privacy.integers.claims import certify
 from fedbandit_jax.privacy.integers.mechanisms import (
     MECHANISMS,
     GaussianShares,
@@ -21,9 +21,9 @@ from fedbandit_jax.privacy.integers.mechanisms import (
     ShuffledPolya,
     SkellamShares,
 )
-from fedbandit_jax.privacy.integers.protocol import Aggregation
+from fedbandit_jax.privacy.integers.protocol import certify
+from fedbandit_jax.privacy.integers.ring import Aggregation
 from fedbandit_jax.privacy.integers.shares import GaussianNoise, LocalNoise, SumProof
-from fedbandit_jax.privacy.samplers import integer as samplers
 
 BY_HAND = {  # g, tau, m, bits of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
     Polya: (4, 24, 305, 9),  # 4, 8 ln 20 = 23.97

@@ -12,8 +12,9 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers import protocol as ring
+from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.integers.protocol import FINE, GridSum, encode
 from fedbandit_jax.privacy.integers.shares import Noise, PolyaNoise, ServerNoise
 
 ALPHA = 1e-4
@@ -24,7 +25,7 @@ def test_encoding_keeps_the_mean(steps):
     """Over equally spaced u the mean is x g up to their spacing, and every value is beside it."""
     x = np.append(np.random.default_rng(0).random(200), [0, 1, 0.5, 2.0**-24, 1 - 2.0**-24]).astype(np.float32)
     u = ((np.arange(1000) + 0.5) / 1000).astype(np.float32)
-    found = np.asarray(ring.encode(x[:, None], u, np.float32(steps))).astype(np.int64)
+    found = np.asarray(encode(x[:, None], u, np.float32(steps))).astype(np.int64)
     exact = x * np.float32(steps)
     assert found.max() <= steps
     assert (np.abs(found - exact[:, None]) < 1).all()
@@ -36,14 +37,14 @@ def test_encoding_of_what_is_no_reward():
     x = np.array([-1, -np.inf, np.nan, -0.0, 1, 1.5, 1e30, np.inf], np.float32)
     for u in (1e-7, 0.5, 1 - 1e-7):
         for steps in (7, 2**24):
-            found = ring.encode(x, np.float32(u), np.float32(steps))
+            found = encode(x, np.float32(u), np.float32(steps))
             assert found.tolist() == [0] * 4 + [steps] * 4
 
 
 def test_finest_encoding_loses_nothing():
     x = np.random.default_rng(0).integers(0, 2**24, 1000, endpoint=True)
     for u in (1e-7, 1 - 1e-7):
-        assert ring.encode((x / 2**24).astype(np.float32), np.float32(u), ring.FINE).tolist() == x.tolist()
+        assert encode((x / 2**24).astype(np.float32), np.float32(u), FINE).tolist() == x.tolist()
 
 
 COLLECT = jax.jit(lambda protocol, *args: protocol.collect(*args))
@@ -157,7 +158,7 @@ def test_sums_without_noise(key):
     x = np.random.default_rng(0).random(2**16).astype(np.float32)
     there = np.arange(2**16) < 50_001
     exact = x[there].sum(dtype=np.float64)
-    plain = ring.GridSum(scale=0.0, steps=2.0**24, users=np.array([2**16]), bits=np.array([32.0]))
+    plain = GridSum(scale=0.0, steps=2.0**24, users=np.array([2**16]), bits=np.array([32.0]))
     collected = COLLECT(plain, key, key, 0, jnp.split(x, 2), jnp.split(there, 2))
     np.testing.assert_allclose(wide.to_int(collected).item() / 2**24, exact, atol=50_001 * 2.0**-24)
     many = jax.tree.map(lambda word: jnp.full(20_000, word), collected)
@@ -187,7 +188,7 @@ def chi_square(sample, scale):
 
 def test_sums_on_a_grid(key):
     """The sum is exact and the noise has the pmf of its scale; 4 % more or less noise is rejected."""
-    protocol = ring.GridSum(scale=20.0, steps=4.0, users=np.array([4]), bits=np.array([32.0]))
+    protocol = GridSum(scale=20.0, steps=4.0, users=np.array([4]), bits=np.array([32.0]))
     spread = shown(protocol, key, 10) - 10
     assert (spread == np.round(spread)).all()
     assert chi_square(spread, 20.0) > ALPHA
@@ -323,7 +324,7 @@ def test_missing_users_are_rejected(key, pair, k):
 
 def test_server_noise_is_added_before_float32_rounds(key):
     """Rounding sums of 2^24 and more first would move neighbours by 2 and more: twice the epsilon."""
-    protocol = ring.GridSum(scale=2.0**10, steps=2.0**10, users=np.array([2**25]), bits=np.full(1, 32.0))
+    protocol = GridSum(scale=2.0**10, steps=2.0**10, users=np.array([2**25]), bits=np.full(1, 32.0))
     keys = jax.random.split(key, 200_000)
     decode = jax.jit(jax.vmap(lambda key, sums: protocol.decode(key, jnp.int32(0), sums).sums[0], (0, None)))
     views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * 2**10]))) for moved in (0, 1)]

@@ -12,7 +12,8 @@ from four_arms import ARMS, INIT, STEP, algorithm, lemma_2
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
-from fedbandit_jax.privacy.integers.authors_code import ReleasedPolya, ReleasedSkellam, SharedNoiseSum
+from fedbandit_jax.privacy.integers.mechanisms import ReleasedPolya, ReleasedSkellam
+from fedbandit_jax.privacy.integers.protocol import SharedNoiseSum
 
 HORIZON = 9001
 

@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.core.random import bits
-from fedbandit_jax.privacy.samplers.normal import exponential, normal
+from fedbandit_jax.privacy.tails import exponential, normal
 
 # Bounds on the mass that is missing from a draw: of a discrete Laplace, of a discrete Gaussian, and of any sampler of
 # this file, normal limits aside.

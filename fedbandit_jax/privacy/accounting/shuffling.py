@@ -1,10 +1,10 @@
-"""Amplification by shuffling for a binary tree of Gaussian messages: Lemma F.2 of Zhou & Chowdhury (2024).
+"""What a trusted shuffler proves: amplification for trees of Gaussian messages, and secure aggregation of bits.
 
-Each of M silos sums the n points (users' statistics) of a tree node, adds Gaussian noise, and sends the result through
-a trusted shuffler. mu = sensitivity / sigma is how far one point moves a node in units of the noise, and
-epsilon(mu; delta0) the exact epsilon at delta0 of a Gaussian mechanism with that ratio. Let eps0 = epsilon(mu; delta0)
-be that of one point and e_n = epsilon(n mu; delta0) that of all n. If e_n <= ln(M / (16 ln(2/d'))), the shuffled node
-is (eps_r, delta_r)-DP with
+*Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
+node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
+point moves a node in units of the noise, and epsilon(mu; delta0) the exact epsilon at delta0 of a Gaussian mechanism
+with that ratio. Let eps0 = epsilon(mu; delta0) be that of one point and e_n = epsilon(n mu; delta0) that of all n. If
+e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
@@ -16,12 +16,38 @@ delta0 = delta / (25 kappa M), where e^eps_r <= 4.55 under the condition.
 # DEVIATION zhou2024 Lemma F.2: We use e_n where the lemma has n eps0, which is smaller: at the same delta0, n points
 # cost a Gaussian mechanism more than n times what one point costs, and the proof needs what they cost. The factor 3/2
 # is an upper bound of 1 + e^(-n eps0) / 2 in the proof.
+
+*Relaxed secure aggregation* (Cheu & Yan 2021; Chowdhury & Zhou 2023, Appendix C.2). Each of n users holds an integer y
+modulo m and sends D bits, where D + 1 = m (2c + 1). The number of ones among them is
+
+    r = y + m Z with probability 1 - omega, or else uniform on {0..D},
+
+where Z on {0..2c} has a pmf t(z) proportional to e^(-|z - c| / s), with maximum t_max.
+
+The shuffler, which is trusted, shows R, the number of all ones. R mod m is the sum of the y modulo m if nobody sent a
+uniform number of ones, which has probability (1 - omega)^n >= 1 - n omega; we set omega = failure / n.
+
+Any two inputs with the same modular sum are at most n - 1 steps apart, each of which replaces the (y, y') of two users
+by (z, z') with y + y' = z + z' mod m. With eta = 1 / s, a step changes the law of r + r' by no more than a factor e^eta
+if t(0) is small enough:
+
+* if neither r nor r' is uniform, Z + Z' moves by at most one, and P(k) <= e^eta P(k +- 1) + t_max t(0);
+* if one of them is, the window r - D <= y + m Z <= r moves by at most one value of Z, and P <= e^eta P' + t(0);
+* if both are, the law is the same, and at least (omega / (D + 1))^2 everywhere.
+
+The third case pays for the t(0) of the first two, because 1 + eta / 2 + eta / 2 <= e^eta, once
+
+    t(0) = t_max e^(-c / s) <= min{eta omega^2 / (2 t_max (D + 1)^2), eta omega / (4 (D + 1))}.
+
+So eta = epsilon / (n - 1) is enough. If the sum modulo m is epsilon'-DP, what the shuffler shows is (epsilon' +
+epsilon)-DP: the two inputs are compared directly, and not through a simulator.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +56,7 @@ from fedbandit_jax.privacy.accounting.conversions import advanced_composition
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e4)  # of sensitivity / sigma
+_MOST = 1e15  # agents, rounds, levels or users
 
 
 class LemmaError(ValueError):
@@ -37,7 +64,7 @@ class LemmaError(ValueError):
 
 
 def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points: Sequence[int], delta: float) -> float:
-    """Computes epsilon at `delta` that the lemma proves for all nodes of one user together.
+    """Epsilon at `delta` that the lemma proves for all nodes of one user together.
 
     The silos add the noise, the shuffler is trusted and the server is not. The privacy unit is one user of one silo.
 
@@ -55,12 +82,12 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
     """
     sigma, sensitivity = validate.positive("sigma", sigma), validate.positive("sensitivity", sensitivity)
     mu = validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1])
-    m, counts = _count("n_agents", n_agents), _levels(points)
+    m, counts = validate.count("n_agents", n_agents, _MOST), _levels(points)
     return _lemma_epsilon(max(mu, _MU_RANGE[0]), m, counts, validate.probability("delta", delta))
 
 
 def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents: int, points: Sequence[int]) -> float:
-    """Computes the least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by less than a part in 10^9.
+    """The least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by less than a part in 10^9.
 
     The arguments are those of `shuffled_epsilon`.
 
@@ -75,7 +102,7 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
     sensitivity = validate.within("sensitivity", sensitivity, 1e-100, 1e100)
-    m, counts = _count("n_agents", n_agents), _levels(points)
+    m, counts = validate.count("n_agents", n_agents, _MOST), _levels(points)
 
     def certified(log_mu: float) -> bool:
         try:
@@ -92,11 +119,9 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
 
 
 def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
-    """Computes sigma_0 of the authors' code, which is Theorem 5.3 without its constant and its condition.
+    """sigma_0 of the authors' code, Theorem 5.3 without its constant and its condition: it proves nothing by itself.
 
         sigma_0 = sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
-
-    This value proves nothing by itself.
 
     Args:
         epsilon, delta: the budget.
@@ -104,29 +129,18 @@ def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, 
         horizon: T rounds.
         n_levels: kappa, the number of tree nodes that one user is in.
     """
-    epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
+    log_delta = math.log(validate.probability("delta", delta))
+    m, t = validate.count("n_agents", n_agents, _MOST), validate.count("horizon", horizon, _MOST)
+    kappa = validate.count("n_levels", n_levels, _MOST)
     ratio = float(np.logaddexp(0.0, math.log(kappa) - math.log(t) - log_delta))
     return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / epsilon
 
 
-def theorem_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
-    """Computes sigma_0 as printed in Theorem 5.3, with the constant of its O(.) read as 1.
-
-        sigma_0 = sqrt(2 kappa ln(1/delta) ln(kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
-
-    The arguments are those of `authors_sigma`.
-
-    Raises:
-        ValueError: delta T >= kappa, where the second logarithm is not positive.
-    """
-    epsilon, log_delta, m, t, kappa = _theorem_arguments(epsilon, delta, n_agents, horizon, n_levels)
-    ratio = math.log(kappa) - math.log(t) - log_delta
-    if ratio <= 0:
-        raise ValueError(
-            f"Theorem 5.3 needs delta < kappa / T = {kappa / t:g}: its ln(kappa / (T delta)) is {ratio:.4g}, "
-            f"got delta = {delta:g}"
-        )
-    return math.sqrt(2 * kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / epsilon
+def _levels(points: Sequence[int]) -> list[int]:
+    if not len(points):
+        raise ValueError(f"points must have one number for every node level, got {points!r}")
+    return [validate.count("points", n, _MOST) for n in points]
 
 
 def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -> float:
@@ -151,19 +165,43 @@ def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -
     return advanced_composition(nodes, [2 * share] * kappa, delta / 3)[0]
 
 
-def _count(name: str, value: int) -> float:
-    return validate.within(name, validate.integer(name, value, at_least=1, at_most=math.inf), 1, 1e15)
+class RelaxedSecAgg(NamedTuple):
+    """How users turn an integer modulo m into bits, in the letters of the module."""
+
+    omega: float  # probability that a user sends a uniform number of ones
+    scale: float  # s of the pmf of Z
+    half_width: int  # c: Z is in {0..2c}
+    bits: int  # D, the bits that a user sends
 
 
-def _levels(points: Sequence[int]) -> list[float]:
-    if not len(points):
-        raise ValueError(f"points must have one number for every node level, got {points!r}")
-    return [_count("points", n) for n in points]
+def relaxed_secagg(epsilon: float, failure: float, n: int, modulus: int) -> RelaxedSecAgg:
+    """The shortest messages of this construction that tell at most `epsilon` more than the sum modulo m.
 
+    Args:
+        epsilon: the largest log ratio of the laws of what the shuffler shows, for two inputs of the same modular sum.
+        failure: q, the largest probability that what it shows does not tell the modular sum, in (0, 1).
+        n: number of users, at least 2.
+        modulus: m, at least 2.
 
-def _theorem_arguments(
-    epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int
-) -> tuple[float, float, float, float, float]:
-    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
-    log_delta = math.log(validate.probability("delta", delta))
-    return epsilon, log_delta, _count("n_agents", n_agents), _count("horizon", horizon), _count("n_levels", n_levels)
+    Raises:
+        ValueError, TypeError: an argument is out of range or of a wrong type.
+
+    Example:
+        >>> relaxed_secagg(1.0, failure=0.01, n=2, modulus=5)
+        RelaxedSecAgg(omega=0.005, scale=1.0, half_width=21, bits=214)
+    """
+    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), 1e-9, 1e3)
+    failure = validate.probability("failure", failure)
+    n, modulus = validate.count("n", n, _MOST, at_least=2), validate.count("modulus", modulus, 1e30, at_least=2)
+    omega = validate.within("failure / n", failure / n, 1e-50, 1)
+    eta = epsilon / (n - 1)
+
+    def needed(c: int) -> int:  # the half width that D of this c needs; rises with c
+        t_max = math.expm1(-eta) / (2 * math.expm1(-eta * (c + 1)) - math.expm1(-eta))
+        t_total = t_max * modulus * (2 * c + 1) / (eta * omega)
+        return math.ceil(math.log(t_total * max(2 * t_total * eta, 4)) / eta)
+
+    c = 0
+    while (larger := needed(c)) > c:
+        c = larger
+    return RelaxedSecAgg(omega, 1 / eta, c, modulus * (2 * c + 1) - 1)

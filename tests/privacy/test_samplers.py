@@ -13,8 +13,7 @@ from helpers import deep
 from scipy import special, stats
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.samplers import integer
-from fedbandit_jax.privacy.samplers import normal as tails
+from fedbandit_jax.privacy import samplers, tails
 
 N = 25_000
 ALPHA = 1e-4
@@ -62,18 +61,23 @@ def binomial_law(n, p):
 
 
 LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
-    "laplace": (integer.discrete_laplace, laplace_law, [(s,) for s in (0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25)], (1.1,)),
-    "gaussian": (integer.discrete_gaussian, gaussian_law, [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)], (1.07,)),
+    "laplace": (samplers.discrete_laplace, laplace_law, [(s,) for s in (0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25)], (1.1,)),
+    "gaussian": (
+        samplers.discrete_gaussian,
+        gaussian_law,
+        [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)],
+        (1.07,),
+    ),
     "binomial": (
-        integer.binomial,
+        samplers.binomial,
         binomial_law,
         [(1, 0.2), (10, 0.3), (1000, 0.5), (10**6, 0.01), (10**9, 0.37), (2**30, 3e-9), (30, 0.9)],
         (1, 1.1),
     ),
-    "poisson": (integer.poisson, stats.poisson, [(m,) for m in (0.3, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
-    "skellam": (integer.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
+    "poisson": (samplers.poisson, stats.poisson, [(m,) for m in (0.3, 1.0, 2.8, 77.7, 1e5, 2.0**30)], (1.1,)),
+    "skellam": (samplers.skellam, skellam_law, [(v,) for v in (0.5, 3.0, 63.9, 64.0, 1e4, 2.0**52)], (1.1,)),
     "polya": (
-        integer.polya,
+        samplers.polya,
         polya_law,
         [(1 / 4096, 30.0), (1e-5, 2.0**20), (1 / 64, 2.0), (0.5, 100.0), (1.0, 0.3), (1.0, 2.0**25)],
         (1, 1.25),
@@ -127,12 +131,12 @@ def gaussian_exponent(x, sigma):
 RATES = np.geomspace(1e-3, 1e6, 399)
 P = np.linspace(0.0025, 0.5, 200)
 EXPONENTS = {  # sampler, ln of its law at mode + x, parameters
-    "poisson": (integer.poisson, poisson_exponent, [RATES]),
-    "few": (integer.binomial, binomial_exponent, [np.resize([1, 2, 3, 7, 30], 200), P]),
-    "many": (integer.binomial, binomial_exponent, [np.geomspace(100, 1e9, 200).astype(int), P]),
-    "rare": (integer.binomial, binomial_exponent, [np.full(399, 10**9), RATES / 1e9]),
-    "skellam": (integer.skellam, skellam_exponent, [np.geomspace(64, 1e5, 200)]),
-    "gaussian": (integer.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**24, 200)]),
+    "poisson": (samplers.poisson, poisson_exponent, [RATES]),
+    "few": (samplers.binomial, binomial_exponent, [np.resize([1, 2, 3, 7, 30], 200), P]),
+    "many": (samplers.binomial, binomial_exponent, [np.geomspace(100, 1e9, 200).astype(int), P]),
+    "rare": (samplers.binomial, binomial_exponent, [np.full(399, 10**9), RATES / 1e9]),
+    "skellam": (samplers.skellam, skellam_exponent, [np.geomspace(64, 1e5, 200)]),
+    "gaussian": (samplers.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**24, 200)]),
 }
 
 
@@ -154,7 +158,7 @@ def test_rejection(key, name, monkeypatch):
         sampler(key, *args, args[0].shape)
         return seen[-1]
 
-    monkeypatch.setattr(integer, "_rejection", spy)
+    monkeypatch.setattr(samplers, "_rejection", spy)
     x, found, edges = (np.asarray(v, float) for v in jax.jit(values)(*params))
     right = exponent(x, *params) - exponent(0 * x[:1], *params)
     assert (np.isneginf(found) == np.isneginf(right)).all()
@@ -165,7 +169,7 @@ def test_rejection(key, name, monkeypatch):
 
 @pytest.fixture(scope="module")
 def draw_polya():
-    return jax.jit(lambda key, r, scale, size: integer.polya(key, r, scale, (size,)), static_argnums=3)
+    return jax.jit(lambda key, r, scale, size: samplers.polya(key, r, scale, (size,)), static_argnums=3)
 
 
 @pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
@@ -189,7 +193,7 @@ def test_sums_of_discrete_laplace(key):
     A scale 10 % larger is refuted: the variance would be 1.21, six standard errors off and more.
     """
     n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
-    draws = jax.jit(lambda n, s: integer.discrete_laplace_sum(key, s, n, (len(SUMS), 3000)))(n.astype(np.int32), scale)
+    draws = jax.jit(lambda n, s: samplers.discrete_laplace_sum(key, s, n, (len(SUMS), 3000)))(n.astype(np.int32), scale)
     sums = wide.to_int(draws)
     values = np.arange(-100, 101)
     pmf = laplace_law(3.0).pmf(values)
@@ -216,9 +220,9 @@ def test_constants_and_batching(key):
 
     def draws(key):
         return (
-            integer.discrete_laplace(key, 0 * one, (5,)),
-            integer.binomial(key, 2**30, one * np.array([0, 1, 1e-12, 0.5, 0.9]), (5,)),
-            integer.discrete_gaussian(key, one * np.array([np.nan, 0.5, 10, 1e3, 1e6]), (5,)),
+            samplers.discrete_laplace(key, 0 * one, (5,)),
+            samplers.binomial(key, 2**30, one * np.array([0, 1, 1e-12, 0.5, 0.9]), (5,)),
+            samplers.discrete_gaussian(key, one * np.array([np.nan, 0.5, 10, 1e3, 1e6]), (5,)),
         )
 
     keys = jax.random.split(key, 3)
@@ -233,19 +237,19 @@ def test_constants_and_batching(key):
 def test_centred_binomial(key, exact):
     """Beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says; below only where it may."""
     n = np.array([[7], [400], [4e8]], np.float32)
-    draws = jax.jit(lambda n: integer.centred_binomial(key, n, (3, N), exact=exact))(n)
+    draws = jax.jit(lambda n: samplers.centred_binomial(key, n, (3, N), exact=exact))(n)
     few, some, many = np.asarray(draws + n / 2 if exact else draws)
     if exact:
         assert p_value(few, stats.binom(7, 0.5)) > ALPHA
         assert p_value(some, stats.binom(400, 0.5)) > ALPHA
         assert p_value(some, stats.binom(400, 0.49)) < 1e-6
         many = many - 2e8
-    assert n[2] / 4 > integer.NORMAL_LIMIT
+    assert n[2] / 4 > samplers.NORMAL_LIMIT
     assert p_value(many, normal(1e8)) > ALPHA
     assert p_value(many, normal(1.2e8)) < 1e-6
 
 
-SIDE = jax.jit(integer._side)
+SIDE = jax.jit(samplers._side)
 
 
 @pytest.mark.parametrize("scale", [2e4, 1e6, 1e7, 2.0**25])
@@ -265,10 +269,10 @@ def test_zero_is_as_likely_as_it_should_be(scale):
 
 def test_far_values_of_discrete_laplace(key, monkeypatch):
     """What lies above the low digits is the exponential, rounded down, to 88 scales; with 32 bits it ended at 22."""
-    monkeypatch.setattr(integer, "_side", lambda words, scale: (words.high == words.high, words.high != words.high))
+    monkeypatch.setattr(samplers, "_side", lambda words, scale: (words.high == words.high, words.high != words.high))
     e = np.array([0.0, 3.3, 21.0, 47.7, 61.0, 88.7], np.float32)
-    monkeypatch.setattr(integer, "exponential", lambda key, shape: jnp.resize(e, shape))
-    draw = jax.jit(lambda scale: integer.discrete_laplace(key, scale, (6,)))
+    monkeypatch.setattr(samplers, "exponential", lambda key, shape: jnp.resize(e, shape))
+    draw = jax.jit(lambda scale: samplers.discrete_laplace(key, scale, (6,)))
     for scale, n_low in ((1.0, 0), (3.0, 2), (2.0**20 + 1, 21), (2.0**25, 25)):
         reached = np.asarray(draw(scale))
         above = [(int(x) - 1) >> n_low for x in reached]
@@ -285,13 +289,13 @@ def test_far_values_by_rejection(key, monkeypatch):
     inner edge of these cells needs, which leaves the law beyond it as it is. A scale 5 % larger is refuted.
     """
     sigma, n = 8.0, 2**14
-    real = integer.bits
+    real = samplers.bits
 
     @jax.jit
     def draw(cells, coin):
-        monkeypatch.setattr(integer, "bits", lambda key, n: (real(key, n)[0] >> cells, real(key, n)[1]))
-        monkeypatch.setattr(integer, "exponential", lambda key, shape: coin + tails.exponential(key, shape))
-        return integer.discrete_gaussian(key, sigma, (n,))
+        monkeypatch.setattr(samplers, "bits", lambda key, n: (real(key, n)[0] >> cells, real(key, n)[1]))
+        monkeypatch.setattr(samplers, "exponential", lambda key, shape: coin + tails.exponential(key, shape))
+        return samplers.discrete_gaussian(key, sigma, (n,))
 
     for cells in (6, 8, 11):
         edge = 8 * cells
@@ -318,7 +322,7 @@ def test_gamma(key):
 
     @jax.jit
     def draw(r):
-        return integer.gamma(key, r, (3, n)), tails.exponential(jax.random.split(key)[1], (3, n))
+        return samplers.gamma(key, r, (3, n)), tails.exponential(jax.random.split(key)[1], (3, n))
 
     draws, exponential = (np.asarray(one) for one in draw(shapes[:, None]))
     np.testing.assert_array_equal(draws[2], exponential[2])
@@ -334,7 +338,7 @@ def test_gamma(key):
 def test_rounding_at_random(key):
     """To one of the two integers around a number, with the number as the mean, to 5 standard errors."""
     x = np.array([-1.8, -0.3, 0.0, 0.2, 0.5, 3.0], np.float32)
-    draws = np.asarray(jax.jit(integer.stochastic_round)(key, np.broadcast_to(x, (10_000, 6))), float)
+    draws = np.asarray(jax.jit(samplers.stochastic_round)(key, np.broadcast_to(x, (10_000, 6))), float)
     assert (abs(draws - x) < 1).all()
     np.testing.assert_array_equal(draws, np.round(draws))
     assert (abs(draws.mean(0) - x) <= 5 * np.sqrt((x % 1) * (1 - x % 1) / len(draws))).all()
@@ -342,9 +346,9 @@ def test_rounding_at_random(key):
 
 def test_what_is_missing():
     """The masses that are charged are those of what lies beyond the last values, by the laws themselves."""
-    assert math.exp(-61) < integer.LAPLACE_CUT  # at scale 2^25, int32 ends; smaller scales reach 88 scales
-    assert 2 * stats.norm.sf(32 * 0.58) + 2.0**-124 < integer.GAUSSIAN_CUT  # 32 cells; coins of 128 bits
+    assert math.exp(-61) < samplers.LAPLACE_CUT  # at scale 2^25, int32 ends; smaller scales reach 88 scales
+    assert 2 * stats.norm.sf(32 * 0.58) + 2.0**-124 < samplers.GAUSSIAN_CUT  # 32 cells; coins of 128 bits
     rates = np.concatenate([np.linspace(0.01, 3, 300), np.geomspace(3, 1e6, 300)])
     width = 2 ** np.floor(np.maximum(np.log2(1.17 * np.sqrt(rates)), 0))
-    assert stats.poisson.sf(np.floor(rates) + 32 * width - 1, rates).max() < integer.CUT
-    assert stats.gamma.sf(1.8e9 / 2.0**25, 1.0) < integer.CUT  # the largest rate of a Polya variable
+    assert stats.poisson.sf(np.floor(rates) + 32 * width - 1, rates).max() < samplers.CUT
+    assert stats.gamma.sf(1.8e9 / 2.0**25, 1.0) < samplers.CUT  # the largest rate of a Polya variable

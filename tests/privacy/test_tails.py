@@ -15,10 +15,10 @@ import pytest
 from scipy import special, stats
 
 import fedbandit_jax
-from fedbandit_jax.privacy.samplers import normal
+from fedbandit_jax.privacy import tails
 
 ALPHA = 1e-4
-NORMAL_OF = jax.jit(normal.normal_of)
+NORMAL_OF = jax.jit(tails.normal_of)
 PRIVACY = Path(fedbandit_jax.__file__).parent / "privacy"
 
 
@@ -42,9 +42,9 @@ def test_exponential_of_bits(forced):
     integers, u = forced
     with mpmath.workprec(300):
         right = np.array([float(-mpmath.log(one)) for one in u])
-    found = np.asarray(jax.jit(normal.exponential_of)(*words(integers)), float)
+    found = np.asarray(jax.jit(tails.exponential_of)(*words(integers)), float)
     np.testing.assert_allclose(found, right, rtol=4e-7, atol=1.2e-38)
-    assert found.max() == pytest.approx(128 * np.log(2), rel=1e-6) == normal.EXPONENTIAL_REACH
+    assert found.max() == pytest.approx(128 * np.log(2), rel=1e-6) == tails.EXPONENTIAL_REACH
 
 
 def test_normal_of_bits(forced):
@@ -61,7 +61,7 @@ def test_normal_of_bits(forced):
     np.testing.assert_allclose(np.abs(found[~tail]), series, rtol=5e-7, atol=3e-38)
     sign = np.where(np.array([n % 2 for n in integers]) == 1, 1, -1)
     assert (np.sign(found) * sign >= 0).all()
-    assert np.abs(found).max() == pytest.approx(normal.NORMAL_REACH, rel=1e-6)
+    assert np.abs(found).max() == pytest.approx(tails.NORMAL_REACH, rel=1e-6)
 
 
 @pytest.mark.parametrize("mass", [1e-6, 1e-9, 1e-12, 1e-15, 1e-24])
@@ -86,8 +86,8 @@ def test_tails_given_their_bits(mass):
 
 def test_the_mass_beyond_the_last_value():
     """Two sides of sf(reach), and e^-reach, are within the mass that is charged, and not a tenth of it."""
-    for beyond in (2 * stats.norm.sf(normal.NORMAL_REACH), np.exp(-normal.EXPONENTIAL_REACH)):
-        assert normal.CUT / 10 < beyond < normal.CUT
+    for beyond in (2 * stats.norm.sf(tails.NORMAL_REACH), np.exp(-tails.EXPONENTIAL_REACH)):
+        assert tails.CUT / 10 < beyond < tails.CUT
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def drawn():
     return (np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float) for sampler in SAMPLERS)
 
 
-SAMPLERS = normal.normal, normal.exponential
+SAMPLERS = tails.normal, tails.exponential
 
 
 def test_laws(drawn):
@@ -145,6 +145,6 @@ def test_no_noise_of_23_bits():
                 used.setdefault(node.attr, set()).add(path.name)
             assert not (isinstance(node, ast.ImportFrom) and node.module == "jax.random"), path
     assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform"}
-    assert used["uniform"] == {"integer.py"}  # stochastic rounding
+    assert used["uniform"] == {"samplers.py"}  # stochastic rounding
     assert used["bernoulli"] == {"shuffle.py"}  # rounding, and single noise bits
-    assert used["bits"] == {"protocol.py"}  # sums that a shuffler loses
+    assert used["bits"] == {"ring.py"}  # sums that a shuffler loses

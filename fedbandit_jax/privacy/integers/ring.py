@@ -1,0 +1,242 @@
+"""Private sums of rewards modulo m: how messages become their sum, who adds the noise, and what it proves.
+
+Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
+noise: one reduction modulo m at the end equals one after every step. See `protocol.py` for the letters.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import random, struct, validate, wide
+from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
+from fedbandit_jax.privacy.accounting.shuffling import RelaxedSecAgg, relaxed_secagg
+from fedbandit_jax.privacy.integers.protocol import (
+    MAX_STEPS,
+    MAX_WIDTH,
+    NOT_COVERED,
+    Decoded,
+    SumProtocol,
+    certify,
+    collect_encoded,
+    encode,
+)
+from fedbandit_jax.privacy.integers.shares import Noise, SumProof
+
+MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
+MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
+SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
+
+
+@struct.sealed
+@struct.pytree
+class Aggregation:
+    """How messages become their sum modulo m: exactly, or by a shuffler of bits that leaks a little (Theorem 3)."""
+
+    epsilon: struct.Number = 0.0  # what bits spend in addition to the noise; 0 if only the sum is seen
+    failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
+
+    def lost(self, n: Array) -> Array:
+        """Probability that the sum of n users is lost, at most `failure`."""
+        return -jnp.expm1(n * jnp.log1p(-self.failure / n))
+
+    def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
+        """How n users turn residues into bits, or None if they send the residues; on the host."""
+        epsilon, failure = float(self.epsilon), float(self.failure)
+        return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
+
+    def bits(self, n: int, modulus: int) -> int:
+        """Number of bits that one of n users sends, on the host."""
+        relaxed = self.relaxed(n, modulus)
+        return relaxed.bits if relaxed else (modulus - 1).bit_length()
+
+    @property
+    def trust(self) -> str:
+        """The trust model, if users add shares of the noise."""
+        if self.epsilon > 0:
+            return (
+                "shuffle: each user adds a share of the noise and sends bits that a trusted shuffler mixes with all "
+                "others'"
+            )
+        return "secure aggregation: each user adds a share of the noise, the server sees sums only and is not trusted"
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """Attacks that the guarantee leaves out."""
+        return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
+
+    def behind(self, noise: SumProof) -> SumProof:
+        """What remains of the proof for the noise if the server sees bits and not only the sum.
+
+        Given the sum, the bits change any density by a factor of at most e^epsilon. The factor is raised to the power
+        alpha in a Renyi divergence, and multiplies the delta of the noise.
+        """
+        bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
+        if bits == 0:
+            return noise
+        pure = noise.pure + bits
+        least = PureDP(pure) if math.isfinite(pure) else None
+
+        def renyi(alpha: float) -> float:
+            shown = noise.renyi(alpha) + alpha / (alpha - 1) * bits
+            return min(shown, least.rdp(alpha)) if least else shown
+
+        return SumProof(pure, renyi, lambda delta: min(noise.at(delta * math.exp(-bits)) + bits, pure))
+
+
+@struct.sealed
+@struct.pytree
+class RingSum(SumProtocol):
+    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, as `noise` says."""
+
+    noise: Noise
+    users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
+    steps: Any  # (S,) g, steps per unit of reward
+    modulus: Wide  # (S,) the modulus m
+    largest: Wide  # (S,) n g + tau: larger residues stand for negative numbers
+    bits: Any  # (S,) bits that a user sends in each batch
+    aggregation: Aggregation = Aggregation()
+    messages: bool = struct.static(default=False)  # whether every user draws a share of the noise
+
+    @override
+    def admits(self, k: Array, users: Array) -> Array:
+        return users == jnp.asarray(self.users)[k]
+
+    @override
+    def collect(
+        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
+    ) -> Wide:
+        if not self.messages:
+            return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
+        x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
+        sent = self.randomize(rounding, own, k, x)
+        return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
+
+    def randomize(self, rounding: Array, own: Array, k: Array, x: Array) -> Wide:
+        """What every user sends (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
+
+        The key `rounding` decides how rewards are rounded, and `own` draws the shares.
+        """
+        encoded = encode(x, random.uniform(rounding, x.shape), jnp.asarray(self.steps)[k]).astype(jnp.int32)
+        noisy = wide.add(wide.from_int32(encoded), wide.from_int32(self.noise.share(own, k, self._n(k), x.shape)))
+        return wide.mod(noisy, self._modulus(k))
+
+    @override
+    def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
+        adding, coins, anywhere = jax.random.split(key, 3)
+        shape, modulus, noisy = collected.low.shape, self._modulus(k), collected
+        if self.noise.at_server or not self.messages:
+            noisy = wide.add(collected, self.noise.total(adding, k, self._n(k), shape))
+        shown = wide.mod(noisy, modulus)
+        high, low = (jax.random.bits(word, shape) for word in jax.random.split(anywhere))
+        anything = wide.mod(Wide(high >> 1, low), modulus)
+        lost = jax.random.bits(coins, shape) < (self.aggregation.lost(self._n(k)) * 2.0**32).astype(jnp.uint32)
+        shown = wide.where(lost, anything, shown)
+        negative = wide.less(Wide(*(jnp.asarray(word)[k] for word in self.largest)), shown)
+        read = wide.where(negative, wide.sub(shown, modulus), shown)
+        failed = (read.high != noisy.high) | (read.low != noisy.low)
+        return Decoded(wide.to_float(read) / jnp.asarray(self.steps)[k], failed & (not self.messages))
+
+    def proof(self, k: int) -> SumProof:
+        """What is proved about one user's part in the sum of batch k, on the host.
+
+        Raises:
+            ValueError: this class cannot draw such noise, or the accountant cannot compute what it proves.
+        """
+        n, steps, modulus = self._sizes(k)
+        if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
+            raise ValueError(wrong[1])
+        return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
+
+    @property
+    @override
+    def missing(self) -> float:
+        asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
+        return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
+
+    @override
+    def stds(self) -> np.ndarray:
+        sizes = [self._sizes(k) for k in range(len(self.users))]
+        laws = (self.noise.law(k, n) if n else None for k, (n, _, _) in enumerate(sizes))
+        return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
+
+    @override
+    def _fault(self) -> str:
+        own = [type(part).__name__ for part in (self.noise, self.aggregation) if not struct.is_sealed(part)]
+        return f"{own[0]} is of the caller's own making, and nothing is proved of it" if own else ""
+
+    @override
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+        noise, aggregation = self.noise, self.aggregation
+        pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
+        sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
+        stds = self.stds()[asked].tolist()
+        zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
+        bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
+        return certify(
+            Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
+            at=delta,
+            missing=self.missing,
+            spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
+            trust=noise.trust or aggregation.trust,
+            notion=noise.notion,
+            epsilon=epsilon,
+            delta=0.0 if pure else delta,
+            epsilon_exact=max(
+                proof.pure if pure else truncation.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
+            ),
+            accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}",
+            noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
+            noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
+            server_noise_std=max(stds),
+            releases=len(asked),
+            zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
+            bits_per_user=(float(min(bits)), float(max(bits))),
+            wrap_probability=max(map(self._wrong, asked)),
+            not_covered=(*(aggregation.assumes if shared else ()), *NOT_COVERED),
+        )
+
+    def _wrong(self, k: int) -> float:
+        """Bound on the probability that the sum of batch k wraps or is lost."""
+        n, steps, modulus = self._sizes(k)
+        largest = int(wide.to_int(self.largest)[k])
+        above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau
+        wraps = float(np.sum(self.noise.law(k, n).tail([above, below]))) if min(above, below) >= 0 else 1.0
+        return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.aggregation.failure))
+
+    def _sizes(self, k: int) -> tuple[int, int, int]:
+        steps = math.ceil(np.asarray(self.steps, np.float32)[k])
+        return int(np.asarray(self.users)[k]), steps, int(wide.to_int(self.modulus)[k])
+
+    def _n(self, k: Array) -> Array:
+        return jnp.maximum(jnp.asarray(self.users)[k], 1)
+
+    def _modulus(self, k: Array) -> Wide:
+        return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
+
+
+def misfit(noise: Noise, k: int, steps: int, modulus: int, *, messages: bool) -> tuple[str, str] | None:
+    """What must change, and why, if integers of batch k do not fit in their machine words; None if all fit.
+
+    The batch has g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
+    the noise. Noise whose width is NaN never fits.
+    """
+    most = MAX_MESSAGE if messages else MAX_MODULUS
+    if not 1 <= steps <= MAX_STEPS:
+        return "epsilon, scale or horizon must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
+    if not 2 <= modulus <= most:
+        return "scale or horizon must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
+    if not noise.width(k) <= MAX_WIDTH:
+        return "epsilon must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
+    return None

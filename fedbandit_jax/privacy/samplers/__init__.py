@@ -1,1 +1,0 @@
-"""Samplers of noise with right tails."""
