@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.data.datasets import Table, require
-from fedbandit_jax.data.lasso import lasso
+from fedbandit_jax.data.datasets import Table, lasso, require
 
 CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
 _COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components

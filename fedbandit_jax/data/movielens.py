@@ -93,12 +93,10 @@ def movielens(
     Reference: Liu et al. (2022), Appendix E.1; Harper & Konstan (2015), "The MovieLens datasets".
     """
     dim = validate.integer("dim", dim, at_least=2)
-    n_users = validate.integer("n_users", n_users, at_least=1)
-    n_items = validate.integer("n_items", n_items, at_least=1)
-    n_active = validate.integer("n_active", n_active, at_least=1)
+    sizes = dict(n_users=n_users, n_items=n_items, n_active=n_active, n_clusters=n_clusters)
+    n_users, n_items, n_active, n_clusters = (validate.integer(*size, at_least=1) for size in sizes.items())
     if n_users > n_active:
         raise ValueError(f"n_users must be <= n_active = {n_active}, got {n_users}")
-    n_clusters = validate.integer("n_clusters", n_clusters, at_least=1)
     if n_clusters > n_users:
         raise ValueError(f"n_clusters must be <= n_users = {n_users}, got {n_clusters}")
     thetas = validate.one_of("thetas", thetas, tuple(THETAS))
@@ -128,24 +126,21 @@ def _most_frequent(ids: np.ndarray) -> np.ndarray:
 
 
 def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> csr_array:
-    """Returns the matrix that is 1 where a user of `rows` rated a movie of `columns`; empty lines are left out."""
+    """The matrix that is 1 where a user of `rows` rated a movie of `columns`, without empty lines."""
     kept = np.isin(users, rows) & np.isin(movies, columns)
-    i, j = _positions(users[kept], rows), _positions(movies[kept], columns)
-    i, j = np.unique(i, return_inverse=True)[1], np.unique(j, return_inverse=True)[1]
+    places = _positions(users[kept], rows), _positions(movies[kept], columns)
+    i, j = (np.unique(place, return_inverse=True)[1] for place in places)
     return csr_array((np.ones(len(i)), (i, j)), shape=(i.max(initial=-1) + 1, j.max(initial=-1) + 1))
 
 
 def _positions(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Returns the position of each id in `among`, an array of distinct ids that has all of them."""
+    """The position of each id in `among`, distinct ids that have all of them."""
     order = np.argsort(among)
     return order[np.searchsorted(among, ids, sorter=order)]
 
 
 def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the first dim - 1 columns of U and of V, (users, dim - 1) and (items, dim - 1).
-
-    Signs are such that the entry of largest absolute value in each column of U is positive.
-    """
+    """The first dim - 1 columns of U and V, whose entry of largest absolute value in U is positive."""
     n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
     if dim > min(n, m):
         raise ValueError(f"dim must be <= {min(n, m)}, the smaller side of {n} users x {m} items, got {dim}")
@@ -164,22 +159,18 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _features(rows: np.ndarray) -> np.ndarray:
-    """Returns (row / norm, 1) / sqrt 2 for every row that is not 0.
-
-    Rows of zeros are left out, which changes nothing for the others: the singular vectors are the same without them.
-    """
+    """(row / norm, 1) / sqrt 2 of every row that is not 0; without the others singular vectors are the same."""
     norms = np.linalg.norm(rows, axis=1)
     rows = rows[norms > ZERO] / norms[norms > ZERO, None]
     return np.column_stack([rows, np.ones(len(rows))]) / math.sqrt(2)
 
 
 def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Returns the labels (n,) int32 of points (n, d) in the best of several runs of k-means, with every label used."""
+    """Labels (n,) of points (n, d) in the best of several runs of k-means, with every label used."""
     distinct = len(np.unique(points.round(9), axis=0))
     if n_clusters > distinct:
-        raise ValueError(
-            f"n_clusters must be <= {distinct}, the distinct vectors of {len(points)} users, got {n_clusters}"
-        )
+        vectors = f"the distinct vectors of {len(points)} users"
+        raise ValueError(f"n_clusters must be <= {distinct}, {vectors}, got {n_clusters}")
     rng = np.random.default_rng(seed)
     best, least = None, math.inf
     for _ in range(RESTARTS):
@@ -197,10 +188,7 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
 
 
 def _start(points: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws initial centres by k-means++.
-
-    SciPy's own k-means++ is not used, as its argument for the random generator was renamed between versions.
-    """
+    """Initial centres by k-means++; SciPy renamed the random generator of its own between versions."""
     centres = points[[rng.integers(len(points))]]
     while len(centres) < n_clusters:
         squares = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
@@ -213,7 +201,6 @@ def _means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _file(path: Path) -> Path:
-    """Returns the file of ratings, which is `path` or in the folder `path`."""
     for file in (path, *(path / name for name in FILES)):
         if file.is_file():
             return file
@@ -230,15 +217,8 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # loadtxt only warns of files without lines, and of an integer like 1.5
-            table = np.loadtxt(
-                file,
-                np.dtype(fields),
-                comments=None,
-                delimiter=separator[0],
-                skiprows=int(separator == ","),
-                ndmin=1,
-                encoding="utf-8-sig",
-            )
+            options: Any = dict(comments=None, delimiter=separator[0], ndmin=1, encoding="utf-8-sig")
+            table = np.loadtxt(file, np.dtype(fields), skiprows=int(separator == ","), **options)
     except (ValueError, UserWarning, DeprecationWarning) as error:
         raise ValueError(_fault(file, separator) or f"{file} must be in a format of MovieLens: {error}") from error
     users, movies, ratings = (table[name].copy() for name in ("user", "movie", "rating"))
@@ -262,22 +242,20 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     if len(again):
         row = _second(pairs, again)
         first = int(np.flatnonzero(pairs == pairs[row])[0])
-        raise ValueError(
-            f"{file}, line {_line_number(file, row)}: a user must rate a movie once, got user {users[row]} and "
-            f"movie {movies[row]} again, first in line {_line_number(file, first)}"
-        )
+        again = f"user {users[row]} and movie {movies[row]} again, first in line {_line_number(file, first)}"
+        raise ValueError(f"{file}, line {_line_number(file, row)}: a user must rate a movie once, got {again}")
     return users, movies
 
 
 def _second(pairs: np.ndarray, again: np.ndarray) -> int:
-    """Returns the first row whose pair was in an earlier row; `again` holds all pairs that occur more than once."""
+    """The first row whose pair was in an earlier row; `again` has all pairs that occur more than once."""
     rows = np.flatnonzero(np.isin(pairs, again))
     earlier = np.unique(pairs[rows], return_index=True)[1]
     return int(np.delete(rows, earlier)[0])
 
 
 def _separator(file: Path) -> str:
-    """Returns the separator of fields, which the first line of a file shows; "," stands for a file with a header."""
+    """The separator of fields, by the first line of a file; "," if that is the header."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         line = lines.readline(1000)
     if line.strip() == HEADER:
@@ -287,9 +265,8 @@ def _separator(file: Path) -> str:
             return separator
     if not line:
         raise ValueError(f"{file} must have at least one rating, got an empty file")
-    raise ValueError(
-        f"{file}, line 1: must be {HEADER} or fields separated by '::' or tabs, got {_shown(line.rstrip())}"
-    )
+    wanted = f"{HEADER} or fields separated by '::' or tabs"
+    raise ValueError(f"{file}, line 1: must be {wanted}, got {_shown(line.rstrip())}")
 
 
 def _ratings(file: Path) -> Iterator[tuple[int, str]]:
@@ -304,18 +281,13 @@ def _line_number(file: Path, row: int) -> int:
 
 
 def _fault(file: Path, separator: str) -> str | None:
-    """Returns one sentence on the first thing that is wrong in a file, or None if nothing is.
-
-    It is slow, and only called for files that are known to be damaged.
-    """
+    """The first thing that is wrong in a damaged file, by a slow search."""
     number, line = 0, "\n"
     for number, line in _ratings(file):
         fields = line.rstrip("\n").split(separator)
         if len(fields) != 4:
-            return (
-                f"{file}, line {number}: must be 4 fields separated by {separator!r}, "
-                f"got {len(fields)} in {_shown(line.rstrip())}"
-            )
+            wanted = f"4 fields separated by {separator!r}"
+            return f"{file}, line {number}: must be {wanted}, got {len(fields)} in {_shown(line.rstrip())}"
         fault = _field_fault([field.strip() for field in fields])
         if fault is not None:
             return f"{file}, line {number}, column {fault[0]}: {fault[1]}"

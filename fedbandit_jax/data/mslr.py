@@ -13,8 +13,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files.atomic import write_atomic
-from fedbandit_jax.data.datasets import Table, require
-from fedbandit_jax.data.lasso import lasso
+from fedbandit_jax.data.datasets import Table, lasso, require
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
 N_FEATURES = 136  # features of the data set
@@ -31,8 +30,6 @@ FEATURES = {"title": TITLE_FEATURES, "body": BODY_FEATURES}
 
 
 class _Fold(NamedTuple):
-    """The parsed files of a fold."""
-
     values: np.ndarray  # (N, 136) float32, features of N documents
     relevance: np.ndarray  # (N,) int8, relevance label of every document
     query_sizes: np.ndarray  # (Q,) int64, number of documents of every query
@@ -91,11 +88,8 @@ def mslr(
     code of Swaminathan et al. (2017), "Off-policy evaluation for slate recommendation".
     """
     numbers = np.array(FEATURES[validate.one_of("features", features, tuple(FEATURES))])
-    if validate.integer("fold", fold, at_least=1) > 5:
-        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
     penalty = validate.positive("penalty", penalty)
-    folder = _folder(validate.path("path", path), fold)
-    data = _read(folder, validate.boolean("cache", cache))
+    data = _read(path, fold, cache)
     rows = np.empty((len(data.values), len(numbers)), np.float32)
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]
@@ -134,10 +128,8 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     Reference: Chowdhury & Zhou (2023), Section 7 of the ICLR version, which says nothing of features or of their scale.
     """
     n_arms = validate.integer("n_arms", n_arms, at_least=2)
-    if validate.integer("fold", fold, at_least=1) > 5:
-        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
-    data = _read(_folder(validate.path("path", path), fold), validate.boolean("cache", cache))
+    data = _read(path, fold, cache)
     if n_arms > len(data.values):
         raise ValueError(f"n_arms must be at most the number of documents {len(data.values)}, got {n_arms}")
     cluster = require("sklearn.cluster").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
@@ -148,21 +140,24 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     return means.astype(np.float32)
 
 
-def _folder(path: Path, fold: int) -> Path:
-    """Returns the folder that holds the three files: Fold<fold> in `path`, or `path` itself."""
+def _folder(path: str | Path, fold: int) -> Path:
+    """The folder of the three files: Fold<fold> in `path`, or `path` itself."""
+    if validate.integer("fold", fold, at_least=1) > 5:
+        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
+    path = validate.path("path", path)
     folder = path / f"Fold{fold}"
     if not folder.is_dir() and any((path / part).exists() for part in PARTS):
         folder = path
     missing = [part for part in PARTS if not (folder / part).is_file()]
     if missing:
-        raise FileNotFoundError(
-            f"path must hold Fold{fold} with {', '.join(PARTS)}, got {str(path)!r}: no {folder / missing[0]}"
-        )
+        wanted = f"Fold{fold} with {', '.join(PARTS)}"
+        raise FileNotFoundError(f"path must hold {wanted}, got {str(path)!r}: no {folder / missing[0]}")
     return folder
 
 
-def _read(folder: Path, cache: bool) -> _Fold:
-    """Parses the files of a fold, or loads what was parsed before if `cache` is set and the files are the same."""
+def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
+    """Parses the files of a fold, or loads what was parsed before if the files are the same."""
+    folder, cache = _folder(path, fold), validate.boolean("cache", cache)
     stats = [(folder / part).stat() for part in PARTS]
     sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
     if cache:
@@ -180,25 +175,22 @@ def _read(folder: Path, cache: bool) -> _Fold:
                 raise ValueError(f"a query must be in one file, got qid:{both[0]} in {folder / PARTS[j]} and in {part}")
     ids = np.concatenate(queries)
     starts = np.append(np.flatnonzero(np.diff(ids, prepend=ids[0] - 1)), len(ids))
-    fold = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))
+    parsed = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))
     if cache:
         try:
-            write_atomic(folder / CACHE, lambda file: np.savez(file, sources=sources, **fold._asdict()))
+            write_atomic(folder / CACHE, lambda file: np.savez(file, sources=sources, **parsed._asdict()))
         except OSError as error:
-            warnings.warn(
-                f"{folder / CACHE} could not be written ({error}): the next call parses the files again",
-                stacklevel=3,
-            )
-    return fold
+            refused = f"{folder / CACHE} could not be written ({error})"
+            warnings.warn(f"{refused}: the next call parses the files again", stacklevel=3)
+    return parsed
 
 
 def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parses and checks one file, and returns features (n, 136), relevances (n,) and query numbers (n,)."""
+    """Features (n, 136), relevances (n,) and query numbers (n,) of one file."""
     load = require("sklearn.datasets").load_svmlight_file
+    options = dict(n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True)
     try:
-        rows, relevance, queries = load(
-            str(file), n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True
-        )
+        rows, relevance, queries = load(str(file), **options)
     except (ValueError, OverflowError, IndexError, TypeError) as error:
         raise ValueError(_fault(file) or f"{file} must be in svmlight format, got: {error}") from error
     n = len(relevance)
@@ -216,10 +208,7 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _fault(file: Path) -> str | None:
-    """Returns one sentence on the first thing that is wrong in a file, or None if nothing is.
-
-    It is slow, and only called for files that are known to be damaged.
-    """
+    """The first thing that is wrong in a damaged file, by a slow search."""
     ended, query, number = set(), None, 0
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):

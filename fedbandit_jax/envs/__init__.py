@@ -3,17 +3,17 @@
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
 from fedbandit_jax.envs.clustered import Clustered as Clustered
+from fedbandit_jax.envs.clustered import UserTable as UserTable
 from fedbandit_jax.envs.clustered import clustered as clustered
-from fedbandit_jax.envs.community import UserTable as UserTable
-from fedbandit_jax.envs.community import community as community
-from fedbandit_jax.envs.gap import Gap as Gap
-from fedbandit_jax.envs.gap import gap as gap
+from fedbandit_jax.envs.clustered import community as community
 from fedbandit_jax.envs.replay import Replay as Replay
+from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay
-from fedbandit_jax.envs.script import Script as Script
-from fedbandit_jax.envs.script import script as script
-from fedbandit_jax.envs.sphere import Sphere as Sphere
-from fedbandit_jax.envs.sphere import sphere as sphere
+from fedbandit_jax.envs.replay import script as script
+from fedbandit_jax.envs.synthetic import Gap as Gap
+from fedbandit_jax.envs.synthetic import Sphere as Sphere
+from fedbandit_jax.envs.synthetic import gap as gap
+from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> constructor; `script`, which only repeats what it is given, is not among them.
 ENVIRONMENTS = {

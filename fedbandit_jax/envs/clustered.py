@@ -1,23 +1,82 @@
-"""Synthetic users on many servers who come again and are alike within clusters, as in Liu et al. (2022)."""
+"""Users who come again and are alike within clusters, synthetic as in Liu et al. (2022) or given as tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float, Int, Key, Real
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._shared import KnownUsers, RewardLaw, UserWorld, arrive, cumulative, population, reward_law
-from fedbandit_jax.interfaces import Round, Spec
+from fedbandit_jax.envs._linear import RewardLaw, facts, law_of_means, reward_law
+from fedbandit_jax.interfaces import Feedback, Round, Spec
 
+MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
-SEATING = ("random", "consecutive")  # how clusters are spread over servers
 TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
+
+
+class UserWorld(NamedTuple):
+    """The users of one seed."""
+
+    thetas: Float[Array, "n d"]  # preference vector of every user
+    cluster: Int[Array, " n"]  # true cluster of every user, in 0 ... m - 1
+
+
+class KnownUsers:
+    """Base class of environments whose users have the preference vectors of a `UserWorld`."""
+
+    arrivals: Float[Array | np.ndarray, " n"]
+    rewards: RewardLaw
+
+    def items_of(self, key: Key[Array, ""]) -> Float[Array, "K d"]:
+        """Draws the items of a round."""
+        raise NotImplementedError(f"{type(self).__name__}.items_of")
+
+    def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
+        """Draws the user of a round and the K items offered to that user."""
+        u = random.uniform(random.stream(key, "who"), (1,))
+        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), len(self.arrivals) - 1)
+        return Round(self.items_of(random.stream(key, "items"))[None], user=user.astype(jnp.int32)), world
+
+    def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
+        assert offered.user is not None
+        means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
+        return self.rewards.feedback(key, means.max(), means[arms])
+
+    def clusters(self, world: UserWorld) -> Int[Array, " n"]:
+        """Returns the true cluster of every user."""
+        return world.cluster
+
+
+def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
+    """Checks `arrivals`, and returns the cumulative probabilities of users."""
+    if isinstance(arrivals, str):
+        validate.one_of("arrivals", arrivals, ("uniform",))
+        arrivals = np.ones(n_users)
+    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
+    if len(weights) != n_users or not weights.min() > 0:
+        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
+        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
+
+
+def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
+    """Checks the numbers of users, and of servers and clusters, which are at most as many."""
+    n = validate.integer("n_users", n_users, at_least=1)
+    if n > MAX_USERS:
+        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
+    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
+        if validate.integer(name, count, at_least=1) > n:
+            raise ValueError(f"{name} must be at most the {n} users, got {count}")
+    return n, n_servers, n_clusters
 
 
 @struct.pytree
@@ -42,28 +101,21 @@ class Clustered(KnownUsers):
 
         centres, apart = jax.lax.map(draw, jnp.arange(TRIES))
         wide = apart >= self.gap
-        # The first draw that is wide enough is used, or the widest one if none is.
-        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))
+        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))  # the first wide one, or else the widest
         if self.seating == "consecutive":
             cluster = jnp.asarray(_consecutive(n, self.spec.n_servers, m))
         else:
             cluster = jax.random.permutation(random.stream(key, "users"), jnp.arange(n) % m).astype(jnp.int32)
         return UserWorld(centres[best][cluster], cluster)
 
-    def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
-        """Draws the user of a round and K fresh items, which are offered to that user."""
-        who, items = random.stream(key, "who"), random.stream(key, "items")
-        contexts = _vectors(items, self.spec.n_arms, self.spec.dim)
-        return Round(contexts[None], user=arrive(who, self.arrivals)), world
+    @override
+    def items_of(self, key: Key[Array, ""]) -> Float[Array, "K d"]:
+        return _vectors(key, self.spec.n_arms, self.spec.dim)
 
 
 def _consecutive(n_users: int, n_servers: int, n_clusters: int) -> np.ndarray:
-    """Returns the cluster of every user (n,) int32, where clusters fill up the servers one after the other.
-
-    User u is at place u // L of server u mod L. Of all n users, sorted by server and then by place, the first n / m are
-    cluster 0, the next n / m are cluster 1, and so on.
-    """
-    user = np.arange(n_users)
+    """Clusters (n,) that fill up the servers one after the other."""
+    user = np.arange(n_users)  # at place u // L of server u mod L
     order = np.lexsort((user // n_servers, user % n_servers))
     cluster = np.empty(n_users, np.int32)
     cluster[order] = user * n_clusters // n_users
@@ -71,25 +123,21 @@ def _consecutive(n_users: int, n_servers: int, n_clusters: int) -> np.ndarray:
 
 
 def _vectors(key: Array, n: int, dim: int) -> Array:
-    """Draws n vectors (u, 1) / sqrt 2 with u uniform on the unit sphere of R^(d-1), (n, d)."""
+    """Draws n vectors (u, 1) / sqrt 2, (n, d)."""
     u = random.normal(key, (n, dim - 1))
     u = u / jnp.sqrt(2 * (u * u).sum(1, keepdims=True))
     return jnp.concatenate([u, jnp.full((n, 1), math.sqrt(0.5))], axis=1)
 
 
 def _check_gap(gap: float, n_clusters: int, dim: int) -> None:
-    """Raises `ValueError` unless about one in ten draws of preference vectors is `gap` apart.
-
-    If one in ten is, all `TRIES` draws fail in about 3 of 10^5 seeds, which then use the widest draw they saw.
-    """
+    """Raises unless one in ten draws is `gap` apart; then all `TRIES` fail in about 3 of 10^5 seeds."""
     u = np.random.default_rng(0).standard_normal((300, n_clusters, dim - 1))
     u /= np.linalg.norm(u, axis=-1, keepdims=True)
     apart = np.sqrt(np.maximum(1 - np.matmul(u, u.transpose(0, 2, 1)) + 2 * np.eye(n_clusters), 0)).min((1, 2))
     most = float(np.sort(apart)[-len(apart) // 10])
     if n_clusters > 1 and most < gap:
-        raise ValueError(
-            f"gap must be at most {most:.3g} for {n_clusters} random vectors in {dim} dimensions, got {gap:g}"
-        )
+        vectors = f"{n_clusters} random vectors in {dim} dimensions"
+        raise ValueError(f"gap must be at most {most:.3g} for {vectors}, got {gap:g}")
 
 
 def clustered(
@@ -145,7 +193,7 @@ def clustered(
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     law = reward_law(rewards, noise_std)
-    validate.one_of("seating", seating, SEATING)
+    validate.one_of("seating", seating, ("random", "consecutive"))
     spec = Spec(
         n_agents=1,
         n_arms=validate.integer("n_arms", n_arms, at_least=1),
@@ -159,4 +207,96 @@ def clustered(
     _check_gap(validate.within("gap", gap, SMALLEST_GAP, 1), m, spec.dim)
     return Clustered(
         arrivals=cumulative(arrivals, n), gap=float(gap), rewards=law, n_clusters=m, seating=seating, spec=spec
+    )
+
+
+@struct.pytree
+class UserTable(KnownUsers):
+    """Given users in clusters, who are offered given items; made by `community`."""
+
+    items: Float[Array | np.ndarray, "N d"]  # feature vectors
+    thetas: Float[Array | np.ndarray, "n d"]  # preference vectors of users
+    cluster: Int[Array | np.ndarray, " n"]  # true cluster of every user
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
+    rewards: RewardLaw  # law of a reward, given its mean
+    n_clusters: int = struct.static()  # m
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> UserWorld:
+        """Deals the users out to the servers in a random order."""
+        order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
+        return UserWorld(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
+
+    @override
+    def items_of(self, key: Key[Array, ""]) -> Float[Array, "K d"]:
+        which = jax.random.randint(key, (self.spec.n_arms,), 0, len(self.items))
+        return jnp.asarray(self.items)[which]
+
+
+def community(
+    items: Real[np.ndarray, "N d"],
+    thetas: Real[np.ndarray, "n d"],
+    clusters: Int[np.ndarray, " n"],
+    *,
+    n_servers: int,
+    n_arms: int = 10,
+    arrivals: str | Sequence[float] | Real[np.ndarray, " n"] = "uniform",
+    rewards: str = "bernoulli",
+    noise_std: float = 0.5,
+) -> UserTable:
+    """Clustered linear bandit over given users and items: one user comes each round, and is offered K random items.
+
+    Items are drawn uniformly with replacement. The mean reward of item x for user i is <x, thetas[i]>. Each seed deals
+    the users out to servers anew.
+
+    Args:
+        items: feature vectors of items; private algorithms require Euclidean norms <= 1.
+        thetas: preference vectors of users.
+        clusters: true clusters of users, integers that take every value in 0 ... m - 1; only the clusters that an
+            algorithm finds are compared with them.
+        n_servers, n_arms, noise_std: as in `clustered`.
+        arrivals: as in `clustered`; weight i is that of the i-th user after they are dealt out, not of row i of
+            `thetas`.
+        rewards: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
+
+    Raises:
+        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> eye = np.eye(2)
+        >>> env = fb.envs.community(eye, eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)
+        >>> env.spec.n_users, env.n_clusters
+        (3, 2)
+
+    Reference: Liu et al. (2022), Section 5, "MovieLens Dataset".
+    """
+    items, thetas = (validate.finite_array(n, a, ndim=2) for n, a in (("items", items), ("thetas", thetas)))
+    labels = validate.integer_array("clusters", clusters)
+    if len(items) == 0 or items.shape[1:] != thetas.shape[1:]:
+        raise ValueError(f"items and thetas must have rows of one length, got shapes {items.shape} and {thetas.shape}")
+    if len(labels) != len(thetas):
+        raise ValueError(f"clusters must be {len(thetas)} integers, one a user, got {len(labels)}")
+    used = np.unique(labels)
+    if len(used) == 0 or (used != np.arange(len(used))).any():
+        raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
+    n, servers, m = population(len(thetas), n_servers, len(used))
+    law = law_of_means(rewards, noise_std, np.matmul(items, thetas.T))
+    spec = Spec(
+        n_agents=1,
+        n_arms=validate.integer("n_arms", n_arms, at_least=1),
+        dim=items.shape[1],
+        **facts(items),
+        rewards_in_unit=law.in_unit,
+        n_users=n,
+        n_servers=servers,
+    )
+    return UserTable(
+        items=items,
+        thetas=thetas,
+        cluster=labels.astype(np.int32),
+        arrivals=cumulative(arrivals, n),
+        rewards=law,
+        n_clusters=m,
+        spec=spec,
     )

@@ -1,30 +1,25 @@
-"""Real data as a linear contextual bandit: the queries of a feature table, divided among the agents."""
+"""Environments that repeat what they are given: the queries of a feature table, or a script of contexts and answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, Int, Key, Real
+from jaxtyping import ArrayLike, Float, Int, Key, Real, Shaped
+from typing_extensions import override
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose_rows import saves
-from fedbandit_jax.envs._shared import RewardLaw, facts, law_of_means
+from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, law_of_means
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
-class ReplayWorld(NamedTuple):
-    """The instance, the same for every seed: only who arrives and what they answer is random."""
-
-    theta: Float[Array, " d"]  # the parameter of the mean reward
-
-
 @struct.pytree
-class Replay:
+class Replay(Linear):
     """A linear bandit over a table of feature vectors; made by `replay`."""
 
     features: Float[Array | np.ndarray, "d rows"]  # N rows and K of zeros, so that a slice of K rows always fits
@@ -35,19 +30,19 @@ class Replay:
     spec: Spec = struct.static()
     ragged: bool = struct.static()  # whether K rows for every query would be more than half padding
 
-    def init(self, key: Key[Array, ""]) -> ReplayWorld:
+    def init(self, key: Key[Array, ""]) -> World:
         """Returns the given parameter, the same for every seed."""
-        return ReplayWorld(jnp.asarray(self.theta))
+        return World(jnp.asarray(self.theta))
 
-    def observe(self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]) -> tuple[Round, ReplayWorld]:
-        """Offers every agent the rows of one of its own queries, drawn uniformly; arms beyond these rows are masked."""
+    @override
+    def observe(self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]) -> tuple[Round, World]:
         first, count = self.listed(key, world, t)
         k = self.spec.n_arms
         rows = jax.vmap(lambda row: self.rows_at(row, k))(first)
         return Round(rows.transpose(0, 2, 1), jnp.arange(k) < count[:, None]), world
 
     def listed(
-        self, key: Key[Array, ""], world: ReplayWorld, t: Int[ArrayLike, ""]
+        self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
         """Returns the first row of the query that each agent receives, and the number of its rows."""
         m, n_queries = self.spec.n_agents, len(self.starts)
@@ -60,20 +55,9 @@ class Replay:
         """Returns the features of `size` <= K rows of the table from the first one on."""
         return lax.dynamic_slice(jnp.asarray(self.features), (0, first), (self.spec.dim, size))
 
-    def mean_at(self, world: ReplayWorld, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward <x, theta> of vectors with these d features, on the leading axis."""
+    @override
+    def mean_at(self, world: World, x: Sequence[Array] | Array) -> Array:
         return ridge.dot(jnp.asarray(x), world.theta[:, None])
-
-    def reward_at(self, key: Array, mean: Float[Array, " A"], agent: Int[Array, " A"]) -> Float[Array, " A"]:
-        """Draws the rewards of agents who played rows of these means."""
-        return self.rewards.draw(key, mean, agent)
-
-    def pull(self, key: Key[Array, ""], world: ReplayWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the rewards of the rows chosen, and returns them with their gaps."""
-        means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
-        played = jnp.take_along_axis(means, arms[None], axis=0)[0]
-        best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
-        return self.rewards.feedback(key, best, played)
 
 
 def replay(
@@ -97,9 +81,7 @@ def replay(
         query_sizes: numbers of rows of the queries, positive integers that sum to N.
         theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
         n_agents: M <= Q silos.
-        rewards: law of a reward: "gaussian", "bernoulli" (every mean must be in [0, 1]) or "clipped_gaussian", as in
-            `sphere`.
-        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
+        rewards, noise_std: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
 
     Raises:
         ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
@@ -145,3 +127,79 @@ def replay(
         spec=spec,
         ragged=saves(sizes),
     )
+
+
+@struct.pytree
+class Script:
+    """Contexts and answers that are given round by round; made by `script`.
+
+    The world is the number of the round; later rounds repeat the last one of the script.
+    """
+
+    contexts: Float[Array | np.ndarray, "T M K d"]  # feature vectors offered
+    answers: Float[Array | np.ndarray, "T M K"]  # reward of every arm
+    means: Float[Array | np.ndarray, "T M K"]  # what regret is computed from
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
+        """Returns the number of the first round, 0."""
+        return jnp.int32(0)
+
+    def observe(
+        self, key: Key[Array, ""], world: Int[Array, ""], t: Int[ArrayLike, ""]
+    ) -> tuple[Round, Int[Array, ""]]:
+        """Offers the contexts of round t of the script, or of its last one."""
+        t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
+        return Round(jnp.asarray(self.contexts)[t]), t
+
+    def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Returns the given answers of the arms played, and their gaps."""
+
+        def played(table):
+            return jnp.take_along_axis(table, arms[:, None], 1)[:, 0]
+
+        means = jnp.asarray(self.means)[world]
+        return Feedback(played(jnp.asarray(self.answers)[world]), means.max(1) - played(means))
+
+
+def script(
+    contexts: Real[Array | np.ndarray, "T M K d"] | Sequence[Any],
+    answers: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any],
+    means: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any] | None = None,
+    *,
+    fixed_contexts: bool = False,
+) -> Script:
+    """Environment that offers given contexts and gives given answers, round by round; nothing in it is random.
+
+    Args:
+        contexts: feature vectors offered, an array or nested lists; rounds after the first T repeat the last one.
+        answers: the reward of every arm.
+        means: the mean rewards that regret is computed from; by default the answers.
+        fixed_contexts: promise that all rounds offer the same contexts.
+
+    Raises:
+        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is not a bool.
+
+    Example:
+        >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])
+        >>> env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.max_norm
+        (1, 2, 2, 1.0)
+    """
+    contexts = validate.finite_array("contexts", contexts, ndim=4)
+    if not contexts.size:
+        raise ValueError(f"contexts must have at least one entry along every axis, got shape {contexts.shape}")
+    answers = validate.finite_array("answers", answers, ndim=3)
+    means = answers if means is None else validate.finite_array("means", means, ndim=3)
+    for name, table in (("answers", answers), ("means", means)):
+        if table.shape != contexts.shape[:3]:
+            raise ValueError(f"{name} must have shape {contexts.shape[:3]} as contexts do, got {table.shape}")
+    _, m, k, d = contexts.shape
+    spec = Spec(
+        n_agents=m,
+        n_arms=k,
+        dim=d,
+        fixed_contexts=validate.boolean("fixed_contexts", fixed_contexts),
+        max_norm=float(np.linalg.norm(contexts, axis=-1).max()),
+        rewards_in_unit=bool((answers >= 0).all() and (answers <= 1).all()),
+    )
+    return Script(contexts=contexts, answers=answers, means=means, spec=spec)

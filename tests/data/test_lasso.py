@@ -30,7 +30,7 @@ def test_agrees_with_scikit_learn(penalty, correlated):
 def test_rows_are_read_in_chunks(monkeypatch):
     x, y = instance(np.ones(5))
     whole = fb.data.lasso(x, y, penalty=0.1)
-    monkeypatch.setattr(sys.modules["fedbandit_jax.data.lasso"], "CHUNK", 7)
+    monkeypatch.setattr(sys.modules["fedbandit_jax.data.datasets"], "CHUNK", 7)
     np.testing.assert_allclose(fb.data.lasso(x, y, penalty=0.1), whole, atol=1e-6)
 
 

@@ -174,13 +174,13 @@ def test_bad_arguments(root):
 
 def test_arms_are_clusters_of_documents(root):
     """A cluster for each of four different documents: every mean is a relevance over 4; with two, means mix these."""
-    parsed = module._read(module._folder(root, 2), cache=False)
+    parsed = module._read(root, 2, cache=False)
     _, first = np.unique(parsed.values, axis=0, return_index=True)
     means = fb.data.mslr_arms(root, n_arms=4, fold=2, cache=False)
     np.testing.assert_allclose(np.sort(means), np.sort(parsed.relevance[first]) / 4)
     two = fb.data.mslr_arms(root, n_arms=2, cache=False)
     assert two.dtype == np.float32
-    relevance = module._read(module._folder(root, 1), cache=False).relevance
+    relevance = module._read(root, 1, cache=False).relevance
     assert 0 <= two.min() <= relevance.mean() / 4 <= two.max() <= 1
     with pytest.raises(ValueError, match="n_arms must be at most the number of documents 9, got 10"):
         fb.data.mslr_arms(root, n_arms=10, fold=2)

@@ -1,21 +1,19 @@
-"""What environments share: laws of rewards, draws of single arms, tables of features, and users who come again."""
+"""What environments with linear rewards share: laws of rewards, and how rewards of the arms played are drawn."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, Int, Integer, Key, Real
+from jaxtyping import ArrayLike, Float, Int, Integer, Key
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 LAWS = ("gaussian", "bernoulli", "clipped_gaussian")
-MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 
 
 @struct.pytree
@@ -69,8 +67,14 @@ def law_of_means(rewards: str, noise_std: float, means: np.ndarray) -> RewardLaw
     return law
 
 
-class SingleDraws:
-    """Base class that makes `observe` and `pull` of single draws: `features_at`, `mean_at` and a law of rewards.
+class World(NamedTuple):
+    """The instance of one seed."""
+
+    theta: Float[Array, " d"]  # theta*
+
+
+class Linear:
+    """Base class of linear environments, with `observe` and `pull` by draws of single arms and a law of rewards.
 
     Where an algorithm scores arms by their features alone, a run does without these two, see `core.choose`. A
     subclass that overrides them is run by them.
@@ -104,64 +108,13 @@ class SingleDraws:
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with their gaps."""
-        means = ridge.inner(offered.contexts, world.theta[:, None])
+        means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
-        return Feedback(self.reward_at(key, played, jnp.arange(len(arms))), means.max(0) - played)
+        best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
+        return Feedback(self.reward_at(key, played, jnp.arange(len(arms))), best - played)
 
     def reward_at(
         self, key: Array, mean: Float[Array, "*shape"], agent: Integer[Array, "*shape"]
     ) -> Float[Array, "*shape"]:
         """Draws the rewards of agents who played arms of these means."""
         return self.rewards.draw(key, mean, agent)
-
-
-def arrive(key: Key[Array, ""], cumulative: Float[Array | np.ndarray, " n"]) -> Int[Array, " 1"]:
-    """Draws the user who comes, given the cumulative probabilities of all users."""
-    u = random.uniform(key, (1,))
-    return jnp.minimum(jnp.searchsorted(jnp.asarray(cumulative), u), len(cumulative) - 1).astype(jnp.int32)
-
-
-class UserWorld(NamedTuple):
-    """The users of one seed."""
-
-    thetas: Float[Array, "n d"]  # preference vector of every user
-    cluster: Int[Array, " n"]  # true cluster of every user, in 0 ... m - 1
-
-
-class KnownUsers:
-    """Base class of environments whose users have the preference vectors of a `UserWorld`."""
-
-    rewards: RewardLaw
-
-    def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
-        assert offered.user is not None
-        means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
-        return self.rewards.feedback(key, means.max(), means[arms])
-
-    def clusters(self, world: UserWorld) -> Int[Array, " n"]:
-        """Returns the true cluster of every user."""
-        return world.cluster
-
-
-def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
-    """Checks `arrivals`, "uniform" or n weights > 0, and returns the cumulative probabilities of users."""
-    if isinstance(arrivals, str):
-        validate.one_of("arrivals", arrivals, ("uniform",))
-        arrivals = np.ones(n_users)
-    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
-    if len(weights) != n_users or not weights.min() > 0:
-        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
-        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
-    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
-
-
-def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
-    """Checks and returns the numbers of users, servers and clusters; there must be no more of these than users."""
-    n = validate.integer("n_users", n_users, at_least=1)
-    if n > MAX_USERS:
-        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
-    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
-        if validate.integer(name, count, at_least=1) > n:
-            raise ValueError(f"{name} must be at most the {n} users, got {count}")
-    return n, n_servers, n_clusters

@@ -1,4 +1,4 @@
-"""The synthetic instance of Zhou & Chowdhury (2024), Section 6: features and parameter on a shifted sphere."""
+"""Synthetic linear bandits: those of Zhou & Chowdhury (2024), Section 6, and Dubey & Pentland (2020), Section 4.4."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._shared import RewardLaw, SingleDraws, reward_law
+from fedbandit_jax.envs._linear import Linear, RewardLaw, World, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
 
 
 class SphereWorld(NamedTuple):
@@ -24,7 +26,7 @@ class SphereWorld(NamedTuple):
 
 
 @struct.pytree
-class Sphere(SingleDraws):
+class Sphere(Linear):
     """A linear bandit whose features and parameter are on a shifted sphere; made by `sphere`."""
 
     rewards: RewardLaw  # law of a reward, given its mean
@@ -47,10 +49,10 @@ class Sphere(SingleDraws):
             return super().observe(key, world, t)
         return Round(ridge.from_features_first(world.features)), world
 
+    @override
     def features_at(
         self, key: Array | tuple[Array, Array], world: SphereWorld | None, t: Array, arm: Array, agent: Array
     ) -> list[Array] | Array:
-        """Returns fresh feature vectors (u, 1) / sqrt 2, with u uniform on the unit sphere of R^(d-1)."""
         half = jnp.float32(math.sqrt(0.5))
         n, one = self.spec.dim - 1, jnp.full(jnp.broadcast_shapes(arm.shape, agent.shape), half)
         if n >= ridge.UNROLL_DIM:
@@ -59,7 +61,7 @@ class Sphere(SingleDraws):
         return [*(half * x for x in random.direction(key, arm, agent, n)), one]
 
     # `pull` answers the same; whoever redefines it without these two is run by it, see `rounds.has_hooks`
-    mean_at, reward_at = SingleDraws.mean_at, SingleDraws.reward_at
+    mean_at, reward_at = Linear.mean_at, Linear.reward_at
 
     @override
     def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
@@ -118,3 +120,93 @@ def sphere(
         constant=True,
     )
     return Sphere(rewards=law, spec=spec)
+
+
+@struct.pytree
+class Gap(Linear):
+    """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
+
+    gap: struct.Number  # least difference between the best mean and any other, in units of reward
+    rewards: RewardLaw  # law of a reward, given its mean
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> World:
+        """Draws theta*, with a uniform direction and a norm uniform in [0.7 + gap, 1]."""
+        g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
+        norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
+        return World(norm * g * lax.rsqrt((g * g).sum()))
+
+    @override
+    def features_at(
+        self, key: Array | tuple[Array, Array], world: World, t: Array, arm: Array, agent: Array
+    ) -> list[Array]:
+        d = self.spec.dim
+        norm = jnp.sqrt(ridge.dot(list(world.theta), list(world.theta)))
+        *axis, last = (x / norm for x in world.theta)
+        # The first n coordinates of a uniform point of the unit sphere of R^(n+2) are uniform in the unit ball of R^n.
+        if d > ridge.UNROLL_DIM:
+            ball = list(jnp.moveaxis(random.long_direction(key, arm.ravel(), agent.ravel(), d + 1, t), -1, 0))[: d - 1]
+        else:
+            ball = random.direction(key, arm, agent, d + 1)[: d - 1]
+        u = random.uniform_at(key, arm, agent, d // 2 + 1)  # the block after those of the direction
+        position = random.uniform_at(key, jnp.uint32(self.spec.n_arms), agent) * self.spec.n_arms
+        best = arm == position.astype(jnp.uint32)
+        along = (jnp.where(best, 0.6 + self.gap, 0.5) + 0.1 * u) / norm
+        radius = jnp.sqrt(jnp.maximum(1 - along * along, 0))
+        across = radius * ridge.dot(ball, axis)
+        # A reflection maps R^(d-1) to the orthogonal complement of theta*, and the last unit vector to the direction of
+        # theta*, up to sign.
+        shift = along - across / (1 + jnp.abs(last))
+        tail = along * last - across * jnp.where(last < 0, -1, 1)
+        return [*(radius * w + a * shift for w, a in zip(ball, axis)), tail]
+
+
+def gap(
+    n_agents: int,
+    n_arms: int,
+    dim: int,
+    *,
+    gap: float = 0.1,
+    rewards: str = "bernoulli",
+    noise_std: float = 0.5,
+) -> Gap:
+    """Linear bandit that offers every user fresh arms, the best of which has a mean larger by at least `gap`.
+
+    theta* has a uniform direction, and a norm uniform in [0.7 + gap, 1]. Of the K feature vectors of a user, K - 1 have
+    <x, theta*> uniform in [0.5, 0.6], and one, at a uniform position, in [0.6 + gap, 0.7 + gap]. The component of x
+    orthogonal to theta* is uniform in the ball that ||x|| <= 1 leaves. Each seed has its own theta*.
+
+    Args:
+        n_agents: M silos.
+        n_arms: K, feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
+        dim: d >= 2, length of a feature vector.
+        gap: Δ in (0, 0.3], in units of reward.
+        rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
+        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.gap(n_agents=3, n_arms=5, dim=4)
+        >>> world = env.init(jax.random.key(0))
+        >>> offered, world = env.observe(jax.random.key(1), world, 0)
+        >>> ((offered.contexts @ world.theta) > 0.65).sum(1)  # one of five is good
+        Array([1, 1, 1], dtype=int32)
+
+    Reference: Dubey & Pentland (2020), Section 4.4, and Figure 2 for the gap. The paper only says that the means are in
+    the intervals and theta* in the unit ball; the uniform laws, and the norm that makes them feasible, are ours.
+    """
+    law = reward_law(rewards, noise_std)
+    validate.within("gap", validate.single("gap", validate.positive("gap", gap)), 0, LARGEST)
+    spec = Spec(
+        n_agents=validate.integer("n_agents", n_agents, at_least=1),
+        n_arms=validate.integer("n_arms", n_arms, at_least=2),
+        dim=validate.integer("dim", dim, at_least=2),
+        max_norm=1.0,
+        rewards_in_unit=law.in_unit,
+    )
+    if spec.n_arms > spec.dim**2:
+        raise ValueError(f"n_arms must be <= dim^2 = {spec.dim**2}, as in the paper, got {n_arms}")
+    return Gap(gap=float(gap), rewards=law, spec=spec)
