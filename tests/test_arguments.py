@@ -565,7 +565,7 @@ def harmless(monkeypatch, tmp_path):
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
     monkeypatch.setattr(audited_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
-    for loader, name in dict(classification="require", lasso="_minimise", movielens="_read", mslr="_read").items():
+    for loader, name in dict(classification="require", datasets="_minimise", movielens="_read", mslr="_parse").items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield
     plt.close("all")

@@ -16,10 +16,8 @@ import fedbandit_jax
 from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
-from fedbandit_jax.cli.data import DataCommand
+from fedbandit_jax.cli.files import DataCommand, ReportCommand, ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
-from fedbandit_jax.cli.report import ReportCommand
-from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
 from fedbandit_jax.core.files.atomic import check_writable
@@ -69,10 +67,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def parse(args: Sequence[str]) -> Command:
-    """Returns the command that these words ask for; `simulate` without a family means `simulate linear`.
-
-    Args:
-        args: the words after `fedbandit`.
+    """Returns the command that the words after `fedbandit` ask for; `simulate` means `simulate linear`.
 
     Raises:
         SystemExit: with code 2 if the words are wrong, and with code 0 after --help.
@@ -91,10 +86,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     The code is 0 if all went well; 1 if an audit found something that is not as it should be, or if nothing meets the
     demands of a plan; 2 after an error, which is one sentence on stderr that names the flag; 130 after Ctrl-C; 141 if
-    nobody reads what is printed any more; 143 after SIGTERM.
-
-    Args:
-        args: the words after `fedbandit`; by default those of this process.
+    nobody reads what is printed any more; 143 after SIGTERM. By default the words are those of this process.
     """
     args = sys.argv[1:] if args is None else args
     if list(args) == ["--version"]:
@@ -143,7 +135,7 @@ def entry() -> None:
 
 
 def _keep_programs() -> None:
-    """Tells JAX, before it is imported, to keep compiled programs; see `fb.keep_programs`."""
+    """Does what `fb.keep_programs` does, before JAX is imported."""
     folder = default_folder()
     try:
         check_writable("the cache folder", folder)
@@ -170,10 +162,9 @@ class _Stop:
 
 
 def _tree(commands: Mapping[str, Any], named: Sequence[str], helped: Sequence[str]) -> Any:
-    """Returns nested commands in the form that tyro reads, a union of annotated types.
+    """Nested commands as tyro reads them, a union of annotated types.
 
-    A command in `named` has its whole description, and a family in `helped` its parameters too; any other has the first
-    paragraph, which is shown in the list of commands.
+    A command in `named` has its whole description, a family in `helped` its parameters too, and others the first line.
     """
     union = []
     for name, command in commands.items():

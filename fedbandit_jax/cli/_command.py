@@ -37,27 +37,18 @@ class Command:
         raise NotImplementedError
 
     def knowing(self, args: Sequence[str]) -> Self:
-        """Returns a copy that knows which flags were typed, from the words of the command line."""
+        """A copy that knows which flags were typed."""
         words = (word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--"))
         return dataclasses.replace(self, given=frozenset(words))
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
-        """Refuses flags that were typed although they would change nothing.
-
-        Args:
-            what: what the flags apply to, in words for the error message.
-            here: whether this command is such a case.
-            flags: names of the fields.
-
-        Raises:
-            ValueError: a flag was typed and `here` is false.
-        """
+        """Raises a `ValueError` if one of these flags was typed but is for `what` only, which is not `here`."""
         for flag in flags:
             if flag in self.given and not here:
                 raise ValueError(f"{flag} applies only to {what}, got {_shown(getattr(self, flag))}")
 
     def named(self, error: str) -> str:
-        """Returns an error message whose first word, an argument of the public API, is replaced by the flag."""
+        """The error message, whose first word, an argument of the public API, is replaced by the flag."""
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
         if rest.startswith(("must ", "applies ")) and flag in _flags(type(self)):
@@ -80,11 +71,7 @@ class Output:
     name: str | None = None
 
     def named(self, default: str, request: Any) -> str:
-        """Returns the name of the files: by default `default` with 8 hexadecimal digits that stand for `request`.
-
-        Raises:
-            ValueError: the name is none of a file in the folder, or the folder cannot be written to.
-        """
+        """The name of the files, checked as the folder is: by default `digest(default, request)`."""
         name = digest(default, request) if self.name is None else self.name
         if not name or name != Path(name).name or name.startswith(".") or "\0" in name:
             raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
@@ -98,7 +85,7 @@ Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
 
 
 def digest(name: str, request: Any) -> str:
-    """Returns `name` with 8 hexadecimal digits that stand for a request."""
+    """A name with 8 hexadecimal digits that stand for a request."""
     from fedbandit_jax.engine import identity
 
     return f"{name}-{identity.digest(request).hex()[:8]}"
@@ -115,7 +102,7 @@ def check_values(name: str, values: Sequence[Any]) -> None:
         raise ValueError(f"{name} must have at least one value, each only once, got {_shown(tuple(values)) or 'none'}")
 
 
-def report(result: Result) -> None:
+def print_result(result: Result) -> None:
     """Prints the summary, and the certificates of all algorithms that have a budget or are certified."""
     print("\n" + result.summary())
     for label in result.labels:

@@ -31,10 +31,8 @@ OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that st
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
 DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
-TOP, TEXT = (
-    "at the top",
-    re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*"),
-)  # a value of --set that is a text without quotes
+TOP = "at the top"
+TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a value of --set that is a text without quotes
 Types = Mapping[str, Callable[..., Any]]
 
 
@@ -126,7 +124,7 @@ def _change(document: dict[str, Any], change: str) -> None:
 
 
 def _parameter(document: Mapping[str, Any], path: str, value: Any) -> tuple[list[str], Any]:
-    """Returns the place of a parameter, by its path, in a file, and what stands there."""
+    """The place of a parameter, by its path, in a file, and what stands there."""
     from fedbandit_jax.envs import ENVIRONMENTS
 
     world, bare = document.get("environment"), path.removeprefix("env.")
@@ -145,7 +143,7 @@ def _keys(nested: Any) -> Iterator[str]:
 def _arguments(
     document: Mapping[str, Any], before: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], functools.partial[Any] | None]:
-    """Returns the arguments of `fb.sweep`, the options of SLURM, and the call that makes the only environment.
+    """The arguments of `fb.sweep`, the options of SLURM, and the call that makes the only environment.
 
     A parameter in the grid of the file, `before` changes, may be of algorithms that are not compared.
     """
@@ -171,11 +169,11 @@ def _arguments(
     idle = {name: listed for name, listed in grid.items() if not _taken(name, parameters, algos)}
     if asked := [name for name, listed in idle.items() if before.get(name) is not listed]:
         raise ConfigurationError("[grid]", f"keys must be {whose} that is compared, got {asked[0]!r}", key=asked[0])
-    values = {
-        name: [_value(f"grid.{name}", one) for one in _list("grid", name, listed)]
-        for name, listed in grid.items()
-        if name not in idle
-    }
+    for name, listed in grid.items():
+        if name not in idle and not (isinstance(listed, list) and listed):
+            got = validate.shown(listed)
+            raise ConfigurationError("[grid]", f"{name} must be a list of at least one value, got {got}")
+    values = {name: _value(f"grid.{name}", listed) for name, listed in grid.items() if name not in idle}
     if make:
         first = {name.removeprefix("env."): listed[0] for name, listed in values.items()}
         first = {name: value for name, value in first.items() if name in parameters}
@@ -212,7 +210,7 @@ def _taken(name: str, parameters: Collection[str], algos: Mapping[str, Any]) -> 
 
 
 def _compared(tables: Collection[str], labels: Any) -> Sequence[str]:
-    """Returns the labels of the algorithms that are compared, by default all."""
+    """Labels of the algorithms that are compared, by default all."""
     labels = list(tables) if labels is None else labels
     if not isinstance(labels, list) or not labels or len({*map(str, labels)}) < len(labels):
         got = validate.shown(labels)
@@ -226,7 +224,7 @@ def _compared(tables: Collection[str], labels: Any) -> Sequence[str]:
 
 
 def _algorithm(where: str, table: Any) -> Any:
-    """Makes an algorithm; keys that are no arguments are parameters of its parts, by path."""
+    """An algorithm; keys that are no arguments are parameters of its parts, by path."""
     types = _algorithms()
     kind = types.get(str(_table(where, table).get("type")))
     parameters = _parameters(kind) if kind else {}
@@ -254,7 +252,6 @@ def _dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _seeds(seeds: Any) -> Any:
-    """Returns the seeds in the way that `fb.sweep` takes them."""
     if not isinstance(seeds, dict):
         return seeds
     if set(seeds) != {"from", "to"}:
@@ -264,7 +261,7 @@ def _seeds(seeds: Any) -> Any:
 
 
 def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.partial[Any]:
-    """Returns the call that makes an environment; parameters in `later` need not be given yet."""
+    """The call that makes an environment; parameters in `later` need not be given yet."""
     import fedbandit_jax as fb
 
     table, data = dict(_table(where, table)), {}
@@ -285,7 +282,7 @@ def _value(where: str, value: Any) -> Any:
 def _call(
     where: str, table: Any, types: Types, more: Mapping[str, Any] = MappingProxyType({}), later: Collection[str] = ()
 ) -> functools.partial[Any]:
-    """Returns the call that a table is, with more arguments than it says; those in `later` need not be given yet."""
+    """The call that a table is, with more arguments than it says; those in `later` need not be given yet."""
     given = dict(_table(where, table))
     kind = given.pop("type", None)
     if not isinstance(kind, str) or kind not in types:
@@ -303,7 +300,6 @@ def _call(
 
 
 def _made(where: str, call: Callable[[], Any]) -> Any:
-    """Returns what a table makes; an error says which table."""
     try:
         return call()
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -311,7 +307,7 @@ def _made(where: str, call: Callable[[], Any]) -> Any:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Returns the parameters of a function by name; if it takes any others, they are those of what it returns."""
+    """Parameters of a function by name; if it takes any others, they are those of what it returns."""
     found = dict(inspect.signature(function).parameters)
     if any(one.kind is one.VAR_KEYWORD for one in found.values()):
         found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters
@@ -344,14 +340,6 @@ def _table(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _list(table: str, name: str, value: Any) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise ConfigurationError(
-            f"[{table}]", f"{name} must be a list of at least one value, got {validate.shown(value)}"
-        )
-    return value
-
-
 def _known(where: str, given: Collection[str], known: Collection[str], what: str, also: Sequence[str] = ()) -> None:
     for key in given:
         if key not in known:
@@ -360,6 +348,6 @@ def _known(where: str, given: Collection[str], known: Collection[str], what: str
 
 
 def _near(name: Any, names: Collection[str]) -> str:
-    """Returns the end of a sentence that asks whether the nearest name was meant; empty if none is near."""
+    """The end of a sentence that asks whether the nearest name was meant, if one is near."""
     near = difflib.get_close_matches(name, names, 1) if isinstance(name, str) else []
     return f": did you mean {near[0]!r}?" if near else ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tqdm import tqdm
+from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, digest
 from fedbandit_jax.core import validate
@@ -62,8 +63,8 @@ class AuditCommand(Command):
     random_seed: int = 0
     out: Path = Path("results")
 
+    @override
     def run(self) -> int:
-        """Audits all cases; returns 0 if all shipped mechanisms pass and all controls fail, otherwise 1."""
         import fedbandit_jax as fb
         from fedbandit_jax.report.findings import table
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._command import Adjacency, Command, check_values
 from fedbandit_jax.core import validate
 
@@ -70,8 +72,8 @@ class CalibrateCommand(Command):
     visits: int = 1
     sigma: float | None = None
 
+    @override
     def run(self) -> int:
-        """Prints a table with a row for every budget and method, or the epsilon of `sigma`; returns 0."""
         from fedbandit_jax import privacy
         from fedbandit_jax.privacy.trust import check
 

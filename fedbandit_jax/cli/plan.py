@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from typing_extensions import override
+
 from fedbandit_jax.cli._command import Adjacency, Command
 from fedbandit_jax.core import validate
 
@@ -83,8 +85,8 @@ class PlanCommand(Command):
     rounds: int | None = None
     random_seed: int = 0
 
+    @override
     def run(self) -> int:
-        """Prints the recommendation; returns 0, or 1 if nothing meets the demands."""
         import jax
 
         import fedbandit_jax as fb
@@ -100,18 +102,14 @@ class PlanCommand(Command):
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
             horizon=self.horizon,
             key=jax.random.key(self.random_seed),
-            trusted=self.trusted,
             visits=visits,
-            max_syncs=self.max_syncs,
-            max_bits=self.max_bits,
-            seeds=self.seeds,
-            rounds=self.rounds,
+            **{name: getattr(self, name) for name in ("trusted", "max_syncs", "max_bits", "seeds", "rounds")},
         )
         print(found)
         if found.best is None:
             return 1
         sizes = f"n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}"
         env = f'fb.envs.sphere({sizes}, rewards="bernoulli")'
-        algo = code(found.best.algo)
-        print(SCRIPT.format(env=env, algo=algo, horizon=self.horizon, seed=self.random_seed + 1))
+        numbers = dict(horizon=self.horizon, seed=self.random_seed + 1)
+        print(SCRIPT.format(env=env, algo=code(found.best.algo), **numbers))
         return 0

@@ -15,7 +15,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._command import Command, Files, Output, check_values, progress, report
+from fedbandit_jax.cli._command import Command, Files, Output, check_values, print_result, progress
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files.lock import locked
 
@@ -88,7 +88,7 @@ class SimulateCommand(Command):
         return [*found, *self.set]
 
     def asked(self) -> _configuration.SweepFile:
-        """What is run; whatever is wrong with the flags raises an error here, or before anything is compiled."""
+        """What is run; whatever is wrong with the flags raises an error here."""
         if self.env is not None and "environments" not in self.contents():
             raise ValueError(f"env applies only to a family with several environments, got {self.env}")
         try:
@@ -107,10 +107,6 @@ class SimulateCommand(Command):
 
     @override
     def run(self) -> int:
-        """Runs and prints the comparison, writes NAME.npz, and NAME.png and .pdf, also of a gauge; returns 0.
-
-        An interrupted run leaves a checkpoint in the folder, from which the same command continues.
-        """
         out, changes = self.output.out, self.changes()
         name = self.output.named(self.env or self.family, [self.file.read_text(), self.env, changes])
         checkpoint = out / f".{name}.checkpoint"
@@ -128,7 +124,7 @@ class SimulateCommand(Command):
             try:
                 saved = result.save(out / name)
             finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
-                report(result)
+                print_result(result)
             title = self.title(result)
             pictures = {"": fb.plotting.regret(result, title=title)}
             for gauge in list(result.gauges)[:1]:
@@ -164,7 +160,7 @@ class SimulateCommand(Command):
         assert head is not None
         does = (inspect.getdoc(SimulateCommand) or "").partition("\n\n")[2].partition("\n\nArgs:")[0]
         what, example, examples = re.sub(r"^# ?", "", head[0], flags=re.M).partition("For example:")
-        has, numbers = self.contents(), []
+        has = self.contents()
         numbers = [f"{name} = {has[name]:,}" for name in ("horizon", "seeds")]
         numbers += [f"{name} = {' '.join(map(str, values))}" for name, values in has["grid"].items()]
         parts = [what.strip(), does, f"{example}{examples.rstrip()}", f"Defaults: {', '.join(numbers)}"]
@@ -181,9 +177,8 @@ class SimulateCommand(Command):
         meant = inspect.signature(make).parameters
         given = {name: one.default for name, one in meant.items() if one.default is not one.empty}
         docs = _documented(make.func)
-        yield from _listed(
-            "of the environment", {name: ({_short(value)}, docs.get(name, "")) for name, value in given.items()}
-        )
+        values = {name: ({_short(value)}, docs.get(name, "")) for name, value in given.items()}
+        yield from _listed("of the environment", values)
         found: dict[str, tuple[dict[str, None], str]] = {}
         for algo in asked.arguments["algos"].values():
             for path, value, doc in _parameters(algo):

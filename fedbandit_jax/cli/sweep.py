@@ -10,9 +10,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import tyro
+from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._command import Command, Files, Output, progress
+from fedbandit_jax.core import validate
 
 LISTED = 40  # most configurations whose table is printed
 
@@ -50,20 +52,20 @@ class SweepCommand(Command):
 
     config: tyro.conf.Positional[Path]
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    store: Path | None = None
+    store: str | None = None
     executor: str | None = None
     piece: str | None = None
     output: Files = dataclasses.field(default_factory=Output)
 
+    @override
     def run(self) -> int:
-        """Runs the sweep, or a part of it; prints what was computed, saves the result, and returns 0."""
         part = None if self.piece is None else _part(self.piece)
         asked = _configuration.read(self.config, self.set)
         out, name = self.output.out, self.output.name
         if part is not None and name is not None:
             raise ValueError(f"name applies only to the whole sweep, without --piece, got {name}")
         name = self.output.named(self.config.stem, [asked.record["text"], asked.record["set"]])
-        store = out / "store" if self.store is None else self.store
+        store = out / "store" if self.store is None else validate.path("store", self.store)
         if part is not None:
             print(f"piece {self.piece}: {self._computed(asked, store, part):,} runs computed, in {store}")
             return 0
@@ -90,17 +92,10 @@ class SweepCommand(Command):
 
         try:
             with contextlib.ExitStack() as stack:
-                workers = (
-                    stack.enter_context(executor(self.executor, asked.slurm)) if self.executor is not None else None
-                )
-                options: dict[str, Any] = {
-                    **asked.arguments,
-                    "store": store,
-                    "executor": workers,
-                    "part": part,
-                    "progress": progress(),
-                }
-                return fb.sweep(**options, throw=False)
+                options: dict[str, Any] = dict(store=store, part=part, progress=progress(), executor=None)
+                if self.executor is not None:
+                    options["executor"] = stack.enter_context(executor(self.executor, asked.slurm))
+                return fb.sweep(**asked.arguments, **options, throw=False)
         except (ValueError, TypeError) as error:
             raise asked.located(error) from error
         except RuntimeError as error:

@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
 
 class Found(NamedTuple):
-    """All that was found."""
+    """Results, and files that are none."""
 
     sections: list[Section]
     refused: list[tuple[Path, str]]  # files that are not results as they were saved, and why
@@ -74,7 +74,8 @@ def find(paths: Sequence[str | Path]) -> Found:
                 warnings.simplefilter("always")
                 loaded = _Loaded(path, Result.load(path), [])
         except ValueError as error:
-            refused.append((path, _why(str(error), path)))
+            why = str(error).removeprefix("path must be a saved result, got ").removeprefix(f"{str(path)!r}: ")
+            refused.append((path, why))
             continue
         loaded.notes.extend(str(one.message) for one in said)
         if STORED.fullmatch(f"{path.resolve().parent.name}/{path.name}") and len(loaded.result) == 1:
@@ -130,8 +131,3 @@ def _place(one: Section) -> list[tuple[bool, Any]]:
     point = one.result.coordinates[one.name]
     return [(isinstance(value, str), value) if isinstance(value, (int, float, str)) else (True, json.dumps(value))
             for value in (point["algorithm"], *point.values())]  # fmt: skip
-
-
-def _why(error: str, path: Path) -> str:
-    """Returns the reason of a refusal, without the name of the file."""
-    return error.removeprefix("path must be a saved result, got ").removeprefix(f"{str(path)!r}: ")

@@ -54,17 +54,16 @@ def _page(found: Found, title: str) -> ET.Element:
 
 
 def _section(one: Section, name: str) -> Iterator[ET.Element]:
-    """Yields what the page says about one result; `name` is what its ids begin with."""
+    """The elements about one result; `name` is what its ids begin with."""
     result = one.result
     yield _tag("h2", one.name)
     yield _tag("p", tables.size(result), "; ", places(result))
     for text in (*one.notes, *tables.doubts(result)):
         yield _tag("p", text, **{"class": "refused"})
-    drawn = enumerate(_figures(result))
-    figures = (
-        _tag("figure", _tag("figcaption", title), _inline(svg(figure), f"{name}-f{i}-", title))
-        for i, (title, figure) in drawn
-    )
+    figures = []
+    for i, (title, figure) in enumerate(_figures(result)):
+        drawn = _inline(svg(figure), f"{name}-f{i}-", title)
+        figures.append(_tag("figure", _tag("figcaption", title), drawn))
     yield _tag("div", *figures, **{"class": "figures"})
     if len(result) > CURVES:
         advice = f"Curves of {len(result)} algorithms do not fit into one figure; choose some, as in "
@@ -74,7 +73,10 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
             yield _tag("h3", title.removesuffix(":"))
         yield _table(_with_coordinates(result, rows) if i == 0 else rows, "")
     yield _tag("h3", "Certificates")
-    for certificate, labels in _certificates(result):
+    whose: dict[Certificate, list[str]] = {}
+    for label, certificate in result.certificates.items():
+        whose.setdefault(certificate, []).append(label)
+    for certificate, labels in whose.items():
         yield _certificate(certificate, labels)
     yield _tag("h3", "What made it")
     yield from _origin(one)
@@ -105,7 +107,7 @@ def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[t
 
 
 def _table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
-    """Returns a table that can be sorted by every column; `rows[0]` is its header."""
+    """A table that can be sorted by every column; `rows[0]` is its header."""
     header, *body = rows
     head = _tag("thead", _tag("tr", *(_tag("th", cell, scope="col") for cell in header)))
     made = _tag("tbody", *(_tag("tr", *_cells(row)) for row in body))
@@ -117,18 +119,6 @@ def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
     for text in row:
         kind = f"claim {text}" if text in CLAIMS and private else "words" if len(text) > 40 else ""
         yield _tag("td", text, **({"class": kind} if kind else {}))
-
-
-def _certificates(result: Result) -> list[tuple[Certificate, list[str]]]:
-    found: list[tuple[Certificate, list[str]]] = []
-    for label, certificate in result.certificates.items():
-        for one, labels in found:
-            if one == certificate:
-                labels.append(label)
-                break
-        else:
-            found.append((certificate, [label]))
-    return found
 
 
 def _certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
@@ -151,7 +141,7 @@ def _origin(one: Section) -> Iterator[ET.Element]:
 
 
 def code(result: Result) -> str:
-    """Returns environments, algorithms and options of a result in the form of code, to be read by people."""
+    """Environments, algorithms and options of a result in the form of code, to be read by people."""
     config, text = result.config, []
     for kind in ("environments", "algorithms"):
         made: dict[str, list[str]] = {}
@@ -164,7 +154,7 @@ def code(result: Result) -> str:
 
 
 def _expression(account: Any) -> str:
-    """Returns the account of an object as the expression that would make it.
+    """The account of an object as the expression that would make it.
 
     >>> _expression({"type": "Every", "batch": 25})
     'Every(batch=25)'
@@ -178,7 +168,7 @@ def _expression(account: Any) -> str:
 
 
 def _inline(text: str, prefix: str, title: str) -> ET.Element:
-    """Returns a drawing as an element of the page: its ids begin with `prefix`, and it names no other address."""
+    """A drawing as an element of the page: its ids begin with `prefix`, and it names no other address."""
     root = ET.fromstring(text)
     for parent in list(root.iter()):
         for child in list(parent):

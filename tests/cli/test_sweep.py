@@ -282,6 +282,7 @@ def test_files_that_are_refused(text, words, file, capsys):
         ("--executor magic", "--executor must be one of processes:N, dask:ADDRESS, slurm, got magic"),
         ("--executor processes:0", "--executor must be processes:N with an integer N >= 1, got processes:0"),
         ("--executor dask:", "--executor must be one of processes:N, dask:ADDRESS, slurm, got dask:"),
+        ("--store=", "--store must name a file or folder, got ''"),
         ("--store /proc/none", "--store must be a folder that can be written to, got '/proc/none'"),
         ("--out /proc/none", "--out must be a folder that can be written to, got '/proc/none'"),
     ],

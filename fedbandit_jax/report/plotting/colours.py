@@ -118,15 +118,12 @@ def styles(result: Result) -> dict[str, Style]:
     validate.instance("result", result, Result, "an fb.Result")
     colours = {label: colour(account) for label, account in result.config["algorithms"].items()}
     markers = dict(zip(result.labels, told_apart([colours[label] for label in result.labels], ("", *MARKERS))))
-    found = {}
-    for label, certificate in result.certificates.items():
-        line, claim = promise(certificate)
-        found[label] = Style(colours[label], line, markers[label], claim)
-    return found
+    lines = {label: promise(certificate) for label, certificate in result.certificates.items()}
+    return {label: Style(colours[label], line, markers[label], claim) for label, (line, claim) in lines.items()}
 
 
 def promise(certificate: Certificate) -> tuple[str, str]:
-    """Returns the style of a line, and the words in the legend, for what a certificate claims."""
+    """The style of a line, and words in the legend, for what a certificate claims."""
     if certificate.epsilon is None:  # asks for no privacy
         return "-", ""
     line, claim = CLAIMS[certificate.claim]
@@ -134,7 +131,7 @@ def promise(certificate: Certificate) -> tuple[str, str]:
 
 
 def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
-    """Returns a marker for every curve: of those that share a colour, each has its own.
+    """A marker for every curve: of those that share a colour, each has its own.
 
     >>> told_apart(["red", "blue", "red"], ["", "o", "s"])
     ['', '', 'o']
@@ -143,7 +140,7 @@ def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
 
 
 def _part(algorithm: Any, path: str) -> Any:
-    """Returns a part of an algorithm or of its account, such as policy.type; None if it has no such part."""
+    """A part of an algorithm or of its account, such as policy.type, or None."""
     for name in path.split("."):
         if isinstance(algorithm, Mapping):
             algorithm = algorithm.get(name)
@@ -155,7 +152,7 @@ def _part(algorithm: Any, path: str) -> Any:
 
 
 def _kind(path: str, value: Any) -> Iterator[str]:
-    """Yields the classes and words that an algorithm, or its account, is made of, without its name and its numbers."""
+    """The classes and words that an algorithm, or its account, is made of, without its name and its numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         value = {"type": type(value).__name__, **parts}

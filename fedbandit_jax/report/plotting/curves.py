@@ -41,9 +41,6 @@ def regret(
         title: title of the axes; default: the environment and the number of seeds.
         ax: axes to draw on; default: those of a new figure.
 
-    Returns:
-        The figure.
-
     Raises:
         ValueError, TypeError: an argument is not one of these; the message names it and its value.
     """
@@ -51,10 +48,8 @@ def regret(
     validate.one_of("band", band, BANDS)
     axes = checked(result, title, ax)
     _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes)
-    n_seeds = result.status.shape[-1]
-    axes.set_ylabel(
-        f"time-average {whose(result)} Reg$(t)/t$" if time_average else f"cumulative {whose(result)} Reg$(t)$"
-    )
+    n_seeds, its = result.status.shape[-1], whose(result)
+    axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
     if title is None:
         title = places(result)
     if n_seeds > 1:
@@ -76,16 +71,11 @@ def gauge(
     A gauge is a number that stands at each round, such as the "adjusted Rand index" of the clusters found.
 
     Args:
-        result: result of one or several algorithms.
+        result, band, ax: as in `regret`.
         name: a key of `result.gauges`.
-        band: as in `regret`.
         limits: ends of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by
             chance; default: from 0 on, or from the least value.
         title: title of the axes; default: none.
-        ax: axes to draw on; default: those of a new figure.
-
-    Returns:
-        The figure.
 
     Raises:
         ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
@@ -140,7 +130,7 @@ class Family(NamedTuple):
 
     @property
     def at_ends(self) -> str:
-        """Returns the marker of a horizontal line: none for the first of a colour."""
+        """The marker of a horizontal line: none for the first of a colour."""
         return "" if self.marker == MARKERS[0] else self.marker
 
     @property
@@ -172,9 +162,6 @@ def against(
         lines: label -> name of the line of which it is a point; labels that are missing are lines of their own.
             Default: see above.
         ax: axes to draw on; default: those of a new figure.
-
-    Returns:
-        The figure.
 
     Raises:
         ValueError, TypeError: no algorithm has the coordinate, or another argument is not one of these.
@@ -216,7 +203,7 @@ def against(
 def ended(
     result: Result, axes: Axes, finals: np.ndarray, title: str | None, *, ours: bool, below: float = 0.0
 ) -> Figure:
-    """Labels and scales the axis of final regret, and returns the figure; `below` is as in `finish`."""
+    """Labels and scales the axis of final regret, and finishes the figure."""
     scale(axes, "y", finals)
     n_seeds = result.status.shape[-1]
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
@@ -226,13 +213,7 @@ def ended(
 
 
 def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
-    """Returns the lines of a figure.
-
-    Args:
-        result: of a sweep.
-        lines: label -> name of its line; None: algorithms, with one line for each value of other parameters that vary.
-        along: the coordinates along which a line goes.
-    """
+    """The lines of a figure, along these coordinates, by the names in `lines` or as in `against`."""
     points = result.coordinates
     beside = [name for name in varied(result) if name not in (*along, "algorithm")]
     found: dict[str, list[str]] = {}
@@ -250,25 +231,25 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
 
 
 def varied(result: Result) -> list[str]:
-    """Returns the coordinates that have more than one value."""
+    """The coordinates that have more than one value."""
     points = result.coordinates.values()
     names = dict.fromkeys(name for point in points for name in point)
     return [name for name in names if len({word(point[name]) for point in points if name in point}) > 1]
 
 
 def weakest(certificates: Sequence[Certificate]) -> tuple[str, str]:
-    """Returns line and words of the weakest claim among certificates of private algorithms, if there are any."""
+    """Line and words of the weakest claim among certificates of private algorithms, if there are any."""
     private = [one for one in certificates if one.epsilon is not None] or certificates
     return promise(min(private, key=lambda one: ORDER.index(one.claim)))
 
 
 def final(result: Result, label: str) -> tuple[float, float]:
-    """Returns the mean of final regret over seeds and its standard error, NaN for one seed."""
+    """The mean of final regret over seeds and its standard error, NaN for one seed."""
     return mean_error(result[label].regret[:, -1])
 
 
 def word(value: Any) -> str:
-    """Returns a value of a coordinate as text; of an object its class and its numbers.
+    """A value of a coordinate as text; of an object its class and its numbers.
 
     >>> word(0.5), word({"type": "Every", "batch": 25}), word(None)
     ('0.5', 'Every(batch=25)', 'null')

@@ -38,7 +38,7 @@ _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedb
 
 
 def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
-    """Checks what all figures are drawn from, and returns the axes to draw on, by default those of a new figure."""
+    """Checks what a figure is drawn from, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
     validate.instance("title", title, (str, type(None)), "a string or None")
     validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")
@@ -47,15 +47,9 @@ def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
 
 
 def finish(ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
-    """Adds title, grid and legend, and returns the figure.
+    """Adds title, grid and, below the axes, a legend, by which a figure of `ours` becomes taller.
 
-    The legend stands below the axes, where it hides nothing.
-
-    Args:
-        ax: the axes.
-        title: their title; none if empty.
-        ours: whether `checked` made the figure, which then becomes taller by the legend.
-        below: how many inches more than usual the ticks need.
+    `below` are inches that the ticks need more than usual.
     """
     if title:
         ax.set_title(wrapped(title), fontsize="medium")
@@ -76,7 +70,7 @@ def finish(ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Fi
 
 
 def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
-    """Makes an axis logarithmic if its values are positive and differ by much; else a vertical one begins at 0."""
+    """A logarithmic axis if its values are positive and differ by much; else a vertical one begins at 0."""
     values = values[np.isfinite(values)]
     if values.size and values.min() > 0 and values.max() > SPREAD * values.min():
         ax.set(**{f"{which}scale": "log"})
@@ -90,7 +84,7 @@ def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
 
 
 def tick_words(ax: Axes, words: Sequence[str]) -> float:
-    """Writes words at 0, 1, ... on the horizontal axis, and returns how many inches more than numbers they need."""
+    """Writes words at 0, 1, ... on the horizontal axis; the inches that they need more than numbers."""
     lines = [textwrap.wrap(word, max(8, 60 // len(words)), break_long_words=False) or [""] for word in words]
     ax.margins(x=0.1)
     if len(words) * max(len(line) for one in lines for line in one) <= 66:  # they fit beside each other
@@ -101,18 +95,18 @@ def tick_words(ax: Axes, words: Sequence[str]) -> float:
 
 
 def wrapped(text: str) -> str:
-    """Returns a text in lines that are no longer than a figure is wide."""
+    """A text in lines that are no longer than a figure is wide."""
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in text.splitlines())
 
 
 def whose(result: Result) -> str:
-    """Returns the name of the regret: that of a group, or of one agent."""
+    """The name of the regret: that of a group, or of one agent."""
     worlds = result.config["environments"].values()
     return "group regret" if any(world["spec"]["n_agents"] > 1 for world in worlds) else "regret"
 
 
 def places(result: Result) -> str:
-    """Returns the environments and their sizes, for titles."""
+    """The environments and their sizes, for titles."""
     found = list(dict.fromkeys(map(_place, result.config["environments"].values())))
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
@@ -161,7 +155,7 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
 
 
 def svg(figure: Figure) -> str:
-    """Returns a figure as the text of an SVG file, and closes it."""
+    """A figure as the text of an SVG file; it is closed."""
     file = io.BytesIO()
     _write(figure, "svg", file)
     plt.close(figure)

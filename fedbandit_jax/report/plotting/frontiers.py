@@ -35,13 +35,7 @@ def privacy_frontier(
     are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
 
     Args:
-        result: result of `fb.sweep`.
-        title: title of the axes; default: the environments and the number of seeds.
-        lines: label -> name of the line of which it is a point, as in `against`.
-        ax: axes to draw on; default: those of a new figure.
-
-    Returns:
-        The figure.
+        result, title, lines, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is not one of these.
@@ -71,8 +65,7 @@ def privacy_frontier(
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
-    finals = np.array([final(result, label)[0] for label in result])
-    return ended(result, axes, finals, title, ours=ax is None)
+    return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
 
 
 def communication_frontier(
@@ -89,13 +82,7 @@ def communication_frontier(
     `communication_frontier(result.sel(epsilon=1.0))`.
 
     Args:
-        result: result of `fb.sweep`.
-        title: title of the axes; default: the environments and the number of seeds.
-        lines: label -> name of the line of which it is a point, as in `against`.
-        ax: axes to draw on; default: those of a new figure.
-
-    Returns:
-        The figure.
+        result, title, lines, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: an argument is not one of these; the message names it and its value.
@@ -111,16 +98,11 @@ def communication_frontier(
     members = families(result, lines, along=[name for name in inner if name != "algorithm"])
     _draw(result, members, bits, on, {}, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
-    finals = np.array([final(result, label)[0] for label in result])
-    return ended(result, axes, finals, title, ours=ax is None)
+    return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
 
 
 def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
-    """Marks those of n points that are on the Pareto front: of all in its setting, nobody is better.
-
-    Args:
-        costs: (n, m) numbers of which less is better.
-        settings: (n,) what must be equal for points to be compared.
+    """Marks those of n points with costs (n, m) on the Pareto front: of all in its setting, nobody is better.
 
     >>> pareto([(1, 5), (2, 3), (2, 4), (9, 9)], ["here", "here", "here", "there"])
     [True, True, False, True]
@@ -144,17 +126,9 @@ def _draw(
     joined: bool,
     stairs: bool,
 ) -> None:
-    """Draws points at their x, filled if they are on the front, and all others as horizontal lines.
+    """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines.
 
-    Args:
-        result: the result.
-        members: what shares a colour and a marker.
-        x: label -> place of its point.
-        on: labels of the points on the front.
-        beside: label -> why it has no place, for the legend.
-        ax: axes to draw on.
-        joined: whether a line goes through the points of a family.
-        stairs: whether to draw the front as a step line as well.
+    `beside` says in the legend why one has no x; families are lines if `joined`, and the front is one with `stairs`.
     """
     values = np.array(list(x.values()))
     if values.min() <= 0 < values.max():  # who sends nothing has a place, too

@@ -1,0 +1,140 @@
+"""Commands about files that are there: print a result (`show`), make a page of many (`report`), check a data set."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import tyro
+from typing_extensions import override
+
+from fedbandit_jax.cli._command import Command, print_result
+from fedbandit_jax.core.files.atomic import check_writable
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowCommand(Command):
+    """Print the summary and the certificates of a saved result, and draw its figure again if asked to.
+
+    For example:
+      fedbandit show results/linear-1a2b3c4d.npz
+      fedbandit show results/linear-1a2b3c4d.npz --picture again.png
+
+    Args:
+        result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.
+        picture: a file to draw regret into, which ends in .png, .pdf or .svg; without an ending it is a PNG and a PDF.
+            Default: no picture is drawn.
+    """
+
+    result: tyro.conf.Positional[Path]
+    picture: Path | None = None
+
+    @override
+    def run(self) -> int:
+        import fedbandit_jax as fb
+
+        if self.result.is_dir():
+            raise ValueError(f"the result must be a file, got the folder {str(self.result)!r}; see `fedbandit report`")
+        loaded = fb.Result.load(self.result)
+        print_result(loaded)
+        if self.picture is not None:
+            drawn = fb.plotting.save(fb.plotting.regret(loaded), self.picture)
+            print(f"\nwrote {' and '.join(map(str, drawn))}")
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportCommand(Command):
+    """Write one HTML page about results: figures, tables, certificates, and what made them.
+
+    The page is one file that needs no network and no other file. For every result it has
+      - cumulative and time-average regret, and regret against every parameter of the sweep
+      - who is on the Pareto front of regret and epsilon (which certificates give), and of regret and communication
+      - tables, sorted by a click on the head of a column: regret, communication, claims, differences paired by seed
+      - all certificates in full
+      - the command, the configuration, versions and the date
+
+    All files of a folder that end in .npz are looked at, and those in the folders in it. What the store of a sweep
+    keeps of its pieces is put together, so that a sweep that is still running can be looked at, too. A file that is not
+    a result as it was saved is refused: the page and the command name it with the reason, and the exit code is 1.
+
+    For example:
+      fedbandit report results
+      fedbandit report runs --out sweep.html --title "Budgets and batches"
+      fedbandit report results/linear-1a2b3c4d.npz results/arms-5e6f7a8b.npz
+
+    Args:
+        paths: folders, or .npz files that `fedbandit simulate`, `Result.save` or a store has written.
+        out: the page, which is overwritten if it exists; its folder is made if it is missing.
+        title: title of the page.
+    """
+
+    flag_of: ClassVar = {"path": "paths"}
+
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path = Path("report.html")
+    title: str = "Federated bandits: results"
+
+    @override
+    def run(self) -> int:
+        from fedbandit_jax.report import folders, page
+
+        if self.out.is_dir() or not self.out.name:
+            raise ValueError(f"out must name a file, got {str(self.out)!r}")
+        check_writable("out", self.out.parent)
+        import matplotlib
+
+        matplotlib.use("Agg")  # no window opens
+        results = folders.find(self.paths)
+        for path, why in results.refused:
+            print(f"fedbandit: refused {path}: {why}", file=sys.stderr)
+        if not results.sections:
+            files = f"{len(results.refused)} files, all of which were refused"
+            raise ValueError(f"paths must hold a saved result, got {files}")
+        page.write(results, self.out, title=self.title)
+        runs = sum(one.result.status.size for one in results.sections)
+        print(f"wrote {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")
+        return 1 if results.refused else 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataCommand(Command):
+    """Check your copy of a data set that cannot be redistributed, and print what is in it.
+
+    The files of mslr are also parsed once and cached beside the originals, so that they load fast from then on.
+
+    For example:
+      fedbandit data mslr --path MSLR-WEB10K --features body
+      fedbandit data movielens --path ml-25m
+
+    Args:
+        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt; movielens is
+            MovieLens, a folder with ratings.csv, ratings.dat or u.data.
+        path: folder of your copy.
+        features: which half of the features of mslr to load.
+    """
+
+    dataset: tyro.conf.Positional[Literal["mslr", "movielens"]]
+    path: Path
+    features: Literal["title", "body"] = "title"
+
+    @override
+    def run(self) -> int:
+        import numpy as np
+
+        import fedbandit_jax as fb
+
+        self.applies_to("mslr", self.dataset == "mslr", "features")
+        if self.dataset == "movielens":
+            found = fb.data.movielens(self.path)
+            sizes = np.bincount(found.clusters)
+            about = f"{len(sizes)} clusters of {sizes.min()} to {sizes.max()} users, d = {found.items.shape[1]}"
+            print(f"{found.title}, {about}")
+        else:
+            found = fb.data.mslr(self.path, features=self.features)
+            about = f"{len(found.query_sizes)} queries, {len(found.features)} documents"
+            most = f"at most {found.query_sizes.max()} a query, d = {found.features.shape[1]}"
+            print(f"{found.title}: {about}, {most}")
+        return 0
