@@ -13,7 +13,7 @@ from fedbandit_jax.core import lapack, random, ridge, validate
 
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Returns the nearest positive semidefinite matrix to a symmetric one: negative eigenvalues become 0.
+    """The nearest positive semidefinite matrix to a symmetric one: negative eigenvalues become 0.
 
     Example:
         >>> project(jnp.array([[1.0, 0.0], [0.0, -2.0]])).round(3).tolist()
@@ -32,7 +32,7 @@ class GaussianBelief(NamedTuple):
 
     @classmethod
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
-        """Returns the belief of precision P and mean P^-1 b; its numbers are not finite if P is not positive definite.
+        """The belief of precision P and mean P^-1 b; its numbers are not finite if P is not positive definite.
 
         Example:
             >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
@@ -56,19 +56,18 @@ class GaussianBelief(NamedTuple):
         return self.mean + scale * step[:, 0]
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
-        """Returns the standard deviation sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
+        """Standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
         _check("contexts", contexts, _rows(contexts), len(self.mean))
         half = lapack.solve_lower(self.factor, contexts.T)
         return jnp.sqrt((half * half).sum(0))
 
 
 def _rows(value: Any) -> int:
-    """Returns the length of the first axis, or 0 if there is none."""
     return value.shape[0] if getattr(value, "shape", ()) else 0
 
 
 def _check(name: str, value: Any, *shape: int) -> None:
-    """Raises a TypeError unless the value is an array of floats of this shape; its numbers may be traced."""
+    """The numbers may be traced."""
     dtype, found = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is None or found != shape or not jnp.issubdtype(dtype, jnp.floating):
         got = validate.shown(value) if dtype is None else f"{dtype} of shape {found}"

@@ -1,8 +1,6 @@
-"""The one place where the package asks which device a program is compiled for.
+"""The device that a program is compiled for: the one place where the package asks.
 
-XLA does not compile the same expression equally well on every device. Wherever the package writes one in two ways, it
-chooses by `on_cpu` or `on_gpu`, once and while tracing; the plain way stands beside the fast one, and a test compares
-the two.
+Wherever an expression is written in two ways, `on_cpu` or `on_gpu` chooses while tracing, and a test compares the two.
 """
 
 import contextlib
@@ -16,12 +14,12 @@ UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Py
 
 
 def on_cpu() -> bool:
-    """Returns whether programs are compiled for a CPU; called while tracing, it decides which program is made."""
+    """Whether programs are compiled for a CPU."""
     return jax.default_backend() == "cpu"
 
 
 def on_gpu() -> bool:
-    """Returns whether programs are compiled for a GPU, and may have kernels of our own, see `without_kernels`."""
+    """Whether programs are compiled for a GPU, and may have kernels of our own, see `without_kernels`."""
     return jax.default_backend() == "gpu" and not _without_kernels.get()
 
 
@@ -46,7 +44,7 @@ _QUICK = {
 
 
 def quick_options(level: int) -> dict[str, Any] | None:
-    """Returns compiler options for programs that run briefly, or None where XLA does not know them.
+    """Compiler options for programs that run briefly, or None where XLA does not know them.
 
     On a CPU compiling takes a third of the time at level 1, and the program is about as fast; at level 0 it takes a
     sixth, and the program two or three times as long.

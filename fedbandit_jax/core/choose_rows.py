@@ -1,12 +1,9 @@
-"""Choosing among rows of a table, of which every agent is offered another number.
+"""Choosing among rows of a table, of which every agent is offered another number, without padding.
 
-Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, and the mean is about 120. Stored
-contexts are (M, K, d) with K the largest, and most of what is then scored is padding. Here the rows that an agent is
-offered, which are consecutive, are cut into tiles of `TILE`; the tiles of all agents form one queue, and a loop takes
-them one by one. What this costs grows with the rows that there are. All rows of a tile belong to one agent, so that
-they can be scored by one matrix product.
-
-On a GPU, where a queue would leave most of the device idle, contexts are stored.
+Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, and the mean is about 120. Here the
+consecutive rows that an agent is offered are cut into tiles of `TILE`, each scored by one matrix product; the tiles of
+all agents form one queue, and a loop takes them one by one. On a GPU, which a queue would leave idle, contexts are
+stored, padded to the largest query.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ def choose(
     first: Int[Array, " A"],
     count: Int[Array, " A"],
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
-    """Returns the first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
+    """The first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 
     Args:
         rows: (first, size) -> features (d, size) of so many rows, at most K, from the first one on; those past the end

@@ -17,13 +17,10 @@ T = TypeVar("T")
 
 @jax.custom_batching.custom_vmap
 def largest(x: Array) -> Array:
-    """Returns x; under vmap, returns the largest x of all lanes in every lane, so that loops may use it as a bound.
+    """x; under vmap, in every lane the largest x of all lanes, by which a loop is bounded.
 
     A `while_loop` whose condition differs between lanes computes every turn for all lanes and selects. A loop that is
     bounded by the largest value runs as often, but what does not depend on the lane is computed once.
-
-    Args:
-        x: a number, or an array of any shape, per lane.
     """
     return x
 
@@ -35,7 +32,7 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
 
 @jax.custom_batching.custom_vmap
 def in_any_lane(x: Array) -> Array:
-    """Returns the boolean x; under vmap, returns in every lane whether x holds in any of them."""
+    """The boolean x; under vmap, in every lane whether x holds in any of them."""
     return x
 
 
@@ -45,7 +42,7 @@ def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
 
 
 def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
-    """Returns `update(state)` where the predicate holds and `state` elsewhere.
+    """`update(state)` where the predicate holds and `state` elsewhere.
 
     On a CPU, under vmap, the update is computed, for all lanes, only if the predicate holds in one of them. A
     `lax.cond` with a predicate that differs between lanes would always compute it. So do other devices here: before a
@@ -71,7 +68,7 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bo
 
 
 def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """Returns `update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
+    """`update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
 
     Unlike `cond_any` it selects nothing, so `update` itself must change nothing in lanes where the predicate does not
     hold. It suits large states that are written in few places, which a `where` over the whole state would copy. It is a
@@ -81,7 +78,7 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
 
 
 def seldom(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """Returns `update(state)` where the predicate holds and `state` elsewhere, as a loop of one turn or none.
+    """`update(state)` where the predicate holds and `state` elsewhere, as a loop of one turn or none.
 
     XLA:CPU copies a state that a branch reads and writes whenever the branch may be taken, but not one that a loop may
     change. It suits large tables that are changed as a whole, and seldom: with 10,000 users of 10 features a round took
@@ -100,18 +97,14 @@ def seldom(predicate: Array, update: Callable[[T], T], state: T) -> T:
 
 
 def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
-    """Returns `update(state)` if the branch is taken, and `state` otherwise.
-
-    XLA:GPU copies what a branch returns that is not taken, but not what a loop of no turns returns.
-    """
+    """XLA:GPU copies what a branch returns that is not taken, but not what a loop of no turns returns."""
     if on_cpu():
         return lax.cond(taken, update, lambda state: state, state)
-
     return seldom(taken, update, state)
 
 
 def stored(make: Callable[[], Array], k: Array) -> Array:
-    """Returns the array that `make()` makes; a CPU stores it, lest all that reads it makes it again, see `once`."""
+    """The array `make()`; a CPU stores it, lest all that reads it makes it again, see `once`."""
     if not on_cpu():
         return make()
     shape = jax.eval_shape(make)
@@ -121,7 +114,7 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
 
 @jax.custom_batching.custom_vmap
 def _several(readers: Any) -> Array:
-    """Returns False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
+    """False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
     return jnp.bool_(False)
 
 
@@ -131,7 +124,7 @@ def _(axis_size: int, in_batched: list[Any], readers: Any) -> tuple[Array, bool]
 
 
 def once(draw: Callable[[], Sequence[Array]], k: Array, readers: Any = None) -> tuple[Array, Array]:
-    """Returns the two arrays that `draw()` makes, computed in one pass and, on a CPU, stored.
+    """The two arrays `draw()`, computed in one pass and, on a CPU, stored.
 
     XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same numbers again.
     A loop of one turn, whose length XLA cannot know from k, keeps the draws apart from these expressions; one complex

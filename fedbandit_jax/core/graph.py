@@ -30,7 +30,7 @@ def pack(nodes: Array) -> Array:
 
 
 def unpack(words: Array, n: int) -> Array:
-    """Returns sets of nodes (..., n) bool from words (..., W) uint32.
+    """Sets of nodes (..., n) bool from words (..., W) uint32.
 
     >>> unpack(jnp.array([5], jnp.uint32), 3).tolist()
     [True, False, True]
@@ -40,7 +40,7 @@ def unpack(words: Array, n: int) -> Array:
 
 
 def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -> Callable[[Array], Array]:
-    """Returns the links of graph `which` after `cut`, as a function of a node, from what the graphs were before."""
+    """The links of graph `which` after `cut`, as a function of a node, from the graphs before."""
 
     def neighbours(i: Array) -> Array:
         own, theirs = jnp.where(i == node, gone, 0), jnp.where(has(gone, i), only(node, gone.shape[-1]), 0)
@@ -50,7 +50,7 @@ def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -
 
 
 def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: Array | bool) -> Array:
-    """Returns graphs (G, n, W) after the links between a node of graph `which` and the nodes `gone` (W,) are cut.
+    """Graphs (G, n, W) without the links between a node of graph `which` and the nodes `gone` (W,).
 
     Nothing changes unless it is `due`. Unlike a branch, a loop of one turn or none writes the graphs in place on a CPU,
     if whatever has been read of them before decides whether it is due. Elsewhere that would be to wait for the host.
@@ -70,18 +70,18 @@ def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: 
 
 
 def only(node: Array | int, n_words: int) -> Array:
-    """Returns the set of one node, (W,)."""
+    """The set of one node, (W,)."""
     own = jnp.arange(n_words) == node // BITS
     return jnp.where(own, jnp.uint32(1) << jnp.uint32(node % BITS), jnp.uint32(0))
 
 
 def has(nodes: Array, node: Array | int) -> Array:
-    """Tests whether a node is in a set of nodes (W,)."""
+    """Whether a node is in a set of nodes (W,)."""
     return (nodes[node // BITS] >> jnp.uint32(node % BITS) & 1) == 1
 
 
 def components(neighbours: Callable[[Array], Array], among: Array, start: Array | int = 0) -> Array:
-    """Computes the connected components of a graph, or of some of its components.
+    """The connected components of a graph, or of some of its components.
 
     On a CPU they are searched node by node, which ends early where most nodes are linked: when no node is left that
     could be reached. Elsewhere all nodes hook their trees at once. If no node is asked for, nothing is done: no branch
@@ -103,7 +103,7 @@ def components(neighbours: Callable[[Array], Array], among: Array, start: Array 
 
 
 def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | int) -> Array:
-    """Computes `components` by searches, from `start` and then from the smallest node that none has reached yet."""
+    """`components` by searches, from `start` and then from the smallest node that none has reached yet."""
     n, own = len(among), jnp.arange(-(-len(among) // BITS))
 
     def first(nodes: Array) -> Array:
@@ -130,7 +130,7 @@ def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | 
 
 
 def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
-    """Computes `components` by hooking and pointer jumping.
+    """`components` by hooking and pointer jumping.
 
     In every sweep each tree hooks its root to the smallest label that any of its nodes sees, then all nodes point to
     their roots. Most graphs take O(log n) sweeps.
@@ -150,8 +150,8 @@ def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
     return lax.while_loop(lambda carry: control.in_any_lane(carry[1]), sweep, (own, among.any()))[0]
 
 
-def adjusted_rand(labels: Array, truth: Array, n_classes: int) -> Array:
-    """Computes the adjusted Rand index of two partitions of n items: 1 if they are equal, 0 on average for random ones.
+def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | None = None) -> Array:
+    """The adjusted Rand index of two partitions of n items: 1 if they are equal, 0 on average for random ones.
 
     Pairs are counted in a table (n, n_classes), in float32, which is right to about 1e-6. If both partitions have one
     cluster, or both have n, they agree and the index is 1.
@@ -160,20 +160,30 @@ def adjusted_rand(labels: Array, truth: Array, n_classes: int) -> Array:
         labels: cluster of every item in the first partition, (n,) integers in 0 ... n - 1.
         truth: cluster of every item in the second partition, (n,) integers in 0 ... n_classes - 1.
         n_classes: number of clusters that `truth` may name, static.
+        counted: which items count, (n,) bool; default: all.
 
     Returns:
-        The index, a float32 scalar; NaN if any label is out of range.
+        The index, a float32 scalar; NaN if any label of these items is out of range (JAX would drop such an index).
 
     >>> float(adjusted_rand(jnp.array([3, 3, 0, 0]), jnp.array([1, 1, 0, 0]), 2))
     1.0
 
     Reference: Hubert & Arabie (1985), equation 5.
     """
-    return _adjusted(labels, truth, n_classes, jnp.ones(len(labels), bool))
+    counted = jnp.ones(len(labels), bool) if counted is None else counted
+    inside = (labels >= 0) & (labels < len(labels)) & (truth >= 0) & (truth < n_classes)
+    n = counted.sum().astype(jnp.float32)
+    table = jnp.zeros((len(labels), n_classes), jnp.float32).at[labels, truth].add(counted)
+    together = _pairs(table).sum()
+    found, true = _pairs(table.sum(1)).sum(), _pairs(table.sum(0)).sum()
+    expected = found * true / jnp.maximum(_pairs(n), 1)
+    room = (found + true) / 2 - expected
+    index = jnp.where(room > 0, (together - expected) / jnp.where(room > 0, room, 1), 1.0)
+    return jnp.where((inside | ~counted).all(), index, jnp.nan)
 
 
 def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: int) -> Array:
-    """Computes the adjusted Rand index separately among the items of every server, and returns the mean over servers.
+    """The mean over servers of the adjusted Rand indices of their items.
 
     Item i is at server i mod n_servers (static); the other arguments and NaN are as in `adjusted_rand`.
 
@@ -191,29 +201,13 @@ def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: i
         inside = (own >= 0) & (own < n)
         where = jnp.where(inside, own, n)
         first = jnp.full(n, places).at[where].min(jnp.arange(places), mode="drop")  # relabels to 0 ... places - 1
-        return _adjusted(jnp.where(inside, first[own], places), true, n_classes, taken)
+        return adjusted_rand(jnp.where(inside, first[own], places), true, n_classes, taken)
 
     return lax.map(of_server, (own, true, taken)).mean()
 
 
-def _adjusted(labels: Array, truth: Array, n_classes: int, counted: Array) -> Array:
-    """Computes the index of the items for which `counted` (n,) holds.
-
-    It is NaN if any of their labels is out of range, since JAX would silently drop such an index.
-    """
-    inside = (labels >= 0) & (labels < len(labels)) & (truth >= 0) & (truth < n_classes)
-    n = counted.sum().astype(jnp.float32)
-    table = jnp.zeros((len(labels), n_classes), jnp.float32).at[labels, truth].add(counted)
-    together = _pairs(table).sum()
-    found, true = _pairs(table.sum(1)).sum(), _pairs(table.sum(0)).sum()
-    expected = found * true / jnp.maximum(_pairs(n), 1)
-    room = (found + true) / 2 - expected
-    index = jnp.where(room > 0, (together - expected) / jnp.where(room > 0, room, 1), 1.0)
-    return jnp.where((inside | ~counted).all(), index, jnp.nan)
-
-
 def n_labels(labels: Array) -> Array:
-    """Returns the number of distinct labels, int32, of labels (n,) in 0 ... n - 1."""
+    """Number of distinct labels, int32, of labels (n,) in 0 ... n - 1."""
     return jnp.zeros(len(labels), jnp.int32).at[labels].set(1).sum()
 
 

@@ -1,8 +1,7 @@
 """Matrix factorisations, which a CPU computes one matrix at a time, also under `jax.vmap`.
 
-XLA:CPU hands several matrices to threads of its own, and where two programs do so at the same time, they may wait for
-each other for ever (jaxlib 0.10.2, two cores). One after the other takes about as long, and programs that do nothing
-else with many matrices can run beside each other, see `engine.batching`. Elsewhere a library factorises all at once.
+Two programs that hand several matrices to the threads of XLA:CPU at the same time may wait for each other for ever
+(jaxlib 0.10.2, two cores). One after the other takes about as long. Elsewhere a library factorises all at once.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def factorises_several(equation: Any) -> bool:
-    """Returns whether an operation of a program factorises, or solves with, several matrices at once."""
+    """Whether an operation of a program factorises, or solves with, several matrices at once."""
     return equation.primitive in _FACTORISATIONS and max(x.aval.ndim for x in equation.invars) > 2
 
 
 @_one_by_one
 def cholesky(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Returns the lower triangular L with L L' = V; it is not finite if V is not positive definite."""
+    """The lower triangular L with L L' = V; it is not finite if V is not positive definite."""
     return jnp.linalg.cholesky(gram)
 
 
 @_one_by_one
 def factor(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
-    """Returns `cholesky(gram)` and its inverse, so that V^-1 = L^-T L^-1."""
+    """`cholesky(gram)` and its inverse, so that V^-1 = L^-T L^-1."""
     lower = jnp.linalg.cholesky(gram)
     eye = jnp.eye(len(gram), dtype=gram.dtype)
     return lower, lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
@@ -59,18 +58,18 @@ def factor(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array,
 
 @_one_by_one
 def solve_lower(factor: Float[Array, "d d"], right: Float[Array, "d n"]) -> Float[Array, "d n"]:
-    """Returns L^-1 B for a lower triangular L."""
+    """L^-1 B for a lower triangular L."""
     return lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
 
 
 @_one_by_one
 def solve_upper(factor: Float[Array, "d d"], right: Float[Array, "d n"]) -> Float[Array, "d n"]:
-    """Returns (L')^-1 B for a lower triangular L."""
+    """(L')^-1 B for a lower triangular L."""
     return lax.linalg.triangular_solve(factor, right, left_side=True, lower=True, transpose_a=True)
 
 
 @_one_by_one
 def eigh(gram: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """Returns the eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns."""
+    """The eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns."""
     values, vectors = jnp.linalg.eigh(gram)
     return values, vectors

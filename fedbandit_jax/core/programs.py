@@ -1,4 +1,4 @@
-"""What a traced function does besides computing its results: effects, callbacks, and values of traces around it."""
+"""Side effects of traced functions: callbacks, effects, and values of traces around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JAX = os.path.dirname(jax.__file__)
 
 
 def leak(function: Callable[..., Any], *arguments: Any) -> str:
-    """Returns what a function does that does not follow from its arguments, and where; "" if there is nothing.
+    """The first side effect of a function, and its line; "" if there is none.
 
     The function is traced once and not run. `jax.debug.print` is let through, as nothing comes back from it, and so are
     batching rules of JAX and this package; one of the caller's own may mix the lanes of a batch.
@@ -42,7 +42,7 @@ def leak(function: Callable[..., Any], *arguments: Any) -> str:
 
 
 def cannot(owner: Any, method: str, found: str) -> str:
-    """The sentence that refuses a method of a policy or schedule for what `leak` found in it."""
+    """The refusal of a method of a policy or schedule for what `leak` found in it."""
     return (
         f"{type(owner).__name__}.{method} must compute its result from its arguments and do no more, got {found}: "
         "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
@@ -50,7 +50,7 @@ def cannot(owner: Any, method: str, found: str) -> str:
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """Yields the operations in a program, those of inner programs included."""
+    """The operations of a program and of its inner programs."""
     for equation in jaxpr.eqns:
         yield equation
         yield from _inner(equation)
@@ -69,7 +69,7 @@ def _known(rule: Any) -> bool:
 
 
 def _line(equation: Any) -> str:
-    """The line of the caller's code that an operation comes from."""
+    """The line of the caller's code."""
     trace = equation.source_info.traceback
     frames = traceback.extract_tb(trace.as_python_traceback()) if trace is not None else []
     own = [one for one in frames if not one.filename.startswith(_JAX)]

@@ -1,12 +1,10 @@
 """Random streams: named, independent, and functions of (key, round) only, so that no result depends on chunking.
 
 Bits come from Threefry-2x32 with 20 rounds, JAX's default generator, written as one unrolled elementwise expression
-that uses both output words. Inside a loop on a CPU it is five times faster than `jax.random.bits`, whose draws equal
-the exclusive-or of the two words (a test checks this).
+that uses both output words: in a loop on a CPU five times faster than `jax.random.bits`, which is their exclusive-or.
 
-There are two kinds of draws. `normal` and `uniform` fill an array. `block_at` and what is made of it (`direction`,
-`normal_at`, `uniform_at`) are elementwise functions of a key and two numbers that say whose draw it is, an arm and an
-agent: each can be drawn without the others, wherever it is needed, and is the same there.
+`normal` and `uniform` fill an array. `block_at` and what is made of it (`direction`, `normal_at`, `uniform_at`) are
+elementwise functions of a key, an arm and an agent: each is drawn wherever it is needed, and is the same there.
 """
 
 import functools
@@ -33,7 +31,7 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
 
 
 def check_key(name: str, key: Any) -> Array:
-    """Returns `key` after checking that it is a single typed Threefry key, as made by `jax.random.key(seed)`.
+    """Checks that `key` is a single typed Threefry key, as made by `jax.random.key(seed)`.
 
     Raises:
         TypeError: not a typed key.
@@ -62,7 +60,7 @@ SEEDS = 64  # keys that are made at a time, so that no number of seeds needs a p
 
 
 def of_seeds(key: Array, seeds: Int[np.ndarray, " S"]) -> Array:
-    """Returns the keys `fold_in(key, i)` of seeds i, (S,)."""
+    """The keys `fold_in(key, i)` of seeds i, (S,)."""
     padded = np.zeros(-(-len(seeds) // SEEDS) * SEEDS, np.uint32)
     padded[: len(seeds)] = seeds
     words = np.concatenate([np.asarray(_of_seeds(key, some)) for some in padded.reshape(-1, SEEDS)])
@@ -71,12 +69,11 @@ def of_seeds(key: Array, seeds: Int[np.ndarray, " S"]) -> Array:
 
 @jax.jit
 def _of_seeds(key: Array, seeds: Array) -> Array:
-    """Returns the words of the keys of some seeds, (SEEDS, 2)."""
     return jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, seeds))
 
 
 def stream(key: Array, name: str) -> Array:
-    """Returns the key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
+    """The key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
 
     A key is either folded (here, or with a round number) or drawn from, never both: `fold_in(key, t)` consists of the
     very words that `bits(key, ...)` has at counter t.
@@ -85,19 +82,19 @@ def stream(key: Array, name: str) -> Array:
 
 
 def fold_in(key: Array, i: Array) -> Array:
-    """Returns `jax.random.fold_in(key, i)`, written out like `bits`, which is faster in a loop on a CPU."""
+    """`jax.random.fold_in(key, i)`, written out like `bits`, which is faster in a loop on a CPU."""
     return jax.random.wrap_key_data(jnp.concatenate(bits(key, 1, i)))
 
 
 @functools.partial(jax.jit, static_argnames="size")
 def bits(key: Array, size: int, first: Array | int = 0) -> tuple[Array, Array]:
-    """Returns both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
+    """Both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
     counter = lax.iota(jnp.uint32, size) + jnp.uint32(first)
     return _threefry(key, jnp.zeros_like(counter), counter)
 
 
 def _threefry(key: Array | tuple[Array, Array], high: Array, low: Array) -> tuple[Array, Array]:
-    """Returns both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast.
+    """Both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast.
 
     The key is a typed one, or a tuple of its two words, which a kernel can be given.
     """
@@ -161,7 +158,7 @@ def _signed(x: Array, words: Array) -> Array:
 
 
 def erf_inv(x: Array) -> Array:
-    """Computes the inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); it vectorises on a CPU."""
+    """The inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); it vectorises on a CPU."""
     w = -jnp.log((1 - x) * (1 + x))
     central, tail = jnp.float32(_CENTRAL[0]), jnp.float32(_TAIL[0])
     for a, b in zip(_CENTRAL[1:], _TAIL[1:]):
@@ -172,7 +169,7 @@ def erf_inv(x: Array) -> Array:
 
 @jax.jit
 def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
-    """Returns two independent uint32 words for each (arm, agent), and others for each j.
+    """Two independent uint32 words for each (arm, agent), and others for each j.
 
     Args:
         key: a typed key, or its two words.
@@ -184,18 +181,18 @@ def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int 
 
 
 def uniform_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
-    """Returns a draw that is uniform on (0, 1) for each (arm, agent), see `block_at`."""
+    """A draw that is uniform on (0, 1) for each (arm, agent), see `block_at`."""
     return unit(block_at(key, arm, agent, j)[0])
 
 
 def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
-    """Returns a standard normal draw for each (arm, agent), see `block_at`."""
+    """A standard normal draw for each (arm, agent), see `block_at`."""
     return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent, j)[0]))
 
 
 @functools.partial(jax.jit, static_argnames="n")
 def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int) -> list[Array]:
-    """Returns the n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
+    """The n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
 
     A uniform point of R^2p consists of p points of the plane with uniform angles, whose squared lengths are the gaps
     that p - 1 sorted uniform numbers leave in (0, 1): there is no logarithm in it and nothing to divide by. With one
@@ -218,7 +215,7 @@ def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int
 
 
 def long_direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> Array:
-    """Returns points (M, K, n) with the law of `direction` for each (arm, agent), for a large n.
+    """Points (M, K, n) with the law of `direction` for each (arm, agent), for a large n.
 
     The squared lengths of the points of the plane are exponential draws, and all is scaled to length 1 (Box & Muller).
 
@@ -272,11 +269,11 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array
 
 @functools.partial(jax.jit, static_argnames="shape")
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Returns standard normal float32 draws for simulated data (privacy noise is `privacy.tails.normal`)."""
+    """Standard normal float32 draws for simulated data (privacy noise is `privacy.tails.normal`)."""
     return _draw(key, shape, lambda words: jnp.float32(math.sqrt(2)) * erf_inv(_unit(words)))
 
 
 @functools.partial(jax.jit, static_argnames="shape")
 def uniform(key: Array, shape: tuple[int, ...]) -> Array:
-    """Returns float32 draws that are uniform on the open interval (0, 1)."""
+    """Float32 draws that are uniform on the open interval (0, 1)."""
     return _draw(key, shape, unit)

@@ -1,7 +1,7 @@
 """Online ridge regression for many agents at once: a Cholesky solve, then Sherman-Morrison rank-one updates.
 
-Letters: V (d, d) is an agent's regularised sum of x x', b (d,) its sum of x y, noise included; A is M, or 1 when all
-agents share the same statistics (which then broadcast).
+Letters: V (d, d), `gram`, is an agent's regularised sum of x x' and b (d,), `bias`, its sum of x y, with noise; A is M,
+or 1 when all agents share the same statistics (which then broadcast).
 
 Layout: contexts arrive as (M, K, d). What is kept between rounds has the agents *last*: on a CPU the last axis is the
 vector lane, and a sum of products over d that is unrolled in Python becomes one fused loop, ten times faster than a
@@ -45,11 +45,7 @@ class Solution(NamedTuple):
 
 
 def solve(gram: Float[Array, "A d d"], bias: Float[Array, "A d"]) -> tuple[Posterior, Bool[Array, " A"]]:
-    """Computes the posterior from V, `gram`, and b, `bias`.
-
-    Returns:
-        The posterior, and for each agent whether it exists: V is positive definite and all numbers are finite.
-    """
+    """The posterior, and for each agent whether it exists: V is positive definite and all numbers are finite."""
     posterior, _, ok = solve_det(gram, bias)
     return posterior, ok
 
@@ -57,13 +53,13 @@ def solve(gram: Float[Array, "A d d"], bias: Float[Array, "A d"]) -> tuple[Poste
 def solve_det(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
-    """Computes the three results (posterior, log det V, whether they exist); see `solve` for V and b."""
+    """The posterior, log det V, and for each agent whether they exist, see `solve`."""
     inverse, theta, log_det, ok = jax.vmap(solve_one)(gram, bias)
     return _posterior(inverse, theta.T), log_det, ok
 
 
 def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
-    """Computes the ridge estimate of one model from V, `gram`, and b, `bias`."""
+    """The ridge estimate of one model."""
     if on_gpu() and len(bias) <= UNROLL_DIM:
         inverse, theta, log_det = solve_by_kernel(gram, bias)
         return Solution(inverse, theta, log_det, jnp.isfinite(log_det))
@@ -77,7 +73,7 @@ def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
 def solve_by_kernel(
     gram: Float[Array, "d d"], bias: Float[Array, " d"]
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, ""]]:
-    """V^-1, V^-1 b and log det V on a GPU, by one kernel, also under `jax.vmap`; see `solve_one` for V and b.
+    """V^-1, V^-1 b and log det V on a GPU, by one kernel, also under `jax.vmap`.
 
     Libraries take a kernel for every step and some between them, which cost more than the arithmetic of small matrices.
     Here one warp keeps a matrix of up to 32 features in its registers. In step k of a Cholesky factorisation V = L L'
@@ -176,7 +172,7 @@ def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
 
 
 def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[Array, "K M"]:
-    """Computes <x, theta> of every arm."""
+    """<x, theta> of every arm."""
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
@@ -186,7 +182,7 @@ def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[
 def width_sq(
     contexts: Float[Array, "M K d"], inverse: Float[Array, "P A"] | Float[Array, "A d d"]
 ) -> Float[Array, "K M"]:
-    """Computes x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
+    """x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
@@ -196,7 +192,7 @@ def width_sq(
 
 @jax.jit
 def form(x: Sequence[Array] | Array, inverse: Float[Array, "P A"] | Array) -> Array:
-    """Computes x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse.
+    """x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse.
 
     Above `UNROLL_DIM` features x is one array (d, n), and the inverse that of one agent, (1, d, d).
     """
@@ -223,13 +219,10 @@ def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array
 
 
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
-    """The index of the largest score over the leading axis, the lowest index on ties.
+    """The index of the largest score over the leading axis, the lowest on ties, and `NOWHERE` where any score is NaN.
 
-    Where any score is NaN there is no largest, and the index is `NOWHERE`, an arm that no environment has.
-
-    On a CPU it is computed by two vectorised reductions, ten times faster than `jnp.argmax`. Elsewhere it is computed
-    by `jnp.argmax`: XLA:GPU would take the two reductions for a softmax, and not finish fusing all that comes before
-    them.
+    On a CPU two vectorised reductions are ten times faster than `jnp.argmax`; XLA:GPU would take them for a softmax,
+    and not finish fusing all that comes before them.
     """
     if on_cpu():
         index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
@@ -249,7 +242,7 @@ class Gain(NamedTuple):
 
 
 def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Gain:
-    """Computes the Sherman-Morrison terms of one new feature vector x and reward y per agent.
+    """The Sherman-Morrison terms of one new feature vector x and reward y per agent.
 
     `residual` is a reduction instead of `dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
     use and compute it again for each of K arms.

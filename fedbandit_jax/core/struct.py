@@ -1,4 +1,7 @@
-"""Frozen dataclasses that are JAX pytrees: numbers are leaves, `static()` fields are compile-time constants."""
+"""Dataclasses: frozen ones that are JAX pytrees, sealed ones that proofs are about, and parameters by dotted path.
+
+Of a pytree numbers are leaves, and `static()` fields are compile-time constants.
+"""
 
 import dataclasses
 from collections.abc import Collection, Iterator
@@ -114,12 +117,12 @@ def sealed(cls: T) -> T:
 
 
 def is_sealed(value: Any) -> bool:
-    """Returns whether this is an object of a sealed class itself, as opposed to one of a subclass."""
+    """Whether this is an object of a sealed class itself, as opposed to one of a subclass."""
     return type(value) in _SEALED
 
 
 def shipped(value: Any) -> bool:
-    """Returns whether all dataclasses in `value` are of classes of this package."""
+    """Whether all dataclasses in `value` are of classes of this package."""
     if isinstance(value, tuple):
         return all(map(shipped, value))
     if not dataclasses.is_dataclass(value):

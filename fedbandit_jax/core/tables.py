@@ -1,8 +1,7 @@
 """Tables with one row per user, which are read and written row by row so that XLA:CPU does not copy them.
 
 A table is a pytree of arrays that share their leading axis. XLA:CPU (jaxlib 0.10.2) copies a table that a branch reads
-and writes whenever the branch may be taken, which costs more than everything else where there are thousands of users.
-So a branch is given rows and returns rows, which are always written back; see `control.when_any` for the branch itself.
+and writes whenever the branch may be taken. So a branch is given rows and returns rows, which are always written back.
 A user who does not exist has a row number out of range: what is read for it is meaningless, and nothing is written.
 """
 
@@ -22,12 +21,12 @@ SMALL, FEW = 2**15, 8  # numbers in a table, or rows, up to which other devices 
 
 
 def take(table: T, at: Array) -> T:
-    """Returns the rows `at` (a row number, or an array of them) of every array of the table."""
+    """The rows `at` (a row number, or an array of them) of every array of the table."""
     return jax.tree.map(lambda x: x[at], table)
 
 
 def put(table: T, at: Array, row: T) -> T:
-    """Returns the table with row `at` of every array replaced by that of `row`, or unchanged if `at` is out of range.
+    """The table with row `at` of every array replaced by that of `row`, or unchanged if `at` is out of range.
 
     >>> put(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist(), put(jnp.arange(3), jnp.array(3), jnp.array(7)).tolist()
     ([0, 7, 2], [0, 1, 2])
@@ -43,7 +42,7 @@ def put(table: T, at: Array, row: T) -> T:
 
 
 def add(table: T, at: Array, row: T) -> T:
-    """Returns the table with a row added to row `at`, as `put` writes it.
+    """The table with a row added to row `at`, as `put` writes it.
 
     >>> add(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist()
     [0, 8, 2]
@@ -54,7 +53,7 @@ def add(table: T, at: Array, row: T) -> T:
 
 
 def numbers(which: Array) -> tuple[Array, Array]:
-    """Returns the numbers of the rows for which `which` (N,) holds, (N,) with N behind them, and how many these are.
+    """The numbers (N,) of the rows for which `which` (N,) holds, padded by N, and their count.
 
     >>> [x.tolist() for x in numbers(jnp.array([True, False, True]))]
     [[0, 2, 3], 2]
@@ -66,8 +65,7 @@ def numbers(which: Array) -> tuple[Array, Array]:
 def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
     """Applies a function to the rows of arrays (N, ...) for which `which` (N,) holds; other rows of the result are 0.
 
-    On a CPU these rows are handled one after the other, because few of them count, and because two batched LAPACK calls
-    of two runs would wait for each other's threads for ever (jaxlib 0.10.2). Elsewhere all rows are handled at once.
+    On a CPU these rows are handled one after the other, because few of them count (and see `core.lapack`).
 
     >>> each(jnp.array([True, False]), lambda x: x + 1, jnp.array([3, 5])).tolist()
     [4, 0]

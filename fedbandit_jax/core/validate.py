@@ -19,7 +19,7 @@ _SHOWN = 80  # most characters of a value in a message
 
 
 def shown(value: Any) -> str:
-    """Returns a value as an error message shows it: on one line, and shortened if it is long.
+    """A value in an error message: on one line, and shortened if it is long.
 
     >>> shown([1, 2]), shown(0.5), shown(list(range(1000)))[-10:]
     ('[1, 2]', '0.5', ' 20, 21...')
@@ -32,7 +32,7 @@ def shown(value: Any) -> str:
 
 
 def _number(name: str, value: Any, condition: str) -> float:
-    """Returns the value as a float, after checking that it is a real number; `condition` ends the message."""
+    """Checks that the value is a real number; `condition` ends the message."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {condition}, got {shown(value)}")
     try:
@@ -163,7 +163,6 @@ def integer_array(name: str, value: Any) -> np.ndarray:
 
 
 def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarray:
-    """Converts the value to an array of `ndim` dimensions, whose dtype is of a kind that `what` names in words."""
     axes = f"{ndim} dimension{'s' * (ndim > 1)}"
     try:
         array = np.asarray(value)

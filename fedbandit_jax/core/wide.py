@@ -51,18 +51,18 @@ def from_int32(x: Array) -> Wide:
 
 
 def add(a: Wide, b: Wide) -> Wide:
-    """Returns a + b modulo 2^64."""
+    """a + b modulo 2^64."""
     low = a.low + b.low
     return Wide(a.high + b.high + (low < a.low).astype(jnp.uint32), low)
 
 
 def neg(a: Wide) -> Wide:
-    """Returns -a modulo 2^64."""
+    """-a modulo 2^64."""
     return add(Wide(~a.high, ~a.low), Wide(jnp.zeros_like(a.high), jnp.ones_like(a.low)))
 
 
 def sub(a: Wide, b: Wide) -> Wide:
-    """Returns a - b modulo 2^64."""
+    """a - b modulo 2^64."""
     return add(a, neg(b))
 
 
@@ -82,7 +82,7 @@ def where(condition: Array, a: Wide, b: Wide) -> Wide:
 
 
 def shift_left(a: Wide, bits: int) -> Wide:
-    """Returns a 2^bits modulo 2^64, for a static 0 <= bits < 32.
+    """a 2^bits modulo 2^64, for a static 0 <= bits < 32.
 
     Raises:
         ValueError: `bits` is out of range.
@@ -95,7 +95,7 @@ def shift_left(a: Wide, bits: int) -> Wide:
 
 
 def mod(a: Wide, modulus: Wide) -> Wide:
-    """Returns a modulo m in [0, m) by long division, bit by bit, for a two's complement and 1 <= m <= 2^62."""
+    """a modulo m in [0, m) by long division, bit by bit, for a two's complement and 1 <= m <= 2^62."""
     minus = negative(a)
     magnitude = where(minus, neg(a), a)
 
@@ -115,7 +115,7 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 
 
 def total(x: Array) -> Wide:
-    """Returns the sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25.
+    """The sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25.
 
     Raises:
         ValueError: there are too many numbers; their sizes are not checked.
@@ -131,7 +131,7 @@ def total(x: Array) -> Wide:
 
 
 def add_up(x: Wide) -> Wide:
-    """Returns the sum modulo 2^64 over the last axis of at most 2^16 numbers.
+    """The sum modulo 2^64 over the last axis of at most 2^16 numbers.
 
     Raises:
         ValueError: there are too many numbers.

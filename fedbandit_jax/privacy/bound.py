@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
@@ -216,7 +216,7 @@ class BoundMechanism(Exact):
         budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         bounded, statistic = self.statistic.bounded, self.statistic
         epsilons = [one.epsilon for one in self.budgets]
-        smallest = truncation.smallest_delta(max(epsilons), self.trust.missing(self._ask(0, timing)))
+        smallest = tails.smallest_delta(max(epsilons), self.trust.missing(self._ask(0, timing)))
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         if not bounded:
             claim, reason = (
@@ -224,7 +224,7 @@ class BoundMechanism(Exact):
                 f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}",
             )
         elif not smallest < budget.delta:
-            claim, reason = "none", truncation.sentence(smallest, max(epsilons), budget.delta)
+            claim, reason = "none", tails.sentence(smallest, max(epsilons), budget.delta)
         elif not proof.epsilon <= budget.epsilon:
             claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
         elif wrong := self.coarse(batch):

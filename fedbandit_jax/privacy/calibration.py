@@ -16,9 +16,9 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
-from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 

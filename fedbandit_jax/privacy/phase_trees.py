@@ -32,11 +32,10 @@ from jax import Array, lax
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, validate
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
-from fedbandit_jax.privacy.accounting.truncation import check_delta
+from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
 from fedbandit_jax.privacy.statistic import LinearStatistic, matrix_weights, packed_size, unpack
-from fedbandit_jax.privacy.tails import normal
+from fedbandit_jax.privacy.tails import check_delta, normal
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
@@ -132,14 +131,14 @@ class Replanted:
         if not self.sigma * LARGEST_MU > sensitivity:
             return math.inf
         mu, asked = sensitivity / self.sigma, float(self.epsilon)
-        return truncation.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
+        return tails.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
         """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
-        smallest, sound, once = truncation.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
-        short = f"the noise {gives}, not {asked:g}" if smallest < delta else truncation.sentence(smallest, asked, delta)
+        smallest, sound, once = tails.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
+        short = f"the noise {gives}, not {asked:g}" if smallest < delta else tails.sentence(smallest, asked, delta)
         rounds, often = ("one round", "once") if once else (f"{self._visits} rounds", f"{self._visits} times")
         return Certificate(
             claim="certified" if sound else "none",
@@ -217,7 +216,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     visits = validate.integer("visits", visits, at_least=1)
     check_delta(budget.delta, _missing(leaves))
     if method == "tight":
-        left = budget.delta - truncation.smallest_delta(budget.epsilon, _missing(leaves))
+        left = budget.delta - tails.smallest_delta(budget.epsilon, _missing(leaves))
         mu = gaussian_mu(budget.epsilon, left if left > 0 else budget.delta)
         sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
     else:

@@ -54,7 +54,7 @@ def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
 
 
 def _side(words: wide.Wide, scale: Array) -> tuple[Array, Array]:
-    """Returns whether discrete Laplace noise is positive, and whether it is negative, from 64 random bits."""
+    """Signs (positive, negative) of discrete Laplace noise, from 64 random bits."""
     zero = wide.from_float(jnp.tanh(0.5 / scale) * 2.0**63)  # P(0), which 1 - 2 P(x > 0) would lose
     side = wide.sub(wide.Wide(jnp.full_like(words.high, 2**31), jnp.zeros_like(words.low)), zero)
     return wide.less(words, side), wide.less(wide.Wide(~words.high, ~words.low), side)
@@ -215,7 +215,7 @@ def _rejection(
 
 
 def _factorial_ratio(a: Array, x: Array) -> Array:
-    """Computes ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
+    """ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
 
     It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y) with y = a + 1/2 and e from `_stirling`. For x < -a the value has
     no meaning, and there is no exception.
@@ -231,13 +231,13 @@ def _factorial_ratio(a: Array, x: Array) -> Array:
 
 
 def _stirling(y: Array) -> Array:
-    """Computes e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2) to 1e-6, for y >= 1/2."""
+    """e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2) to 1e-6, for y >= 1/2."""
     s = y**2
     return y / (24 * (s + 7 / 120 - 0.015049 / (s + 0.486)))
 
 
 def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
-    """Returns k = floor(n p) and k + 1/2 - n p for n <= 2^30 + 1, from pieces of the product that float32 holds."""
+    """k = floor(n p) and k + 1/2 - n p for n <= 2^30 + 1, from pieces of the product that float32 holds."""
     high = lax.reduce_precision(p, 8, 11)
     pieces = [piece * part for piece in (n >> 20 << 20, n & 0xFFC00, n & 0x3FF) for part in (high, p - high)]
     whole = [jnp.floor(piece) for piece in pieces]
@@ -247,18 +247,18 @@ def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
 
 
 def _digits(scale: Array | float, shape: Shape) -> Array:
-    """Returns P(digit = 1) of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
+    """P(digit = 1) of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
     scale = jnp.asarray(scale, jnp.float32)
     return 1 / (1 + jnp.exp(_powers(31, shape) / scale))
 
 
 def _powers(length: int, shape: Shape) -> np.ndarray:
-    """Returns 1, 2, 4, ... along a leading axis, followed by axes of length 1; `jnp.exp2` is not exact."""
+    """1, 2, 4, ... along a leading axis, followed by axes of length 1; `jnp.exp2` is not exact."""
     return 2.0 ** np.arange(length, dtype=np.float32).reshape(length, *[1] * len(shape))
 
 
 def _column(length: int, ndim: int) -> Array:
-    """Returns 0, 1, ..., length - 1 along a leading axis, followed by `ndim` axes of length 1."""
+    """0, 1, ..., length - 1 along a leading axis, followed by `ndim` axes of length 1."""
     return jnp.arange(length).reshape(length, *[1] * ndim)
 
 

@@ -1,11 +1,21 @@
-"""Normal and exponential noise from 128 random bits a draw, so that its tails do not end where privacy could see it.
+"""Normal and exponential noise with far tails, and what tails that are never drawn cost.
 
-A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends 5.4 standard deviations from 0. A user who
-moves a sum by one standard deviation then shows herself with probability 5e-6, whatever epsilon and delta say. Here a
-draw is the point beyond which a law has the mass U (for a normal, U / 2), U = (k + 1/2) / 2^127 for a random k = 0,
-..., 2^127 - 1. U and 1 - U are computed to a relative error of 2^-23 each, so that a draw is as fine as float32 from
-next to 0 to the last of it. With ideal random bits, a draw is therefore one of the continuous law, rounded, except that
-what lies beyond the last value is missing: an event has at most the probability `CUT` more or less.
+*Draws.* A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends 5.4 standard deviations from 0. A
+user who moves a sum by one standard deviation then shows herself with probability 5e-6, whatever epsilon and delta say.
+Here a draw of 128 bits is the point beyond which a law has the mass U (for a normal, U / 2), U = (k + 1/2) / 2^127 for
+a random k = 0, ..., 2^127 - 1. U and 1 - U are computed to a relative error of 2^-23 each, so that a draw is as fine as
+float32 from next to 0 to the last of it. With ideal random bits, a draw is therefore one of the continuous law,
+rounded, except that what lies beyond the last value is missing: an event has at most the probability `CUT` more or
+less.
+
+*Cost.* Let P and P' be the laws of all that a mechanism releases from two neighbouring data sets, for noise of the
+ideal law, and Q and Q' those for noise as it is drawn. A sampler that leaves out a mass c_i of draw i changes the
+probability of an event by at most `missing` = sum of c_i over all draws that the user has a part in. If
+P(A) <= e^epsilon P'(A) + delta for every event A, therefore
+
+    Q(A) <= P(A) + missing <= e^epsilon P'(A) + delta + missing <= e^epsilon Q'(A) + delta + (1 + e^epsilon) missing.
+
+The factor e^epsilon is needed: what only one of the two data sets can release has no bound but this.
 """
 
 import functools
@@ -22,6 +32,7 @@ CUT = 2.0**-127  # twice the mass of the law beyond the last value of a draw, fo
 NORMAL_REACH = 13.10863  # the largest |normal|: the standard normal law has mass 2^-129 on either side beyond it
 EXPONENTIAL_REACH = 88.7228  # the largest exponential, 128 ln 2
 _LN2 = math.log(2)
+_STEP, _TURNS = 1e-6, 100  # relative step by which `epsilon` looks beyond itself, and how often
 
 # Algorithm AS 241, PPND7, of Wichura (1988): numerator and denominator, highest power first; right to 1e-7.
 _CENTRAL = ((59.10937472, 159.29113202, 50.434271938, 3.3871327179), (67.1875636, 78.757757664, 17.895169469, 1.0))
@@ -31,23 +42,13 @@ _FAR = ((0.017337203997, 0.42868294337, 3.081226386, 6.657905115), (0.0122582026
 
 @functools.partial(jax.jit, static_argnames="shape")
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Draws standard normal float32 noise, right to a relative error of 5e-7 up to `NORMAL_REACH`.
-
-    Args:
-        key: a typed key, used once.
-        shape: of the draws.
-    """
+    """Standard normal float32 noise, right to a relative error of 5e-7 up to `NORMAL_REACH`."""
     return _draw(key, shape, normal_of)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
 def exponential(key: Array, shape: tuple[int, ...]) -> Array:
-    """Draws float32 noise of density e^-x, x > 0, right to a relative error of 4e-7 up to `EXPONENTIAL_REACH`.
-
-    Args:
-        key: a typed key, used once.
-        shape: of the draws.
-    """
+    """Float32 noise of density e^-x, x > 0, right to a relative error of 4e-7 up to `EXPONENTIAL_REACH`."""
     return _draw(key, shape, exponential_of)
 
 
@@ -67,7 +68,7 @@ def exponential_of(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _scaled(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Computes 2^64 U in float32, where the 127 bits of U are a, b, c and all but the last of d."""
+    """2^64 U in float32, where the 127 bits of U are a, b, c and all but the last of d."""
     low = (_float(c) + (_float(d >> 1) + 0.5) * 2.0**-31) * 2.0**-32
     return _float(a) * 2.0**32 + _float(b) + low
 
@@ -77,7 +78,7 @@ def _float(word: Array) -> Array:
 
 
 def _minus_log(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Computes -ln U, to a relative error of 2^-22 where U < 1/2."""
+    """-ln U, to a relative error of 2^-22 where U < 1/2."""
     tiny = a == 0  # U itself may be too small for float32
     return jnp.where(tiny, jnp.float32(64 * _LN2), 0) - jnp.log(_scaled(a, b, c, d) * jnp.where(tiny, 1, 2.0**-64))
 
@@ -101,3 +102,60 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[..., Array]) -
     half = (size + 1) // 2
     first, second, third, fourth = (bits(key, half, block * half) for block in range(4))
     return jnp.concatenate([transform(*first, *second), transform(*third, *fourth)])[:size].reshape(shape)
+
+
+def smallest_delta(epsilon: float, missing: float) -> float:
+    """The smallest delta that any noise of that sampler gives at `epsilon`: (1 + e^epsilon) missing, or 1.
+
+    >>> f"{smallest_delta(1.0, 1e-30):.3g}", smallest_delta(800.0, 1e-30)
+    ('3.72e-30', 1.0)
+    """
+    if missing <= 0:
+        return 0.0
+    return math.exp(min(0.0, max(0.0, epsilon) + math.log1p(math.exp(-max(0.0, epsilon))) + math.log(missing)))
+
+
+def check_delta(delta: float, missing: float) -> None:
+    """Raises a ValueError if noise whose tails lack a mass of `missing` gives `delta` at no epsilon.
+
+    >>> check_delta(1e-40, 1e-36)
+    Traceback (most recent call last):
+    ValueError: delta must be larger than 2e-36, because the far tails of the noise are never drawn, got 1e-40
+    """
+    least = smallest_delta(0.0, missing)
+    if not delta > least:
+        raise ValueError(
+            f"delta must be larger than {least:.3g}, because the far tails of the noise are never drawn, got {delta:g}"
+        )
+
+
+def sentence(smallest: float, epsilon: float, delta: float) -> str:
+    """Why nothing is certified where `delta` is not above the smallest delta at that epsilon."""
+    if math.isinf(epsilon):
+        return f"the far tails of the noise are never drawn, which costs more than delta = {delta:g}"
+    return (
+        f"the far tails of the noise are never drawn, so that at epsilon = {epsilon:g} it gives no delta below "
+        f"{smallest:.3g}, and {delta:g} was asked for"
+    )
+
+
+def epsilon(at: Callable[[float], float], delta: float, asked: float, missing: float) -> float:
+    """An epsilon that noise with missing tails gives at `delta`; infinite if there is none.
+
+    Args:
+        at: delta -> the smallest epsilon that is proved for the ideal law.
+        delta: in (0, 1).
+        asked: the epsilon that was asked for. If that much is proved, tails are charged at it; the result is then the
+            `at` of what is left of delta.
+        missing: mass of the tails that are never drawn, over all draws.
+    """
+    charged = asked
+    for _ in range(_TURNS):
+        left = delta - smallest_delta(charged, missing)
+        if not left > 0:
+            return math.inf
+        found = at(left)
+        if not found > charged:
+            return found
+        charged = found * (1 + _STEP)
+    return math.inf

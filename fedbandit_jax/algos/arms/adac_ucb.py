@@ -20,8 +20,8 @@ from fedbandit_jax.algos.arms.elimination_loop import SumLoop
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Pulls, Recipe, Report, Spec
-from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
+from fedbandit_jax.privacy.tails import check_delta
 
 
 class AdaCState(NamedTuple):

@@ -14,10 +14,10 @@ from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Recipe, Spec
-from fedbandit_jax.privacy.accounting.truncation import check_delta
 from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SharedNoiseSum, SumProtocol, grid
 from fedbandit_jax.privacy.integers.shares import rounded_up
+from fedbandit_jax.privacy.tails import check_delta
 
 # Name of a variant -> (mechanism, trust), the arguments of `SuccessiveElimination` that select it.
 ELIMINATION = {

@@ -25,7 +25,7 @@ _INFINITE = 1e100  # stands for an infinite divergence
 
 
 def rdp_epsilon(rdp: Curve, delta: float) -> float:
-    """Computes the smallest epsilon at `delta` that follows from a Renyi curve, rounded up.
+    """The smallest epsilon at `delta` that follows from a Renyi curve, rounded up.
 
         epsilon = inf_{alpha > 1} rdp(alpha) + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1/alpha), at least 0
 
@@ -73,7 +73,7 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
-    """Computes the smallest epsilon at `delta` of (xi, rho)-zCDP, i.e. of Renyi divergences at most xi + rho alpha.
+    """The smallest epsilon at `delta` of (xi, rho)-zCDP, i.e. of Renyi divergences at most xi + rho alpha.
 
     The result is rounded up. The rho of `Certificate.zcdp` includes xi already: it is converted without an xi.
 
@@ -86,7 +86,7 @@ def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
 
 
 def gaussian_rho(mu: float) -> float:
-    """Returns rho = mu^2 / 2, for which a Gaussian mechanism with mu = sensitivity / noise std satisfies rho-zCDP."""
+    """rho = mu^2 / 2, for which a Gaussian mechanism with mu = sensitivity / noise std satisfies rho-zCDP."""
     return validate.within("mu", mu, 0, _MU_LIMIT) ** 2 / 2
 
 

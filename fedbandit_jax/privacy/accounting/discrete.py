@@ -40,11 +40,10 @@ from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian_x
 
 _SCALES = (1e-6, 1e12)  # range of scales of discrete Laplace noise
 _VARIANCES = (1e-9, 1e30)  # range of variances of Skellam noise
-_SHIFTS = 2.0**61  # largest shift by one user
 
 
 def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
-    """Returns the exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
+    """The exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
 
     Args:
         shift: D, how far one user moves the sum, an integer in [1, 2^61].
@@ -71,7 +70,7 @@ def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
 
 
 def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
-    """Computes epsilon of pure DP of discrete Laplace noise modulo m, if one user moves the sum by exactly `shift`.
+    """Epsilon of pure DP of discrete Laplace noise modulo m, if one user moves the sum by exactly `shift`.
 
     This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2,
     which therefore covers a user who may move the sum by anything *up to* some g > m / 2.
@@ -86,8 +85,7 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
         [0.2464, 0.5]
     """
     _shift(shift)
-    b, m = 1 / _scale(scale), validate.integer("modulus", modulus, at_least=1, at_most=math.inf)
-    validate.within("modulus", m, 1, 2.0**64)
+    b, m = 1 / _scale(scale), validate.count("modulus", modulus, 2.0**64)
     k = min(shift % m, -shift % m)
     if k * b > 1:
         return k * b - (math.log1p(math.exp(-(m - 2 * k) * b)) - math.log1p(math.exp(-m * b)))
@@ -96,7 +94,7 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
 
 
 def skellam_rdp(shift: int, variance: float) -> Curve:
-    """Returns an upper bound of the Renyi curve of Skellam noise, for every alpha > 1.
+    """An upper bound of the Renyi curve of Skellam noise, for every alpha > 1.
 
     For the divergence D_alpha, (alpha - 1) D_alpha is convex and 0 at alpha = 1, so between integers it lies below its
     chord.
@@ -133,7 +131,7 @@ class SumPrivacy(NamedTuple):
 
 
 def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
-    """Computes the zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
+    """The zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
 
         epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
 
@@ -148,8 +146,8 @@ def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
         (0.12514, 0.50028)
     """
     d, sigma = _shift(shift), validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
-    n = validate.integer("n", n, at_least=1, at_most=math.inf)
-    xi = discrete_gaussian_xi(sigma, validate.within("n", n, 1, 1e15))
+    n = validate.count("n", n, 1e15)
+    xi = discrete_gaussian_xi(sigma, n)
     mu = d / (math.sqrt(n) * sigma)
     epsilon = min(math.sqrt(mu**2 + xi / 2), mu + xi)
     return SumPrivacy(epsilon**2 / 2, xi, epsilon)
@@ -162,7 +160,7 @@ def _log_sinhc(x: float) -> float:
 
 
 def _shift(value: int) -> float:
-    return validate.within("shift", validate.integer("shift", value, at_least=1, at_most=math.inf), 1, _SHIFTS)
+    return float(validate.count("shift", value, 2.0**61))
 
 
 def _scale(value: float) -> float:

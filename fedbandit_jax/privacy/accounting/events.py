@@ -40,7 +40,7 @@ class Gaussian:
         return alone.compose(PLD.from_pure(self.pure)) if self.pure else alone
 
     def rdp(self, alpha: float) -> float:
-        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, and that of the pure mechanism."""
+        """alpha mu^2 / 2, the Renyi divergence of order alpha, and that of the pure mechanism."""
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
 
 
@@ -59,7 +59,7 @@ class PureDP:
         return PLD.from_pure(self.epsilon)
 
     def rdp(self, alpha: float) -> float:
-        """Returns the largest possible Renyi divergence of order alpha, which is that of randomised response.
+        """The largest possible Renyi divergence of order alpha, which is that of randomised response.
 
         It is ln(cosh y + tanh(epsilon/2) sinh y) / (alpha - 1) with y = (alpha - 1) epsilon.
         """
@@ -81,7 +81,7 @@ class ZeroConcentrated:
         validate.within("rho", self.rho, 0, EPSILON_RANGE[1])
 
     def rdp(self, alpha: float) -> float:
-        """Returns rho alpha, the bound on the Renyi divergence of order alpha."""
+        """rho alpha, the bound on the Renyi divergence of order alpha."""
         return self.rho * alpha
 
 
@@ -96,7 +96,7 @@ class Renyi:
             raise TypeError(f"curve must be a function of alpha, got {validate.shown(self.curve)}")
 
     def rdp(self, alpha: float) -> float:
-        """Returns curve(alpha), the bound on the Renyi divergence of order alpha."""
+        """The bound on the Renyi divergence of order alpha."""
         return self.curve(alpha)
 
 
@@ -117,7 +117,7 @@ class ApproximateDP:
         return PLD.from_approximate(self.epsilon, self.delta)
 
     def rdp(self, alpha: float) -> float:
-        """Returns the largest possible Renyi divergence of order alpha of what happens with probability 1 - delta."""
+        """The largest possible Renyi divergence of order alpha of what happens with probability 1 - delta."""
         return PureDP(self.epsilon).rdp(alpha)
 
 
@@ -133,7 +133,7 @@ class Composition:
 
 
 def compose(events: Sequence[Event], delta: float) -> Composition:
-    """Computes epsilon at `delta` of all events together, in any order, each asked what earlier outputs suggest.
+    """Epsilon at `delta` of all events together, in any order, each asked what earlier outputs suggest.
 
     The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
     "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
@@ -201,7 +201,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
 
 
 def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
-    """Computes mu of a user who comes r_i times to silo i, which adds its own Gaussian noise of ratio mu_i.
+    """The ratio mu of a user who comes r_i times to silo i, which adds its own Gaussian noise of ratio mu_i.
 
         mu = sqrt(sum_i (r_i mu_i)^2)
 
@@ -225,14 +225,12 @@ def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
     if len(mus) != len(visits):
         raise ValueError(f"mus and visits must have one length, got {len(mus)} and {len(visits)}")
     ratios = [validate.within("mus", mu, 0, 1e4) for mu in mus]
-    counts = [
-        validate.within("visits", validate.integer("visits", r, at_least=0, at_most=math.inf), 0, 1e15) for r in visits
-    ]
+    counts = [validate.count("visits", r, 1e15, at_least=0) for r in visits]
     return math.hypot(*(r * mu for r, mu in zip(counts, ratios)))
 
 
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
-    """Computes epsilon at `delta` of a user who comes to several batches, each of which is one `event`.
+    """Epsilon at `delta` of a user who comes to several batches, each of which is one `event`.
 
     Args:
         event: what one batch proves; not `ApproximateDP`, and not integer noise that is nearly Gaussian.
@@ -240,9 +238,8 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         visits: the number of batches, in [1, 1e5].
 
     Returns:
-        Epsilon from `compose`, and epsilon by advanced composition, which
-        takes each batch at its own (epsilon_0, delta_0) and splits delta between batches and slack in the best of a few
-        ways.
+        Epsilon from `compose`, and epsilon by advanced composition, which takes each batch at its own (epsilon_0,
+        delta_0) and splits delta between batches and slack in the best of a few ways.
 
     Raises:
         ValueError, TypeError: `event` has no Renyi curve, or a number is out of range or of a wrong type.
@@ -253,7 +250,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
 
     Reference: Chowdhury & Zhou (2023), Appendix H.
     """
-    n = int(validate.within("visits", validate.integer("visits", visits, at_least=1, at_most=math.inf), 1, 1e5))
+    n = validate.count("visits", visits, 1e5)
     if not isinstance(event, Event) or isinstance(event, ApproximateDP | NearlyGaussian):
         raise TypeError(f"event must have a Renyi curve, got {validate.shown(event)}")
     if not isinstance(event, PureDP):
@@ -264,14 +261,12 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
 
 
 def _together(event: Event, delta: float, n: int) -> float:
-    """Computes epsilon at `delta` of n batches from `compose`; the arguments are those of `returning`, unchecked."""
     if isinstance(event, ZeroConcentrated | Renyi):
         return compose([Renyi(lambda alpha: n * event.rdp(alpha))], delta).epsilon
     return compose([event] * n, delta).epsilon
 
 
 def _advanced(event: Event, delta: float, n: int) -> float:
-    """Computes epsilon at `delta` of n batches by advanced composition; arguments are as in `returning`, unchecked."""
 
     def batch(delta: float) -> float:
         return compose([event], delta).epsilon

@@ -39,7 +39,7 @@ def _log_mills(x: float) -> float:
 
 
 def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
-    """Computes ln delta at `epsilon` of a Gaussian mechanism, together with a (`pure`, 0)-DP mechanism if `pure` > 0.
+    """ln delta at `epsilon` of a Gaussian mechanism, together with a (`pure`, 0)-DP mechanism if `pure` > 0.
 
     Args:
         epsilon: any real number.
@@ -69,7 +69,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
-    """Computes the largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
+    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
 
     Args:
         epsilon: in [1e-9, 1e6].
@@ -101,7 +101,7 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
-    """Computes the smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
+    """The smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
 
     Args:
         mu: sensitivity / noise standard deviation, in [0, 1e4].

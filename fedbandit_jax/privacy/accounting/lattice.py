@@ -61,29 +61,29 @@ class LatticeLaw(abc.ABC):
 
     @abc.abstractmethod
     def _cumulant(self, s: Any) -> Any:
-        """Returns K(s) for complex s of any shape."""
+        """K(s) for complex s of any shape."""
 
     @abc.abstractmethod
     def _saddle(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda), both of the shape of k."""
+        """lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda), both of the shape of k."""
 
     def _half_range(self, std: np.ndarray) -> np.ndarray:
         return 2 * np.arcsin(np.minimum(self._reach / std, 1))
 
     def tail(self, x: ArrayLike) -> np.ndarray:
-        """Returns P(X > x) for real x in [0, 1e12], in the shape of x."""
+        """P(X > x) for real x in [0, 1e12], in the shape of x."""
         return np.exp(self._log_tail(np.floor(x) + 1))
 
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """Returns ln P(X = x) for integers x, in the shape of x."""
+        """ln P(X = x) for integers x, in the shape of x."""
         return self._log_inverse(np.abs(np.asarray(x, float)), tail=False)
 
     def pure_epsilon(self, shift: int) -> float:
-        """Returns epsilon of pure DP, sup_x ln p(x) / p(x + shift), which is infinite unless overridden."""
+        """Epsilon of pure DP, sup_x ln p(x) / p(x + shift), which is infinite unless overridden."""
         return math.inf
 
     def _log_tail(self, k: ArrayLike) -> np.ndarray:
-        """Returns ln P(X >= k) for integers k >= 1, in the shape of k."""
+        """ln P(X >= k) for integers k >= 1, in the shape of k."""
         return self._log_inverse(np.asarray(k, float), tail=True)
 
     def _log_inverse(self, k: np.ndarray, *, tail: bool) -> np.ndarray:
@@ -145,15 +145,15 @@ class DiscreteLaplace(LatticeLaw):
 
     def __post_init__(self):
         validate.within("scale", self.scale, 1e-2, 1e9)
-        validate.within("n", validate.integer("n", self.n, at_least=1, at_most=math.inf), 1, 2**31)
+        validate.count("n", self.n, 2**31)
 
     @property
+    @override
     def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Returns the variance, n / (2 sinh^2(1 / 2 scale))."""
         return self.n / (2 * math.sinh(0.5 / self.scale) ** 2)
 
+    @override
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """Returns ln P(X = x) for integers x, in the shape of x."""
         if self.n > _FEW:
             return super().log_pmf(x)
         return self._log_mixture(self._weights, np.abs(np.asarray(x, float)))
@@ -182,13 +182,13 @@ class DiscreteLaplace(LatticeLaw):
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """Returns the coefficients (n,) of alpha^1 ... alpha^n in e^K."""
+        """Coefficients (n,) of alpha^1 ... alpha^n in e^K."""
         b = math.exp(-1 / self.scale)
         base = (1 + b) ** -np.arange(1.0, self.n + 1) * np.where(np.arange(self.n), b * b, 1)
         return reduce(lambda series, _: np.convolve(series, base)[: self.n], range(self.n), np.ones(1))[::-1]
 
     def _log_mixture(self, weights: np.ndarray, k: np.ndarray) -> np.ndarray:
-        """Returns ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
+        """ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
         j = np.arange(self.n)
         log_binomial = np.cumsum(np.log1p(k[..., None] / np.maximum(j, 1)) * (j > 0), -1)  # C(k + j, j)
         log_q = math.log(-math.expm1(-1 / self.scale))
@@ -215,12 +215,12 @@ class DiscreteGaussian(LatticeLaw):
 
     @property
     def variance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Returns the variance, which is sigma^2 less terms of order e^(-2 pi^2 sigma^2)."""
+        """sigma^2 less terms of order e^(-2 pi^2 sigma^2)."""
         m, images = self._images
         return self.sigma**2 * (1 - float((2 * math.pi * self.sigma * m) ** 2 @ images) / self._theta)
 
+    @override
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """Returns ln P(X = x) for integers x, in the shape of x."""
         normaliser = math.log(math.sqrt(2 * math.pi) * self.sigma * self._theta)
         return -((np.asarray(x, float) / self.sigma) ** 2) / 2 - normaliser
 
@@ -244,7 +244,7 @@ class DiscreteGaussian(LatticeLaw):
 
 
 def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
-    """Computes epsilon at `delta`, rounded up, of an integer plus noise, which one user moves by at most `shift`.
+    """Epsilon at `delta`, rounded up, of an integer plus noise, which one user moves by at most `shift`.
 
     Args:
         law: the law of the noise.
@@ -260,7 +260,7 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
         4.377
     """
-    shift = int(validate.within("shift", validate.integer("shift", shift, at_least=1, at_most=math.inf), 1, 1e12))
+    shift = validate.count("shift", shift, 1e12)
     pure = law.pure_epsilon(shift)
     if validate.within("delta", delta, 0, 1) == 0:
         return pure
@@ -277,7 +277,7 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         return log_left - float(law._log_tail(x + shift))
 
     def past(x: int) -> bool:
-        """Returns whether e(x + 1) < e(x), which L(x) > e(x) tells unless the two are nearly equal.
+        """Whether e(x + 1) < e(x), which L(x) > e(x) tells unless the two are nearly equal.
 
         They are so where both tails consist of nearly one atom; there e(x + 1) itself is compared.
         """

@@ -62,6 +62,7 @@ from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e3)  # of sensitivity / noise std
+_MOST = 1e15  # agents, entries or trials
 _WASTE = 1e-4  # fraction of delta that is given to rare events, which makes them cost next to nothing
 
 
@@ -82,18 +83,16 @@ class NearlyGaussian:
 
     @staticmethod
     def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
-        """Returns what holds for independent mechanisms together, see *Composition*; None if there are none."""
+        """What holds for independent mechanisms together, see *Composition*; None if there are none."""
         if not events:
             return None
         mus, leans, *others = zip(*map(dataclasses.astuple, events))
         return NearlyGaussian(math.hypot(*mus), math.hypot(*leans), *map(math.fsum, others))
 
     def epsilon(self, delta: float, at: Callable[[float], float] | None = None) -> float:
-        """Bounds epsilon at `delta` by the best of a few r; infinite if there is none.
+        """Bound on epsilon at `delta` by the best of a few r; infinite if there is none.
 
-        Args:
-            delta: in (0, 1).
-            at: epsilon at a delta of the Gaussian mechanism and all others; default: of the Gaussian mechanism alone.
+        `at` is epsilon at a delta of the Gaussian mechanism and all others; by default there are no others.
         """
         others = at or functools.partial(gaussian_epsilon, self.mu)
         if delta <= self.rest:
@@ -109,7 +108,7 @@ class NearlyGaussian:
 def discrete_gaussian_epsilon(
     *, sensitivity: float, sigma: float, n_agents: int, n_entries: int, delta: float
 ) -> float:
-    """Bounds epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
+    """Bound on epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
 
     Args:
         sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
@@ -132,10 +131,10 @@ def discrete_gaussian_epsilon(
 
 
 def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
-    """Returns what is proved of that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
+    """What is proved of that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
-    m, entries = _count("n_agents", n_agents), _count("n_entries", n_entries)
+    m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
     agent = sigma / math.sqrt(m)
     if agent < 0.5:
         raise ValueError(f"sigma / sqrt(n_agents) must be at least 1/2, got {agent:g} (sigma = {sigma:g}, M = {m:g})")
@@ -145,7 +144,7 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 
 
 def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
-    """Bounds epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
+    """Bound on epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
 
     Args:
         sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
@@ -162,9 +161,9 @@ def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta
 
 
 def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
-    """Returns what is proved of that noise if a small part of `delta` is given to rare events; `shift` may be inf."""
+    """What is proved of that noise if a small part of `delta` is given to rare events; `shift` may be inf."""
     sensitivity = validate.positive("sensitivity", sensitivity)
-    n, entries = _count("n_trials", n_trials), _count("n_entries", n_entries)
+    n, entries = validate.count("n_trials", n_trials, _MOST), validate.count("n_entries", n_entries, _MOST)
     delta = validate.probability("delta", delta)
     std = math.sqrt(n) / 2
     mu = _ratio(sensitivity, std)
@@ -176,10 +175,7 @@ def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float)
 
 
 def _smoothed(mu: float, sigma: float, entries: float, log_mass: float) -> NearlyGaussian:
-    """Applies *Smoothing* (see the module), with a tau for which c^D is nearly 1.
-
-    The pmf of the noise may be too large by the factor e^log_mass; `entries` is D.
-    """
+    """*Smoothing* of D = `entries`, of pmf too large by e^log_mass at most, with a tau for which c^D is nearly 1."""
     tau = math.sqrt(math.log(2 * entries / _WASTE) / 2) / math.pi
     ratio = tau / sigma
     q = math.exp(-2 * math.pi**2 * tau**2 / (1 + ratio**2))
@@ -188,7 +184,7 @@ def _smoothed(mu: float, sigma: float, entries: float, log_mass: float) -> Nearl
 
 
 def discrete_gaussian_xi(sigma: float, m: float) -> float:
-    """Bounds the distance in log pmf of a sum of M discrete Gaussians of parameter sigma to one of sqrt(M) sigma.
+    """Bound on the distance in log pmf of a sum of M discrete Gaussians of parameter sigma to one of sqrt(M) sigma.
 
         xi = 10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1))
 
@@ -204,7 +200,3 @@ def discrete_gaussian_xi(sigma: float, m: float) -> float:
 
 def _ratio(sensitivity: float, sigma: float) -> float:
     return max(validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1]), _MU_RANGE[0])
-
-
-def _count(name: str, value: int) -> float:
-    return validate.within(name, validate.integer(name, value, at_least=1, at_most=math.inf), 1, 1e15)

@@ -58,7 +58,7 @@ _Grid = tuple[float, np.ndarray, np.ndarray, float]
 
 
 def _log_sum(logs: np.ndarray) -> float:
-    """Returns ln sum e^logs; scipy's is ten times slower on two numbers."""
+    """ln sum e^logs; scipy's is ten times slower on two numbers."""
     largest = float(logs.max())
     return largest + math.log(float(np.exp(logs - largest).sum())) if largest > -math.inf else largest
 
@@ -72,7 +72,7 @@ class _Sum(NamedTuple):
     above: float  # ln of a bound of the probability of larger losses
 
     def log_delta(self, epsilon: float) -> float:
-        """Bounds ln delta(epsilon)."""
+        """Bound on ln delta(epsilon)."""
         inside = max(0, min(len(self.logs), math.ceil((self.top - epsilon) / self.step)))
         gaps = self.top - epsilon - self.step * np.arange(inside)
         gains = self.logs[:inside] + np.log(-np.expm1(-np.maximum(gaps, 1e-300)))
@@ -103,23 +103,23 @@ class PLD:
 
     @classmethod
     def from_gaussian(cls, mu: float) -> PLD:
-        """Returns that of a Gaussian mechanism whose noise has standard deviation sensitivity / mu."""
+        """That of a Gaussian mechanism whose noise has standard deviation sensitivity / mu."""
         return cls(mu=mu)
 
     @classmethod
     def from_pure(cls, epsilon: float) -> PLD:
-        """Returns that of the worst (epsilon, 0)-DP mechanism, randomised response."""
+        """That of the worst (epsilon, 0)-DP mechanism, randomised response."""
         losses = max(epsilon, 1e-12) * np.array([1.0, -1.0])
         return cls(parts=(_Atoms(losses, log_expit(losses), 1),)) if epsilon > 0 else cls()
 
     @classmethod
     def from_approximate(cls, epsilon: float, delta: float) -> PLD:
-        """Returns that of the worst (epsilon, delta)-DP mechanism."""
+        """That of the worst (epsilon, delta)-DP mechanism."""
         return dataclasses.replace(cls.from_pure(epsilon), log_finite=math.log1p(-delta) if delta < 1 else -math.inf)
 
     @classmethod
     def from_pmf(cls, log_p: ArrayLike, log_q: ArrayLike, rest: float = 0.0) -> PLD:
-        """Returns that of a pair of laws on A outcomes, which must dominate the neighbours in either order.
+        """That of a pair of laws on A outcomes, which must dominate the neighbours in either order.
 
         (Mirror images of each other do if they dominate in one.)
 
@@ -135,17 +135,17 @@ class PLD:
         return cls(parts=(_Atoms(p - q, p - _log_sum(p), 1),), log_finite=log_finite)
 
     def compose(self, other: PLD) -> PLD:
-        """Returns that of the mechanisms of both."""
+        """That of the mechanisms of both."""
         mu = math.hypot(self.mu, other.mu)
         return PLD(mu=mu, parts=self.parts + other.parts, log_finite=self.log_finite + other.log_finite)
 
     def times(self, n: int) -> PLD:
-        """Returns that of n copies."""
+        """That of n copies."""
         parts = tuple(part._replace(n=n * part.n) for part in self.parts)
         return PLD(mu=math.sqrt(n) * self.mu, parts=parts, log_finite=n * self.log_finite)
 
     def delta(self, epsilon: float) -> float:
-        """Computes the least delta at `epsilon` >= 0, rounded up."""
+        """The least delta at `epsilon` >= 0, rounded up."""
         if not self.parts:
             log = log_delta(epsilon, self.mu) if self.mu > 0 else -math.inf
         else:
@@ -157,7 +157,7 @@ class PLD:
         return min(1.0, -math.expm1(self.log_finite) + math.exp(self.log_finite + log))
 
     def epsilon(self, delta: float) -> float:
-        """Computes the least epsilon >= 0 at `delta`, rounded up.
+        """The least epsilon >= 0 at `delta`, rounded up.
 
         It is infinite if delta is below the probability of an infinite loss.
         """
@@ -192,22 +192,22 @@ class PLD:
 
     @property
     def _scale(self) -> float:
-        """Returns the root mean square of all losses together, as if they had mean 0."""
+        """Root mean square of all losses together, as if they had mean 0."""
         return max(math.sqrt(self.mu**2 + sum(n * float(np.exp(p) @ x**2) for x, p, n in self.parts)), 1e-12)
 
     def _cumulant(self, s: float) -> float:
-        """Returns ln E e^(s L) over finite losses."""
+        """ln E e^(s L) over finite losses."""
         return s * (s + 1) / 2 * self.mu**2 + sum(n * _log_sum(p + s * x) for x, p, n in self.parts)
 
     def _least(self, bound: Callable[[float], float]) -> tuple[float, float]:
-        """Returns the s > 0 at which a quasi-convex bound is least, and the bound."""
+        """The s > 0 at which a quasi-convex bound is least, and the bound."""
         scale = self._scale
         found = minimize_scalar(lambda u: bound(math.exp(u) / scale), bounds=(-14.0, 10.0), method="bounded")
         s = math.exp(float(found.x)) / scale  # pyright: ignore[reportAttributeAccessIssue]
         return s, bound(s)
 
     def _sum(self, tilt: float, level: float, reach: int = 1) -> _Sum:
-        """Computes the law of the sum, for probabilities of about e^level that are decided at this tilt.
+        """The law of the sum, for probabilities of about e^level that are decided at this tilt.
 
         The window is `reach` times as long as the tilted law needs.
         """
@@ -241,7 +241,7 @@ class PLD:
 
 
 def _epsilon_of_one(part: _Atoms, level: float) -> float:
-    """Returns the least epsilon at delta = e^level of one law, the largest ln (P_i - delta) / Q_i of i worst losses."""
+    """The least epsilon at delta = e^level of one law, the largest ln (P_i - delta) / Q_i of i worst losses."""
     order = np.argsort(-part.losses)
     p = np.logaddexp.accumulate(part.logs[order])
     q = np.logaddexp.accumulate((part.logs - part.losses)[order])
@@ -250,7 +250,7 @@ def _epsilon_of_one(part: _Atoms, level: float) -> float:
 
 
 def _peak(s: float) -> float:
-    """Returns ln max_x e^(-s x) (1 - e^(-x)), by which E e^(s L) bounds delta (Canonne, Kamath & Steinke 2020)."""
+    """ln max_x e^(-s x) (1 - e^(-x)), by which E e^(s L) bounds delta (Canonne, Kamath & Steinke 2020)."""
     return -s * math.log1p(1 / s) - math.log1p(s)
 
 

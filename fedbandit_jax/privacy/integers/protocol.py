@@ -27,8 +27,8 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.privacy import samplers
-from fedbandit_jax.privacy.accounting import events, truncation
+from fedbandit_jax.privacy import samplers, tails
+from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 
 FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
@@ -134,18 +134,18 @@ def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, *
     `missing` is the mass of the tails that are never drawn, which costs the more delta the larger epsilon is.
     """
     asked, notion, exact = fields["epsilon"], fields["notion"], fields["epsilon_exact"]
-    smallest = truncation.smallest_delta(exact, missing)
+    smallest = tails.smallest_delta(exact, missing)
     reason = ""
     if not spent <= asked * (1 + ROOM):
         reason = f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for"
     elif not smallest < at:
-        reason = truncation.sentence(smallest, exact, at)
+        reason = tails.sentence(smallest, exact, at)
 
     def together(n: int) -> tuple[int, float, float, float]:
         known = functools.cache(lambda delta: events.returning(event, delta, n))  # tails may cost less than a digit
 
         def least(bound: int) -> float:
-            return truncation.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
+            return tails.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
 
         return n, at, least(0), least(1)
 

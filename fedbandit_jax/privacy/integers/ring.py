@@ -19,7 +19,7 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import random, struct, validate, wide
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.privacy.accounting import truncation
+from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 from fedbandit_jax.privacy.accounting.shuffling import RelaxedSecAgg, relaxed_secagg
 from fedbandit_jax.privacy.integers.protocol import (
@@ -194,7 +194,7 @@ class RingSum(SumProtocol):
             epsilon=epsilon,
             delta=0.0 if pure else delta,
             epsilon_exact=max(
-                proof.pure if pure else truncation.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
+                proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
             ),
             accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}",
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu, truncation
+from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.releases import Release
@@ -96,12 +96,12 @@ class Ask:
         proved, and the noise is that of the ideal law.
         """
         epsilon, delta = self.budget.epsilon, self.budget.delta
-        left = delta - truncation.smallest_delta(epsilon, self.missing)
+        left = delta - tails.smallest_delta(epsilon, self.missing)
         return gaussian_mu(epsilon, left if left > 0 else delta, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:
         """Returns what is proved at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
-        return truncation.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
+        return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
 
 
 class Proof(NamedTuple):
@@ -298,7 +298,7 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
         ValueError: if even mu = top / 1000 does not give the budget.
     """
     epsilon, delta = ask.budget.epsilon, ask.budget.delta
-    needed = truncation.smallest_delta(epsilon, model(top).missing(ask))
+    needed = tails.smallest_delta(epsilon, model(top).missing(ask))
     if not needed < delta:
         raise ValueError(
             f"delta must be larger than {needed:.3g} at epsilon = {epsilon:g}, because the far tails of integer noise "

@@ -7,7 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, truncation
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, LAPLACE_CUT
 from fedbandit_jax.privacy.tails import CUT
 
@@ -36,7 +37,7 @@ def test_cut_gaussian(mu, epsilon, reach):
     missing = 2 * stats.norm.sf(reach)
     ideal = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
     truth = delta_of_cut_noise(epsilon, mu, reach)
-    assert truth <= ideal + truncation.smallest_delta(epsilon, missing)
+    assert truth <= ideal + tails.smallest_delta(epsilon, missing)
     if (mu, epsilon, reach) == (2.0, 4.0, 2.5):
         assert truth > 1.02 * ideal
 
@@ -51,19 +52,19 @@ def test_epsilon_is_charged_at_what_is_given():
     def at(delta):
         return gaussian_epsilon(mu, delta)
 
-    assert truncation.epsilon(at, delta, 0.0, missing) == pytest.approx(right, abs=2e-5)
+    assert tails.epsilon(at, delta, 0.0, missing) == pytest.approx(right, abs=2e-5)
     assert right - at(delta) > 1e-3
-    more = truncation.epsilon(at, delta, 9.0, missing)  # all that was asked for is charged, and proved
+    more = tails.epsilon(at, delta, 9.0, missing)  # all that was asked for is charged, and proved
     assert at(delta) < right < more < 9
-    assert truncation.epsilon(at, 1e-9, 1.0, 1e-9) == math.inf
-    assert truncation.epsilon(at, delta, 0.0, 0.0) == at(delta)
+    assert tails.epsilon(at, 1e-9, 1.0, 1e-9) == math.inf
+    assert tails.epsilon(at, delta, 0.0, 0.0) == at(delta)
 
 
 def test_a_delta_must_be_above_what_no_epsilon_gives():
-    truncation.check_delta(2.0**-38, 2.0**-40)
-    for delta in (truncation.smallest_delta(0.0, 2.0**-40), 2.0**-40):  # 2^-39, and less
+    tails.check_delta(2.0**-38, 2.0**-40)
+    for delta in (tails.smallest_delta(0.0, 2.0**-40), 2.0**-40):  # 2^-39, and less
         with pytest.raises(ValueError, match="delta must be larger than 1.82e-12, .*tails"):
-            truncation.check_delta(delta, 2.0**-40)
+            tails.check_delta(delta, 2.0**-40)
 
 
 def tiny(value):
