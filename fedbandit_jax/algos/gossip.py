@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 from typing_extensions import override
@@ -14,12 +15,11 @@ from fedbandit_jax import networks
 from fedbandit_jax.algos.loops.cliques import CliqueLoop
 from fedbandit_jax.algos.loops.gossip import GossipLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.interfaces import NoiseLaw, Spec
+from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
 from fedbandit_jax.privacy.bound import BoundMechanism
 from fedbandit_jax.privacy.trust import check_schedule
@@ -75,7 +75,7 @@ class Gossip(NetworkRecipe):
         graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
             any edge.
         gamma: hops after which a message is dropped, 1 to the graph's diameter.
-        policy: `fb.algos.UCB` or `fb.algos.Greedy`; it is told n_i in place of M.
+        policy: an `fb.Policy`; that of agent i is told n_i in place of M.
         schedule: `fb.schedules.Every`, `fb.schedules.Geometric`, or a number of rounds; with at least gamma rounds
             between two releases, so that one has arrived before the next is sent.
         privacy: a budget or an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix"; None: no noise.
@@ -100,9 +100,7 @@ class Gossip(NetworkRecipe):
     """
 
     by_itself = "as there is no server"
-    policies = (UCB, Greedy), "an fb.algos.UCB or an fb.algos.Greedy"
-
-    policy: UCB | Greedy = UCB(confidence="known_noise", regularizer="project")
+    policy: Policy = UCB(confidence="known_noise", regularizer="project")
     schedule: Every | Geometric | int = Every(25)
 
     def __post_init__(self):
@@ -130,7 +128,7 @@ class Gossip(NetworkRecipe):
             n: self.informed(spec, mechanism, int(n), GossipLoop.shown_stds(stds, n, horizon))
             for n in sorted(set(sizes))
         }
-        policies = jax.tree.map(lambda *x: np.stack(x).astype(np.float32), *(of_size[n] for n in sizes))
+        policies = jax.tree.map(lambda *x: np.stack(x).astype(jnp.result_type(x[0])), *(of_size[n] for n in sizes))
         return GossipLoop(
             **parts(spec, policies, mechanism, stds),
             schedule=schedule.bind(Setting(m, spec.dim, horizon, 1.0, 1.0)),

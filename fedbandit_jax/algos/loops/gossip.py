@@ -12,14 +12,14 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import SCORES_TOGETHER, PolicyLoop, added, first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import PolicyLoop, added, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
-from fedbandit_jax.algos.policies.ucb import BoundUCB, Estimate, Prepared
-from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.statistic import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors
+from fedbandit_jax.schedules import BoundSchedule
 
 
 class GossipState(NamedTuple):
@@ -28,7 +28,7 @@ class GossipState(NamedTuple):
     mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
     pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last release
     sent: Array  # (M, d, d + 1) what every silo released last
-    belief: Estimate  # of every agent, from the releases that it has heard of, leaves (M, ...)
+    belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
     released: Array  # int32: number of releases so far
     heard: Array  # int32: number of releases that have arrived everywhere
     status: Array  # int32 `Status` bits
@@ -42,7 +42,7 @@ class GossipLoop(PolicyLoop):
     The mechanism and `stds` are of one silo, and all have noise of the same law; every agent has a policy of its own.
     """
 
-    policy: BoundUCB  # leaves (M, ...)
+    policy: Any  # leaves (M, ...)
     schedule: BoundSchedule
     hears: Any  # (M, M) float32, 1 where agent i hears of silo j
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
@@ -55,10 +55,8 @@ class GossipLoop(PolicyLoop):
 
     @property
     @override
-    def raw(self) -> tuple[Raw, ...]:
-        if not struct.is_sealed(self.policy):
-            return *doors(self.schedule), SCORES_TOGETHER  # its beliefs and indices are of all agents
-        return super().raw
+    def one_policy(self) -> Any:
+        return jax.tree.map(lambda leaf: leaf[0] if np.ndim(leaf) else leaf, self.policy)
 
     @override
     def guarantee(self) -> Certificate:
@@ -83,6 +81,14 @@ class GossipLoop(PolicyLoop):
             heard=jnp.int32(0),
             status=jnp.bitwise_or.reduce(status),
         )
+
+    @override
+    def indices(self, key: Array, t: Array, local: GossipState, offered: Round) -> Array:
+        if isinstance(self.policy, BoundUCB):
+            return super().indices(key, t, local, offered)
+        keys = jax.random.split(key, self.spec.n_agents)
+        alone = jax.vmap(lambda policy, key, belief, contexts: policy.index(key, t, belief, contexts))
+        return alone(self.policy, keys, local.belief, offered.contexts).T
 
     @override
     def prepared(self, t: Array, local: GossipState, offered: Round) -> Prepared:

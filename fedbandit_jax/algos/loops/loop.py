@@ -159,9 +159,13 @@ class PlayingLoop(Algorithm):
         """What the policy scores arms with in round t; by default the local state, as `download` makes it."""
         return local
 
+    def indices(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        """The policy's indices of all arms for all agents, (K, M)."""
+        return self.policy.indices(key, t, self.prepared(t, local, offered), offered)
+
     @override
     def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        indices = self.policy.indices(key, t, self.prepared(t, local, offered), offered)
+        indices = self.indices(key, t, local, offered)
         if offered.mask is not None:
             indices = jnp.where(offered.mask.T, indices, -jnp.inf)
         return ridge.first_argmax(indices)
@@ -207,7 +211,12 @@ class PolicyLoop(PlayingLoop):
     def raw(self) -> tuple[Raw, ...]:
         """The doors to raw data."""
         when = () if self.schedule is None else doors(self.schedule)
-        return (*when, *policy_doors(self.policy, self.spec, self.learns_in_batch, self.equal_batches))
+        return (*when, *policy_doors(self.one_policy, self.spec, self.learns_in_batch, self.equal_batches))
+
+    @property
+    def one_policy(self) -> Policy:
+        """The policy or, if every agent has one, that of the first."""
+        return self.policy
 
     def proof(self, spec: Spec) -> Certificate:
         """The guarantee of the mechanism for the users of `spec`, whatever doors there are."""

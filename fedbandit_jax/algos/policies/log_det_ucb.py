@@ -41,6 +41,8 @@ class LogDetUCB(Exploration, Policy):
         ValueError: when bound, also if there is only one agent, or silos do not add the noise.
     """
 
+    needs_all_users = True
+
     spectral: str = "quantile"
 
     def __post_init__(self):

@@ -163,8 +163,26 @@ def bound():
     return algo.bind(fb.envs.sphere(M, 4, 3).spec, T)
 
 
-class Own(fb.algos.Thompson):
-    """A policy of one's own."""
+@fb.pytree
+class Crowd(fb.algos.Thompson):
+    """A policy of one's own, which scores all agents at once."""
+
+    def indices(self, key, t, prepared, offered):
+        return offered.contexts.sum(2).T
+
+
+def test_policies_of_one_s_own(script, key):
+    """On a complete graph they are those of `Federated`, and certified unless they look at other agents."""
+    for policy in (fb.algos.Thompson(), fb.algos.EpsilonGreedy(explore=8.0)):
+        options, run = dict(schedule=ROUNDS, policy=policy), dict(horizon=T, key=key, seeds=2)
+        ours = fb.simulate(script, gossip(nx.complete_graph(M), **options), **run)
+        np.testing.assert_allclose(
+            ours.regret, fb.simulate(script, fb.algos.Federated(**options), **run).regret, atol=1e-4
+        )
+        assert gossip(policy=policy, privacy=BUDGET).certificate(script.spec, T).claim == "certified"
+    found = gossip(policy=Crowd(), privacy=BUDGET).certificate(script.spec, T)
+    assert found.claim == "none"
+    assert "scores the users of all agents" in found.reason
 
 
 def test_forged_after_binding(bound):
@@ -174,7 +192,7 @@ def test_forged_after_binding(bound):
         "the schedule leaks": dataclasses.replace(bound, schedule=leaky),
         "gives epsilon": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, trust=trust)),
         "bound for 5 silos": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, n_agents=M)),
-        "scores the users of all agents": dataclasses.replace(bound, policy=fb.pytree(Own)()),
+        "scores the users of all agents": dataclasses.replace(bound, policy=Crowd()),
         "not a private algorithm": dataclasses.replace(bound, mechanism=gossip().bind(bound.spec, T).mechanism),
         "another statistic": dataclasses.replace(bound, spec=dataclasses.replace(bound.spec, fixed_contexts=True)),
     }.items():
@@ -193,7 +211,8 @@ def test_handing_over_in_parts_changes_nothing(script, key):
     ("options", "error", "words"),
     [
         (dict(gamma=3), ValueError, "gamma must be at most the graph's diameter 2, got 3"),
-        (dict(policy=fb.algos.LogDetUCB()), TypeError, "policy must be an fb.algos.UCB or an fb.algos.Greedy, got"),
+        (dict(policy=fb.algos.LogDetUCB()), ValueError, "policy must not be LogDetUCB, as there is no server, got"),
+        (dict(policy="ucb"), TypeError, "policy must be an fb.Policy, got 'ucb'"),
         (dict(schedule=S.LogDet()), TypeError, "schedule must be fb.schedules.Every or Geometric, got"),
         (dict(schedule=0), ValueError, "schedule must be >= 1, got 0"),
         (dict(privacy=1.0), TypeError, "privacy must be an fb.privacy.Mechanism, .* got 1.0"),
