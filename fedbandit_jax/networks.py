@@ -34,34 +34,28 @@ class Network:
     n_cliques: int  # C, the number of cliques
 
     @property
-    def n_agents(self) -> int:
-        """Returns M, the number of agents."""
-        return len(self.clique)
-
-    @property
     def sizes(self) -> Int[np.ndarray, " C"]:
-        """Returns the number of agents in each clique."""
+        """The number of agents in each clique."""
         return np.bincount(self.clique)
 
     @property
     def diameter(self) -> int:
-        """Returns the largest distance between two agents that are connected, in hops; 0 if there is no edge."""
-        return int(self.distances[self.distances < self.n_agents].max())
+        """The largest distance between two agents that are connected, in hops; 0 if there is no edge."""
+        return int(self.distances[self.distances < len(self.clique)].max())
 
     @property
     def hops(self) -> Int[np.ndarray, " M"]:
-        """Returns the number of transmissions over edges that one broadcast of each agent takes.
+        """The number of transmissions over edges that one broadcast of each agent takes.
 
         A broadcast floods the graph and is dropped after gamma hops: every agent less than gamma hops away forwards it
         to all of its neighbours, once. For agent i this is the sum of deg(j) over all agents j with distance d(i, j) <
         gamma.
         """
-        degrees = (self.distances == 1).sum(1)
-        return (self.distances < self.gamma) @ degrees
+        return (self.distances < self.gamma) @ (self.distances == 1).sum(1)
 
 
 def network(graph: nx.Graph, gamma: int) -> Network:
-    """Returns cliques of agents who hear of each other within gamma rounds, and what messages cost.
+    """The cliques of agents who hear of each other within gamma rounds, and what messages cost.
 
     The clique cover is a greedy colouring of the complement of G_gamma, the best of several orders of the agents. For a
     line it has the fewest cliques possible, ceil(M / (gamma + 1)); in general the fewest are NP-hard to find.
@@ -93,7 +87,6 @@ def network(graph: nx.Graph, gamma: int) -> Network:
 
 
 def _check(graph: Any) -> None:
-    """Raises an error unless `graph` is an undirected simple graph on 0 ... M - 1, connected or without any edge."""
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
         raise TypeError(f"graph must be an undirected networkx.Graph, got a {type(graph).__name__}")
     _check_n_agents(len(graph))
@@ -152,7 +145,7 @@ GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # each makes a graph of n
 
 
 def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
-    """Returns a connected graph of a named kind on the nodes 0 ... M - 1.
+    """A connected graph of a named kind on the nodes 0 ... M - 1.
 
     Args:
         name: "complete"; "ring"; "line"; "star", where all are linked to agent 0; "grid", as square as the divisors of

@@ -139,7 +139,6 @@ class Gossip(NetworkRecipe):
 
 
 def _shortest(schedule: Any, horizon: int) -> int:
-    """The fewest rounds between two releases; before the first any number will do."""
     if isinstance(schedule, Every):
         return schedule.batch
     return int(np.diff(schedule.rounds(horizon)).min(initial=2**31 - 1))
@@ -212,11 +211,9 @@ class GossipFedUCB(NetworkRecipe):
     def label(self) -> str:
         return "Gossip-FedUCB" if self.privacy is None else "Private-Gossip-FedUCB"
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> CliqueLoop:
-        """Calibrates the noise, covers the graph with cliques, then finds rho_min, rho_max, kappa and D.
-
-        A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
-        """
+        # A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
         m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
         if m < 2:
             raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
@@ -250,5 +247,4 @@ class GossipFedUCB(NetworkRecipe):
 
 
 def _up(std: np.ndarray) -> np.ndarray:
-    """Numbers as float32, none of which is smaller than the given one."""
     return np.nextafter(std.astype(np.float32), np.float32(np.inf))

@@ -51,8 +51,8 @@ class BoundLinUCB(PlayingLoop):
     policy: BoundUCB
     batch: int = struct.static()  # B, rounds between two refreshes
 
+    @override
     def init(self, key: Array, spec: Spec) -> LinUCBState:
-        """The state V = lambda I and b = 0 for every agent."""
         zeros = jnp.zeros((spec.n_agents, spec.dim, spec.dim + 1))
         return LinUCBState(zeros, self._solve(zeros))
 
@@ -91,8 +91,8 @@ class BoundUserLinUCB(ArrivalAlgorithm):
     regularization: struct.Number
     seats: Seats = struct.static()
 
+    @override
     def init(self, key: Array, spec: Spec) -> UserSums:
-        """The state before the first round: V = lambda I and b = 0 for every user."""
         return seats.nothing(self.seats.n_seats, spec.dim, self.regularization)
 
     @override

@@ -102,6 +102,9 @@ class AdaCUCB(Recipe):
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta); None: 1e-6.
         name: label in results.
 
+    Raises:
+        ValueError: as `SuccessiveElimination`.
+
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.arms(n_arms=5, instance="easy")
@@ -139,12 +142,8 @@ class AdaCUCB(Recipe):
         used = self._sums().parameters()
         return tuple(name for name in super().parameters() if name in used)
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> BoundAdaC:
-        """The algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
-
-        Raises:
-            ValueError: there are fewer than two arms, fewer users than arms, or integers that do not fit their words.
-        """
         n_arms, sums = spec.n_arms, self._sums()
         check_arms(self.name, n_arms, horizon)
         sizes = batches(2, horizon)

@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 import numpy as np
+from typing_extensions import override
 
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
@@ -84,7 +85,8 @@ class SuccessiveElimination(Recipe):
         name: label in results; by default the name in the table. A name of another row is replaced by the right one.
 
     Raises:
-        ValueError: when bound, also if integers would not fit their machine words.
+        ValueError: when bound, also if there are fewer than two arms or fewer users than arms, or integers
+            would not fit their machine words.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -149,11 +151,9 @@ class SuccessiveElimination(Recipe):
             label = next((label for label, row in ELIMINATION.items() if row == pair), " ".join(pair))
             object.__setattr__(self, "name", label)
 
+    @override
     def parameters(self) -> tuple[str, ...]:
-        """The names of parameters that change something here; a grid over others leaves the algorithm as it is.
-
-        A grid over epsilon or delta therefore leaves SE alone, and one over `growth` or `radius` DP-SE.
-        """
+        # A grid over epsilon or delta leaves SE as it is, and one over `growth` or `radius` DP-SE.
         pair = self.mechanism, self.trust
         idle = {"epsilon", "delta", "messages"} if self.epsilon is None else set()
         idle |= set() if self.mechanism in SCALED else {"scale"}
@@ -162,12 +162,8 @@ class SuccessiveElimination(Recipe):
         idle |= {"calibration"} if pair not in [ELIMINATION["DP-SE"], *AUTHORS] else set()
         return tuple(name for name in super().parameters() if name not in idle)
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
-        """The algorithm with its batch sizes, protocol and radii, for an environment and T = `horizon` users.
-
-        Raises:
-            ValueError: there are fewer than two arms, fewer users than arms, or integers that do not fit their words.
-        """
         n_arms = spec.n_arms
         check_arms(str(self.name), n_arms, horizon)
         sizes = batches(GROWTH if self.growth is None else self.growth, horizon)

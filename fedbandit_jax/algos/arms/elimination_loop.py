@@ -107,14 +107,7 @@ class BoundElimination(SumLoop):
 
 
 def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:
-    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum.
-
-    Args:
-        protocol: the protocol that runs.
-        epsilon: what was asked for.
-        delta: at which (epsilon, delta) is stated.
-        spec: the environment that runs.
-    """
+    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum, stated at `delta`."""
     if not struct.is_sealed(protocol):
         return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
     leaves, structure = jax.tree.flatten(protocol)
@@ -128,9 +121,6 @@ def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struc
 
 @functools.lru_cache(maxsize=64)
 def _guarantee(structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float) -> Certificate:
-    """The certificate of the protocol that has this structure and these numbers, and nothing else.
-
-    Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
-    """
+    # Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
     leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
     return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta)

@@ -138,8 +138,8 @@ class FCLUB(ClusteringRecipe):
             return (1 + min(most, horizon), *[1] * (n_phases - 1))
         return tuple(1 + min(most, count) for count in rounds)
 
+    @override
     def bind(self, spec: Spec, horizon: int) -> BoundFCLUB:
-        """Calibrates the noise and then rho, and returns the algorithm for an environment and T = `horizon` rounds."""
         common, noise = self.common(spec), self._noise(spec, horizon)
         rho, _, kappa = self._bounds(noise, spec, horizon)
         scale = (lambda ratio: ratio) if self.trigger == "count" else math.log
@@ -162,7 +162,6 @@ class FCLUB(ClusteringRecipe):
         )
 
     def _noise(self, spec: Spec, horizon: int) -> Replanted | None:
-        """The calibrated trees that draw the noise of local clusters, or None without a budget."""
         if self.budget is None:
             return None
         if not 0 <= spec.max_norm <= MAX_NORM:
@@ -176,11 +175,8 @@ class FCLUB(ClusteringRecipe):
         return noise
 
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
-        """Bounds (rho, 3 rho, kappa) on the noise of one local cluster; without noise all three are 0.
-
-        With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
-        kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
-        """
+        # With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm
+        # <= kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
         if noise is None:
             return Spectral(0.0, 0.0, 0.0)
         printed = self.spectral == "printed"
@@ -201,8 +197,7 @@ class FCLUB(ClusteringRecipe):
 
 
 def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:
-    """Equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, where nu is the trees'
-    depth.
+    """Equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, for trees of depth nu.
 
     The paper has it as a bound on the norm of the noise H of every prefix sum, "by concentration of random matrices".
     That bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /
@@ -213,14 +208,6 @@ def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: i
 
     DEVIATION liu2022 Eq. 7: the algorithm does not know m, and has n, which bounds the number of local clusters, in
     place of m L.
-
-    Args:
-        epsilon: of the budget asked for.
-        delta: of the budget asked for.
-        depth: nu.
-        dim: d.
-        n_clusters: m L, or a bound on it.
-        failure: failure probability.
     """
     log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / failure)
     return 8 * math.sqrt(2 * depth) * math.log(4 / delta) * log_term / epsilon

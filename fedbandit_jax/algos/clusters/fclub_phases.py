@@ -74,7 +74,7 @@ class FCLUBState(NamedTuple):
 
 @struct.pytree
 class Phases(ArrivalAlgorithm):
-    """The part of bound FCLUB that begins phases; its subclass in `fclub_rounds` has the rounds in between."""
+    """The part of bound FCLUB that begins phases; `BoundFCLUB` has the rounds in between."""
 
     regularization: struct.Number  # lambda
     alpha_1: struct.Number  # factor of the distance above which links are cut
@@ -84,8 +84,8 @@ class Phases(ArrivalAlgorithm):
     seats: Seats = struct.static()
     shifts: bool = struct.static()  # whether every upload adds 3 rho I
 
+    @override
     def init(self, key: Array, spec: Spec) -> FCLUBState:
-        """The state in which nothing has been seen; phase 1 begins just before round 0."""
         n, d = self.seats.n_seats, spec.dim
         nowhere, zeros = jnp.arange(n, dtype=jnp.int32), jnp.zeros(n)
         sums = jnp.zeros((n, d, d + 1))
@@ -134,7 +134,7 @@ class Phases(ArrivalAlgorithm):
         )
 
     def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
-        """Solves for the estimate of one cluster; returns its statistics, and whether the estimate exists."""
+        """The statistics and the estimate of one cluster, and whether that exists."""
         ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
         found = users.estimate(sums, ridge)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
@@ -147,11 +147,7 @@ class Phases(ArrivalAlgorithm):
         return trace
 
     def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
-        """Runs Algorithm 2 for phase s.
-
-        Returns the state without what users have by themselves, which stays as it is, and how many local clusters
-        upload and how many download.
-        """
+        """The state after Algorithm 2, without users' own sums, and how many local clusters upload and download."""
         n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(s, state)
@@ -179,12 +175,9 @@ class Phases(ArrivalAlgorithm):
         return state, up, jnp.where(renewed, up, 0)
 
     def _split(self, s: Array, state: FCLUBState) -> tuple[Array, Array]:
-        """Cuts links from raw sums (Algorithm 2, lines 2-3) when phase s begins.
+        """The links that are left, (L, P, W), and every user's local cluster, (N,) (Algorithm 2, lines 2-3).
 
         Only users who have come since the last phase are compared with others: between two others nothing has changed.
-        Estimates of users who have never come are 0.
-
-        Returns the links that are left, (L, P, W), and the local cluster of every user, (N,).
         """
         (n_servers, p), taken = self.seats.taken.shape, jnp.asarray(self.seats.taken)
         cuts = self.alpha_1 < jnp.inf
@@ -215,11 +208,7 @@ class Phases(ArrivalAlgorithm):
         return linked, self.seats.everywhere(lax.map(of_server, (servers, known, again)))
 
     def _join(self, held: Held, live: Array) -> Array:
-        """The global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7).
-
-        DEVIATION liu2022 Alg. 2 l. 7: two local clusters of one server are never compared, but they are joined if one
-        of another server is near both, as global clusters are connected components.
-        """
+        """The global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7)."""
         server = jnp.arange(self.seats.n_seats, dtype=jnp.int32) // self.seats.per_server
         f = users.spread(held.count)
 

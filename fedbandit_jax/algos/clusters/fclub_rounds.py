@@ -63,8 +63,8 @@ class BoundFCLUB(Phases):
     spec: Spec = struct.static()  # of the environment that it is bound to
     counts: bool = struct.static()  # whether uploads and downloads compare counts of rounds, not determinants
 
+    @override
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
-        """The upper confidence bounds of the arms (K,) by S^l, without the buffer (Algorithm 1, line 12)."""
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
         if self.noise is None:
@@ -76,13 +76,11 @@ class BoundFCLUB(Phases):
         beta = self.width(local.count[slot], low, high, kappa)
         return seats.index(contexts, local.inverse[slot], local.theta[slot], beta)
 
+    @override
     def serve(
         self, key: Array, t: Array, state: FCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[FCLUBState, Report]:
-        """Adds the round to the user's sums, then uploads and downloads what is due (Alg. 1 l. 13, Algorithms 3 and 4).
-
-        The branch of the upload takes and returns rows of tables, not tables: see `core.tables`.
-        """
+        # Alg. 1 l. 13, Algorithms 3 and 4. The branch of the upload has rows of tables, not tables: see `core.tables`.
         if self.noise is not None:
             x, y = self.noise.admit(x, y)
         n, seat = self.seats.n_seats, self.seats.seat(user)
@@ -111,20 +109,12 @@ class BoundFCLUB(Phases):
         return state, self._report(place.sent.astype(jnp.int32), down, state)
 
     def view(self, state: FCLUBState) -> Any:
-        """The view of the global server.
-
-        These are the sums that local clusters released when the phase began, the sums of global clusters since then,
-        how often each local cluster has uploaded, and who is in which local cluster.
-        """
+        """The global server's view: first releases of the phase, global sums since, uploads, and local clusters."""
         return state.released, state.shared.sums, state.uploads, state.clusters.local
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """Names the doors to raw data that are open.
-
-        Local clusters are found from raw estimates, unless no link is ever cut (alpha_1 = inf); and uploads are decided
-        by determinants of raw statistics, unless rounds are counted.
-        """
+        """The doors to raw data: estimates cut links, unless alpha_1 = inf, and determinants decide about uploads."""
         fixed = bool(np.all(np.asarray(self.alpha_1) == np.inf))
         return (*(() if fixed else (RAW_CLUSTERS,)), *(() if self.counts else (RAW_UPLOADS,)))
 
@@ -146,17 +136,13 @@ class BoundFCLUB(Phases):
         return jnp.minimum(self.max_uploads, self.noise.room(tree, seats.phase(t)))
 
     def _perhaps(self, own: Held, pending: Buffer) -> Array:
-        """The test of whether an upload may be due.
-
-        With counts it is due if this holds. With determinants this is only necessary: the trace, an upper bound on the
-        growth of the log determinant, must reach ln U.
-        """
+        # For determinants only necessary: the trace is an upper bound on the growth of the log determinant.
         if self.counts:
             return (own.count + pending.count) / jnp.maximum(own.count, 1) >= self.upload
         return (pending.trace >= self.upload) | (self.upload == 0)
 
     def _upload(self, key: Array, tree: Array, slot: Array, place: Place, due: Array) -> Place:
-        """Uploads the buffer if the upload is really due (Algorithm 3); otherwise nothing changes.
+        """The place after Algorithm 3, unchanged if no upload is really due.
 
         If a matrix is not positive definite, nothing is sent and the tree makes no more uploads, which tells no more
         than the upload itself would have told.
@@ -178,10 +164,7 @@ class BoundFCLUB(Phases):
         return self._held(held.sums + pending.sums, held.count + pending.count, shift)
 
     def _download(self, state: FCLUBState, group: Array, common: Held, sent: Array) -> tuple[FCLUBState, Array]:
-        """Lets local clusters that are behind download from their global cluster, after an upload (Algorithm 4).
-
-        They do so one after the other, for they are few. Returns the new state, and how many downloaded.
-        """
+        """The state after local clusters that are behind have downloaded, and how many have (Algorithm 4)."""
         own, n = jnp.arange(self.seats.n_seats), self.seats.n_seats
 
         def find(nobody: Array) -> Array:
@@ -208,5 +191,4 @@ class BoundFCLUB(Phases):
 
 
 def _form(inverse: Array, x: Array) -> Array:
-    """The quadratic form x' A^-1 x of an inverse A^-1 (d, d) and features x (d,)."""
     return jnp.matmul(jnp.matmul(inverse, x, precision="highest"), x, precision="highest")

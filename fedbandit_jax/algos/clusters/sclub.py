@@ -127,11 +127,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         return Partition(found, found)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
-        """The test of Algorithm 2: must the user at a place leave her cluster?
-
-        She must if her estimate is far from the noted one of her cluster, or if she comes more or less often than some
-        other member.
-        """
+        """The test of Algorithm 2: must the user at a place leave her cluster?"""
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
         others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
         spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
@@ -168,10 +164,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         return change._replace(sets=sets, own=found.inverse)
 
     def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
-        """Merges the cluster of the user at a place with others, one after the other while any is alike (Algorithm 3).
-
-        Nothing is merged before all members of the cluster have come in this phase.
-        """
+        """Merges the cluster of the user at a place with others while any is alike (Algorithm 3)."""
 
         def join(carry: tuple[Change, Array]) -> tuple[Change, Array]:
             change, alike = carry
@@ -198,10 +191,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         return control.cond_any(change.sets.missing[change.sets.label[place]] == 0, all_of_them, change, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
-        """The clusters that are like that of the user at a place, (P,) bool, each at its place.
-
-        Only clusters count whose members have all come in this phase; if hers is none of them, the answer is none.
-        """
+        """The clusters like that of the user at a place, (P,) bool, if all members of both have come in this phase."""
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
         ready = (sets.size > 0) & (sets.missing == 0)
         f, rate = users.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t

@@ -143,10 +143,7 @@ def together(users: UserSums, members: Array, regularization: Array | float) -> 
 
 
 def differ(users: UserSums, place: Array, factor: Array) -> Array:
-    """Which users' estimates are too far from that of the user at a place, (P,) bool.
-
-    Users i and j are too far from each other if ||theta_i - theta_j|| > factor (F(T_i) + F(T_j)), see `spread`.
-    """
+    """The users with ||theta_i - theta_j|| > factor (F(T_i) + F(T_j)) for the user j at a place, (P,) bool."""
     f = spread(users.counts.astype(jnp.float32))
     return distance(users.theta[place], users.theta) > factor * (f + f[place])
 

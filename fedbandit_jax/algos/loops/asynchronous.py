@@ -138,8 +138,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         together = jnp.zeros(self.spec.n_users, jnp.int32)
         return Partition(together, together)
 
+    @override
     def view(self, state: AsyncState) -> Any:
-        """What the server has seen: every agent's last release, (M, d, d + 1), and its number, (M,)."""
         return state.agents.mechanism.view, state.agents.synced
 
     def _exchange(self, key: Array, state: AsyncState) -> AsyncState:

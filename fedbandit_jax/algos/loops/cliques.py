@@ -89,12 +89,9 @@ class CliqueLoop(PlayingLoop):
         """The doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
         return LEAKS, LEARNS_IN_BATCH
 
+    @override
     def guarantee(self) -> Certificate:
-        """What the noise of one silo proves, weakened by both doors, so that the claim is `none`.
-
-        That noise is the silo's part of its clique's; the least over all cliques counts. Nobody is a server: the
-        largest sums are those of the clique with the most noise.
-        """
+        # A silo's noise is its part of its clique's; the least over all cliques counts.
         if not struct.is_sealed(self.mechanism):
             return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
         mechanism, when = self._silo(), timing(self.schedule)
@@ -114,8 +111,8 @@ class CliqueLoop(PlayingLoop):
             found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
         return found.through(self.raw)
 
+    @override
     def init(self, key: Array, spec: Spec) -> Estimator:
-        """All estimators with V = n_C rho_min I, stacked along a new leading axis (gamma, ...)."""
         c, d = self.n_cliques, spec.dim
         sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
         gram = jnp.asarray(self.policy.first_regularization)[:, None, None] * jnp.eye(d)
@@ -162,10 +159,7 @@ class CliqueLoop(PlayingLoop):
         return local._replace(**tables.put({name: getattr(local, name) for name in used}, g, used)), ()
 
     def sync(self, key: Array, k: Array, state: Estimator, local: Estimator, records: Any):
-        """Carries out requests and synchronisations after use k of every estimator (lines 6-22).
-
-        Estimators whose use k would be past the horizon are left as they are.
-        """
+        """Carries out requests and synchronisations after use k of every estimator within the horizon (lines 6-22)."""
         g = jnp.arange(self.batch)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, g)
         used = k * self.batch + g < self.horizon

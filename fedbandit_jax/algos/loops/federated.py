@@ -60,8 +60,8 @@ class BatchLoop(PolicyLoop):
     schedule: None = None
     batch: int = struct.static()  # B
 
+    @override
     def init(self, key: Array, spec: Spec) -> ServerState:
-        """The state before the first round: W = 0, U = 0, and what the policy believes of no data."""
         return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim))
 
     @override
@@ -70,11 +70,7 @@ class BatchLoop(PolicyLoop):
         return prepare(state.belief, offered, self.spec.fixed_contexts)
 
     def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, BatchRecord]:
-        """Records what enters the sums: features x (d, M) and rewards y (M,), which the mechanism bounds first.
-
-        Without `learns_in_batch` nothing is learned yet (Algorithm 8, lines 5 and 8); with it, each agent updates its
-        estimate by its own raw row (Algorithm 1, line 7), which is the door `LEARNS_IN_BATCH`.
-        """
+        """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
         record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards))
         if self.learns_in_batch:
             local = self.policy.learn(local, offered, record.x, record.y)
@@ -95,11 +91,7 @@ class BatchLoop(PolicyLoop):
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
     ) -> tuple[ServerState, Report]:
-        """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18).
-
-        The mechanism adds the noise; its trust model says who draws it. After an incomplete last batch nothing is
-        released.
-        """
+        """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18)."""
         m = self.spec.n_agents
         statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.rows, *records.users)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
