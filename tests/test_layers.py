@@ -82,7 +82,7 @@ def test_the_engine_knows_no_algorithm():
 ALGOS = [  # top to bottom, folders of algos/; what lies beside them are recipes
     {"papers"},
     {"recipes"},
-    {"arms", "clusters", "grouping"},
+    {"clusters", "grouping"},
     {"loops"},
     {"policies"},
 ]

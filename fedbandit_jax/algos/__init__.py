@@ -3,12 +3,12 @@
 `fb.simulate` binds a recipe to an environment and a horizon and runs it.
 """
 
-from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
-from fedbandit_jax.algos.arms.elimination import ELIMINATION as ELIMINATION
-from fedbandit_jax.algos.arms.elimination import SuccessiveElimination as SuccessiveElimination
+from fedbandit_jax.algos.adac_ucb import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
+from fedbandit_jax.algos.elimination import ELIMINATION as ELIMINATION
+from fedbandit_jax.algos.elimination import SuccessiveElimination as SuccessiveElimination
 from fedbandit_jax.algos.federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip

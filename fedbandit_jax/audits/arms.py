@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
-from fedbandit_jax.algos.arms.elimination import GROWTH
+from fedbandit_jax.algos.elimination import GROWTH
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.engine.clocks import ArmBatchClock

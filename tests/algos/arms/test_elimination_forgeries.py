@@ -12,7 +12,7 @@ from four_arms import ARMS, INIT, PRIVATE, STEP, algorithm
 from helpers import deep
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
+from fedbandit_jax.algos.loops.arms import BoundElimination
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import certify

@@ -12,8 +12,8 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
-from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.elimination_loop import EliminationState
+from fedbandit_jax.algos import radius as radii
+from fedbandit_jax.algos.loops.arms import EliminationState
 from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.engine.curves import StretchTally

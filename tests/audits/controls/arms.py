@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from _damage import changed, damaged_sum, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
+from fedbandit_jax.algos.loops.arms import BoundElimination
 from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.ring import RingSum

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.elimination_loop import BoundElimination
+from fedbandit_jax.algos import radius as radii
+from fedbandit_jax.algos.loops.arms import BoundElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, IntegerMechanism

@@ -8,76 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import DELTA, SuccessiveElimination, batches, check_arms
-from fedbandit_jax.algos.arms.elimination_loop import SumLoop
-from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.interfaces import Pulls, Recipe, Report, Spec
+from fedbandit_jax.algos.elimination import DELTA, SuccessiveElimination, batches, check_arms
+from fedbandit_jax.algos.loops.arms import BoundAdaC
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.tails import check_delta
-
-
-class AdaCState(NamedTuple):
-    """The state of the server between two batches."""
-
-    asked: Array  # (K,) int32, how often every arm was asked about
-    sums: Array  # (K,) the noisy sum of every arm's last batch
-    pulled: Array  # (K,) bool, which arm the last batch was about
-
-
-@struct.sealed
-@struct.pytree
-class BoundAdaC(SumLoop):
-    """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about."""
-
-    users: Any  # (J,) int32, users of an arm that is asked about for the j-th time
-    radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
-
-    @property
-    def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The most batches there can be, K J."""
-        return len(self.users) * self.spec.n_arms
-
-    @override
-    def init(self, key: Array, spec: Spec) -> AdaCState:
-        nothing = jnp.zeros(spec.n_arms)
-        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0)
-
-    @override
-    def pulls(self, state: AdaCState, k: Array) -> Pulls:
-        last = jnp.maximum(state.asked - 1, 0)
-        users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
-        bound = jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
-        best = bound.argmax()
-        row = self._row(state, best)
-        return Pulls(jnp.arange(len(bound)) == best, users[row], self.protocol.admits(row, users[row]), row)
-
-    def _row(self, state: AdaCState, arm: Array) -> Array:
-        return jnp.minimum(state.asked[arm], len(self.users) - 1)
-
-    @override
-    def conclude(self, key: Array, k: Array, state: AdaCState, sums: Wide) -> tuple[AdaCState, Report]:
-        pulls = self.pulls(state, k)
-        pulled, row = pulls.active, self._row(state, pulls.active.argmax())
-        decoded = self.protocol.decode(key, row, sums)
-        report = Report(
-            rounds=1,
-            floats=pulls.users.astype(jnp.float32),
-            float_bits=jnp.asarray(self.protocol.bits)[row],
-            counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
-        )
-        return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled), report
-
-    def view(self, state: AdaCState) -> tuple[Array, Array]:
-        """The release of the last batch: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""
-        return jnp.where(state.pulled, state.sums, 0), state.pulled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Batched successive elimination, bound to an environment and a horizon: its tables, and the steps that read them."""
+"""The loops of multi-armed algorithms: successive elimination, and one arm at a time, by noisy sums of rewards."""
 
 from __future__ import annotations
 
@@ -104,6 +104,62 @@ class BoundElimination(SumLoop):
     @override
     def view(self, state: EliminationState) -> tuple[Array, Array]:
         return state.shown, state.active
+
+
+class AdaCState(NamedTuple):
+    """The state of the server between two batches."""
+
+    asked: Array  # (K,) int32, how often every arm was asked about
+    sums: Array  # (K,) the noisy sum of every arm's last batch
+    pulled: Array  # (K,) bool, which arm the last batch was about
+
+
+@struct.sealed
+@struct.pytree
+class BoundAdaC(SumLoop):
+    """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about."""
+
+    users: Any  # (J,) int32, users of an arm that is asked about for the j-th time
+    radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
+
+    @property
+    def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The most batches there can be, K J."""
+        return len(self.users) * self.spec.n_arms
+
+    @override
+    def init(self, key: Array, spec: Spec) -> AdaCState:
+        nothing = jnp.zeros(spec.n_arms)
+        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0)
+
+    @override
+    def pulls(self, state: AdaCState, k: Array) -> Pulls:
+        last = jnp.maximum(state.asked - 1, 0)
+        users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
+        bound = jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
+        best = bound.argmax()
+        row = self._row(state, best)
+        return Pulls(jnp.arange(len(bound)) == best, users[row], self.protocol.admits(row, users[row]), row)
+
+    def _row(self, state: AdaCState, arm: Array) -> Array:
+        return jnp.minimum(state.asked[arm], len(self.users) - 1)
+
+    @override
+    def conclude(self, key: Array, k: Array, state: AdaCState, sums: Wide) -> tuple[AdaCState, Report]:
+        pulls = self.pulls(state, k)
+        pulled, row = pulls.active, self._row(state, pulls.active.argmax())
+        decoded = self.protocol.decode(key, row, sums)
+        report = Report(
+            rounds=1,
+            floats=pulls.users.astype(jnp.float32),
+            float_bits=jnp.asarray(self.protocol.bits)[row],
+            counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
+        )
+        return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled), report
+
+    def view(self, state: AdaCState) -> tuple[Array, Array]:
+        """The release of the last batch: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""
+        return jnp.where(state.pulled, state.sums, 0), state.pulled
 
 
 def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:

@@ -1,1 +1,0 @@
-"""Algorithms for multi-armed bandits: batched successive elimination of arms."""
