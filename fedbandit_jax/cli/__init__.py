@@ -20,7 +20,7 @@ from fedbandit_jax.cli.files import DataCommand, ReportCommand, ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.

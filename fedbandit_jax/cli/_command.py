@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import tyro
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 
 if TYPE_CHECKING:
     from fedbandit_jax.report.result import Result

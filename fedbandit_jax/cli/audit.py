@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, digest
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
 CONTROL_RUNS = 30_000  # most runs of a control, whose flaw is large

@@ -11,7 +11,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, print_result
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing_extensions import override
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._command import Command, Files, Output, check_values, print_result, progress
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.core.files import locked
 
 PRESETS = Path(__file__).parent / "presets"
 PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.atomic import write_atomic
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.data.datasets import Table, lasso, require
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold

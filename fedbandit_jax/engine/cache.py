@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 
 LEAST_SECONDS = 0.2  # programs that compile faster are not worth a file
 

@@ -20,9 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core.files import archive
-from fedbandit_jax.core.files.atomic import remove_unfinished
-from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.core.files import locked, read_archive, remove_unfinished, write_archive
 from fedbandit_jax.engine.curves import Tally
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -72,7 +70,7 @@ class Checkpoints:
         about = {"run": self.fingerprint, "layout": progress.layout}
         about |= {"steps": progress.k, "names": progress.tally.names}
         try:
-            archive.write(path, "checkpoint", about, arrays, compress=False, before=_before(path))
+            write_archive(path, "checkpoint", about, arrays, compress=False, before=_before(path))
         except OSError as error:  # a full disk must not end a run that works otherwise
             if not self._warned:
                 warnings.warn(
@@ -95,7 +93,7 @@ class Checkpoints:
         damaged: dict[Path, str] = {}
         for one in (path, _before(path)):
             try:
-                about, arrays = archive.read(one, "checkpoint")
+                about, arrays = read_archive(one, "checkpoint")
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, validate
-from fedbandit_jax.core.files.atomic import check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.engine.records import Record, recorder
 

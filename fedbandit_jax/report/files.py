@@ -16,7 +16,7 @@ import numpy as np
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import archive
+from fedbandit_jax.core.files import read_archive, write_archive
 from fedbandit_jax.report.measured import NAMED, OF_LABELS, Measured
 
 M = TypeVar("M", bound=Measured)
@@ -38,7 +38,7 @@ def write(result: Measured, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     certificates = {label: certificate.to_json() for label, certificate in result.certificates.items()}
     about = {"format": FORMAT, "certificates": certificates, "config": result.config, "provenance": result.provenance}
-    archive.write(path, "result", about, _arrays(result))
+    write_archive(path, "result", about, _arrays(result))
     return path
 
 
@@ -47,7 +47,7 @@ def read(path: str | Path, make: type[M]) -> M:
     path = _npz(path)
     advice = "; use a copy that is whole, or run the simulation again"
     try:
-        about, arrays = archive.read(path, "result")
+        about, arrays = read_archive(path, "result")
         advice = ""  # the file is whole
         attributes, unknown = _parsed(about, arrays)
         result = make(**attributes)

@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
-from fedbandit_jax.core.files.atomic import write_atomic
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.report import plotting, tables
 from fedbandit_jax.report.folders import Found, Section
 from fedbandit_jax.report.plotting.curves import varied, word

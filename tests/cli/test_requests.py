@@ -16,8 +16,9 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main
-from fedbandit_jax.core.files import archive
-from fedbandit_jax.core.files.lock import locked
+
+from fedbandit_jax.core import files as core_files
+from fedbandit_jax.core.files import locked
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.report.result import Result
 
@@ -119,7 +120,7 @@ def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatc
     def full(path, write, **options):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(archive, "write_atomic", full)
+    monkeypatch.setattr(core_files, "write_atomic", full)
     assert main(["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]) == 2
     printed = capsys.readouterr()
     assert "regret at T" in printed.out

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from fedbandit_jax.core.files import lock
-from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.core import files
+from fedbandit_jax.core.files import locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.core.files import locked
 with locked(Path(sys.argv[1]), "it must be free", otherwise="go away"):
     print("held", flush=True)
     time.sleep(60)
@@ -66,7 +66,7 @@ def test_nobody_knows_whether_a_process_elsewhere_has_died(tmp_path, monkeypatch
         path.write_text(left)
         with take(path):
             pass
-    monkeypatch.setattr(lock, "fcntl", None)  # no locks: only names
+    monkeypatch.setattr(files, "fcntl", None)  # no locks: only names
     with take(path), pytest.raises(ValueError, match=f"process {os.getpid()} .* make sure that"), take(path):
         pytest.fail("two hold it")
     with take(path):
@@ -86,7 +86,7 @@ def test_a_full_disk_is_no_reason_to_be_two(tmp_path, monkeypatch):
 RACE = """
 import sys, time
 from pathlib import Path
-from fedbandit_jax.core.files.lock import locked
+from fedbandit_jax.core.files import locked
 lock, count, done = Path(sys.argv[1]), Path(sys.argv[2]), 0
 while done < 200:
     try:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.core.files import archive
-from fedbandit_jax.core.files.atomic import remove_unfinished
+from fedbandit_jax.core import files
+from fedbandit_jax.core.files import remove_unfinished
 from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.curves import RoundTally
 
@@ -157,10 +157,10 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fedbandit_jax.core.files import archive
+from fedbandit_jax.core import files
 path, before, k = Path(sys.argv[1]), Path(sys.argv[2]), 0
 while True:
-    archive.write(path, "checkpoint", {"steps": k}, {"a": np.full(40_000, k)}, compress=False, before=before)
+    files.write_archive(path, "checkpoint", {"steps": k}, {"a": np.full(40_000, k)}, compress=False, before=before)
     print(k, flush=True)
     k += 1
 """
@@ -176,7 +176,7 @@ def test_a_writer_that_is_killed(tmp_path):
         writer.kill()
         told += writer.communicate()[0].splitlines()
         newest = path if path.exists() else before
-        about, arrays = archive.read(newest, "checkpoint")
+        about, arrays = files.read_archive(newest, "checkpoint")
         survived += about["steps"] - int(told[-1]) in (0, 1) and bool((arrays["a"] == about["steps"]).all())
         remove_unfinished(path)
         assert {one.name for one in tmp_path.iterdir()} <= {"run.0", "run.0.before"}
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch, checkpoints):
 
     with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        patch.setattr(archive, "write_atomic", full)
+        patch.setattr(files, "write_atomic", full)
         for program in (0, 0, 1, 1):
             checkpoints.save(program, progress(9))
     assert [str(warning.message).partition("; ")[0] for warning in told] == [

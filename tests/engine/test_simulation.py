@@ -7,7 +7,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
 
 import fedbandit_jax as fb
-from fedbandit_jax.core.files import archive
+from fedbandit_jax.core import files
 from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.clocks import RoundClock, rounds
 from fedbandit_jax.engine.curves import RoundTally
@@ -248,7 +248,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
     for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):
         monkeypatch.setattr(driver, name, 0)
     monkeypatch.setattr(driver, "CHECKPOINT_SHARE", 1e9)
-    write, add, calls = archive.write_atomic, RoundTally.add, []
+    write, add, calls = files.write_atomic, RoundTally.add, []
 
     def filling(path, content, **options):
         calls.append(path)
@@ -261,7 +261,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return add(self, *arguments)
 
-    monkeypatch.setattr(archive, "write_atomic", filling)
+    monkeypatch.setattr(files, "write_atomic", filling)
     space = 0
     with pytest.warns(UserWarning, match="could not be written") as told:
         whole = simulate(checkpoint=tmp_path / "run")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from helpers import deep, simulate
 
-from fedbandit_jax.core.files import archive
+from fedbandit_jax.core import files
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.checkpoint import STOPS, Interruption
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.report.result import Result
 
-ADD, WRITE = RoundTally.add, archive.write_atomic
+ADD, WRITE = RoundTally.add, files.write_atomic
 OFTEN = dict(CHUNKS=10**6, CHUNK_SECONDS=0, CHUNK_WORK=0, CHECKPOINT_SECONDS=-1, CHECKPOINT_SHARE=1e9)
 
 
@@ -49,7 +49,7 @@ class Fault:
     def __init__(self, monkeypatch, at, *signals):
         self.at, self.signals, self.chunks, self.written = at, list(signals), 0, 0
         monkeypatch.setattr(RoundTally, "add", lambda record, *arguments: self.add(record, *arguments))
-        monkeypatch.setattr(archive, "write_atomic", self.write)
+        monkeypatch.setattr(files, "write_atomic", self.write)
 
     def add(self, record, *arguments):
         self.chunks += 1
@@ -93,7 +93,7 @@ def test_stopped_and_continued(tmp_path, monkeypatch, often, whole, signals, err
     assert [signal.getsignal(number) for number in STOPS] == handlers
     assert not fault.signals
     assert [path.name for path in tmp_path.iterdir()] == ["run.0"]
-    assert archive.read(tmp_path / "run.0", "checkpoint")[0]["steps"] == 3
+    assert files.read_archive(tmp_path / "run.0", "checkpoint")[0]["steps"] == 3
     fault.at = 0
     assert same(simulate(checkpoint=tmp_path / "run"), whole)
     assert (fault.chunks, fault.written) == (4 + 5, 2)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core.files import archive
+from fedbandit_jax.core import files
 from fedbandit_jax.report.result import Result, concat
 
 PROVED = Certificate(
@@ -178,7 +178,7 @@ def test_nothing_can_be_cut_off_or_added(path):
 
 def test_the_digest_is_of_all_of_a_long_file(tmp_path):
     path = tmp_path / "run.npz"
-    archive.write(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
+    files.write_archive(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
     whole = bytearray(path.read_bytes())
     whole[5 << 19] ^= 1  # behind the second of three megabytes
     path.write_bytes(whole)
@@ -193,7 +193,7 @@ def test_what_is_no_result(tmp_path):
     path.rmdir()
     np.savez(path, rounds=np.arange(3), regret=np.zeros((1, 3)))  # another program's
     assert refused(path) == UNSEALED + "something else" + ADVICE
-    archive.write(path, "checkpoint", {"format": 2}, {})
+    files.write_archive(path, "checkpoint", {"format": 2}, {})
     assert refused(path) == UNSEALED + "something else" + ADVICE
     for wrong in (None, 3, b"run"):
         for call in (Result.load, made().save):
@@ -219,15 +219,15 @@ def test_a_sealed_file_may_still_be_none(tmp_path):
         path.write_bytes(seal(content))
         assert refused(path).startswith("it is sealed, but is no archive of arrays and result.json (")
     assert "Object arrays cannot be loaded" in refused(path)
-    archive.write(path, "result", [], {})  # pyright: ignore[reportArgumentType]
+    files.write_archive(path, "result", [], {})  # pyright: ignore[reportArgumentType]
     assert refused(path).endswith("(its text is no dictionary)" + ADVICE)
 
 
 def edited(path, edit):
     """Seals a result in which the texts and the arrays were changed."""
-    about, held = archive.read(path, "result")
+    about, held = files.read_archive(path, "result")
     edit(about, held)
-    archive.write(path, "result", about, held)
+    files.write_archive(path, "result", about, held)
 
 
 def put(where, key, value):

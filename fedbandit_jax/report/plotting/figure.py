@@ -21,7 +21,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files.atomic import write_atomic
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.report.result import Result
 
 SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller

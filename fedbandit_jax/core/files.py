@@ -1,0 +1,245 @@
+"""Files that are complete or absent, archives sealed by a digest, and locks between processes.
+
+A sealed archive is an npz file, which `np.load` opens too, whose zip comment says what it is and has the SHA-256 digest
+of all bytes before the digest: `head -c -64 FILE | sha256sum` prints what `tail -c 64 FILE` must be. That guards
+against accidents, not against people, who can seal what they have changed.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import platform
+import secrets
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows has other locks
+    fcntl = None
+
+_DIGITS = 64  # of a SHA-256 digest, in hexadecimal
+
+
+def check_writable(name: str, folder: Path) -> None:
+    """Creates `folder` if it is missing, and checks that a file can be written there before anything expensive starts.
+
+    Raises:
+        ValueError: that is impossible; the message calls the folder `name`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{name} must be a folder that can be written to, got {str(folder)!r}: {error.strerror}"
+        ) from error
+
+
+def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Path | None = None) -> None:
+    """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
+
+    Several processes, on several machines, may write one path: the file of the last one stays, and is whole.
+
+    Args:
+        path: the file, in a folder that exists.
+        write: writes the content to an open binary file, which it may also read.
+        before: where the file at `path` is moved until the new one is whole; None: it is lost. After a crash between
+            the two moves it is there, and none is at `path`.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # process ids occur on many machines
+    try:
+        with open(temporary, "x+b") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None and path.exists():
+            os.replace(path, before)
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file it is about
+        raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Removes what killed processes have left of writing `path`, which nobody may be writing now."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def write_archive(
+    path: Path,
+    kind: str,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    compress: bool = True,
+    before: Path | None = None,
+) -> None:
+    """Writes a sealed archive, complete or not at all.
+
+    Args:
+        path: the file, in a folder that exists; one that is there already is replaced.
+        kind: of the file, in one word, which `read_archive` must be told.
+        about: what JSON can hold, or NumPy numbers; it becomes the text `kind`.json in the archive.
+        arrays: name -> array, none of which holds Python objects.
+        compress: whether the file is to be small rather than quickly written.
+        before: as in `write_atomic`.
+    """
+    text = json.dumps(about, indent=1, default=_plain).encode()  # Infinity and NaN are written as such
+
+    def content(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
+            archive.writestr(f"{kind}.json", text)
+            if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
+                raise ValueError(f"names of arrays must be such as a zip archive can hold, got {list(arrays)}")
+            archive.comment = _seal(kind) + b"0" * _DIGITS
+        digest = _digest(file)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.write(digest)
+
+    write_atomic(path, content, before=before)
+
+
+def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The parsed text and the arrays of a sealed archive, once its seal was found intact.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: it is not sealed as a file of this kind, or has changed since; the message is a clause such as "it
+            is empty", to which the caller adds which file, and what to do.
+    """
+    seal = _seal(kind)
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - len(seal) - _DIGITS))
+        if not size:
+            raise ValueError("it is empty")
+        if file.read(len(seal)) != seal:
+            raise ValueError(f"it does not end as a {kind} ends that fedbandit_jax has written: it was cut short or "
+                             "damaged, or is something else")  # fmt: skip
+        if file.read() != _digest(file):
+            raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                about = json.loads(archive.read(f"{kind}.json"))
+                if not isinstance(about, dict):
+                    raise ValueError("its text is no dictionary")
+                arrays = {}
+                for name in archive.namelist():
+                    if name == f"{kind}.json":
+                        continue
+                    with archive.open(name) as part:
+                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(part, allow_pickle=False)
+        except Exception as error:  # whoever sealed this may have sealed anything
+            raise ValueError(f"it is sealed, but is no archive of arrays and {kind}.json ({error})") from error
+    return about, arrays
+
+
+def _seal(kind: str) -> bytes:
+    return f"fedbandit_jax {kind}; SHA-256 of all before: ".encode()
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    """The digest of all but the last 64 bytes, in hexadecimal digits."""
+    left = file.seek(0, os.SEEK_END) - _DIGITS
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(min(left, 1 << 20)):
+        digest.update(piece)
+        left -= len(piece)
+    return digest.hexdigest().encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"what is saved must be numbers, texts, lists and dictionaries, got {value!r}")
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
+    """Holds the lock file `path` while the block runs; nobody else gets in, in another process or another thread.
+
+    The file names its owner, and the kernel holds it as long as the owner lives, after whose death the lock is taken
+    over. Only where that cannot be known (the owner is on another machine, or the file system has no locks) the file
+    must be deleted by hand.
+
+    Args:
+        path: the file, in a folder that can be written to; it is removed in the end.
+        what: the beginning of the error message, for instance "checkpoint must be free, got 'run'".
+        otherwise: what to do instead of waiting, the end of that message.
+
+    Raises:
+        ValueError: the lock is held; the message says by which process, on which host, and since when.
+    """
+    while True:
+        with open(path, "a+") as file:
+            if not _take(path, file, what, otherwise):
+                continue  # its owner removed it after it was opened here
+            try:
+                yield
+            finally:
+                file.truncate(0)
+                with contextlib.suppress(OSError):  # some systems do not remove open files
+                    path.unlink()
+            return
+
+
+def _take(path: Path, file: IO[str], what: str, otherwise: str) -> bool:
+    """Takes an open lock file, if it is still the one at `path`."""
+    held, here = _held_by_another(file), platform.node()
+    file.seek(0)
+    owner = _parsed(file.read())
+    if held or (owner and (held is None or owner["host"] != here)):
+        who = "process {process} on {host}, since {since}".format(**owner) if owner else "another process"
+        wait = "wait until it ends" if held else f"make sure that it has ended and delete {str(path)!r}"
+        raise ValueError(f"{what}, which is being written by {who}: {wait}, or {otherwise}")
+    try:
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            return False
+    except FileNotFoundError:
+        return False
+    file.truncate(0)
+    text = json.dumps({"process": os.getpid(), "host": here, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+    with contextlib.suppress(OSError):  # a full disk: then the lock has no name on it
+        os.write(file.fileno(), text.encode())
+    return True
+
+
+def _held_by_another(file: IO[str]) -> bool | None:
+    """Locks a file unless somebody else has; None if the system cannot tell."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # the file system has no locks
+        return None
+    return False
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The "process", "host" and "since" of a lock's owner; nothing if the file is empty or torn."""
+    try:
+        found = json.loads(text)
+        return {name: found[name] for name in ("process", "host", "since")}
+    except (ValueError, TypeError, KeyError):
+        return {}
