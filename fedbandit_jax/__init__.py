@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fedbandit_jax.core.struct import static as static
     from fedbandit_jax.engine import records as records
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
-    from fedbandit_jax.engine.rollout import rollout as rollout
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
+    from fedbandit_jax.engine.simulation import rollout as rollout
     from fedbandit_jax.engine.simulation import simulate as simulate
     from fedbandit_jax.engine.simulation import sweep as sweep
     from fedbandit_jax.interfaces import Algorithm as Algorithm
@@ -67,8 +67,7 @@ _HOME = {
     ),
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
-    "engine.rollout": ("rollout",),
-    "engine.simulation": ("SimulationError", "simulate", "sweep"),
+    "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),
     "planning.recommend": ("plan",),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}

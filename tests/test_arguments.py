@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 import fedbandit_jax as fb
 from fedbandit_jax.audits import black_box
 from fedbandit_jax.certificate import no_privacy
-from fedbandit_jax.engine import driver, provenance
+from fedbandit_jax.engine import driver, identity
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import account
 from fedbandit_jax.planning import recommend
@@ -197,7 +197,7 @@ def run_by_hand(algo, horizon):
     one = {algo.name: Configuration(SPHERE, algo, {"algorithm": algo.name})}
     config = dict(horizon=horizon, seeds=[[0, 2]], stride=None, key=[0, 1], **account(one))
     certificates = {algo.name: no_privacy("the algorithm adds no noise")}
-    return dataclasses.replace(RESULT, certificates=certificates, config=config, provenance=provenance.provenance())
+    return dataclasses.replace(RESULT, certificates=certificates, config=config, provenance=identity.provenance())
 
 
 def an_audit():
@@ -558,8 +558,8 @@ def harmless(monkeypatch, tmp_path):
         (tmp_path / name).touch()
     RESULT.save("saved")
     (tmp_path / "controls.py").write_text("from test_arguments import CASE\ndef broken_case():\n    return CASE\n")
-    monkeypatch.setattr(driver, "run", reached)
-    monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.rollout"), "_play", reached)
+    monkeypatch.setattr(driver, "run_program", reached)
+    monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.simulation"), "_play", reached)
     monkeypatch.setattr(black_box, "_program", reached)
     monkeypatch.setattr(recommend, "candidates", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)

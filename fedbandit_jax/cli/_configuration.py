@@ -9,7 +9,7 @@ type = "sphere"                   [environments.small], [environments.large]
 type = "private_fed_lin_ucb"
 policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
 privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
-[slurm]                           only for the executor of that name, see `engine.store.executors`
+[slurm]                           only for the executor of that name, see `engine.executors`
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class SweepCommand(Command):
 
     def _computed(self, asked: _configuration.SweepFile, store: Path, part: tuple[int, int] | None = None) -> Any:
         import fedbandit_jax as fb
-        from fedbandit_jax.engine.store.executors import executor
+        from fedbandit_jax.engine.executors import executor
 
         try:
             with contextlib.ExitStack() as stack:

@@ -26,11 +26,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.clocks import Clock
-from fedbandit_jax.engine.devices import everywhere
 
 _several = weakref.WeakKeyDictionary()  # program -> whether it factorises several matrices at once
 PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
@@ -82,7 +82,7 @@ class Pieces:
         clock, devices = clocks[0], jax.local_devices()
         self.recorder = clock.recorder
         if clock.mesh is not None:  # one piece after the other, on all devices together
-            devices = [everywhere(clock.mesh)]
+            devices = [NamedSharding(clock.mesh, PartitionSpec())]
         alone = clock.branches and on_cpu()
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))

@@ -1,23 +1,29 @@
-"""Runs clocks: many configurations under many seeds, in chunks, with a progress bar and checkpoints."""
+"""Runs a sweep: programs one after the other, seeds side by side, in chunks with a progress bar and checkpoints."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from tqdm import tqdm
 
+from fedbandit_jax.core import random
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.identity import provenance
+from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.setup import seeds_together, set_up
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.report.result import Result, concat
 
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
@@ -29,7 +35,59 @@ CHECKPOINT_SECONDS = 10.0  # the least time between two checkpoints, unless the 
 CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
 
 
-def run(
+def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
+    """The result of all configurations, with one row for each."""
+    setup = set_up(configurations, run)
+    clocks, at, n_seeds = setup.clocks, run.at, len(run.seeds)
+    certificates = {label: certify(one.algo).among(one.env.spec.visits(run.horizon)) for label, one in clocks.items()}
+    keys = random.of_seeds(run.key, run.seeds)
+    checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
+    started = time.monotonic()
+    by_label: dict[str, Curves] = {}
+    programs, together = 0, n_seeds
+    bar = tqdm(
+        total=len(clocks) * n_seeds * run.horizon,
+        unit=" rounds",
+        unit_scale=True,
+        desc="simulate",
+        disable=None if run.progress is None else not run.progress,
+    )
+    with contextlib.nullcontext() if checkpoints is None else checkpoints.lock(), bar:
+        for labels in setup.groups:
+            group = [clocks[label].sharing(len(labels)) for label in labels]
+            most = seeds_together(group[0], len(group), n_seeds, len(at))
+            together = min(together, most)
+            if most < n_seeds:
+                bar.set_postfix_str(f"{most} seeds at a time, to fit into memory")
+            parts = []
+            for first in range(0, n_seeds, most):
+                few = keys[first : first + most]
+                parts.append(run_program(group, few, at=at, bar=bar, checkpoints=checkpoints, program=programs))
+                programs += 1
+            curves = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x, 1), *parts)
+            by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
+    account = {
+        **provenance(),
+        "seconds": round(time.monotonic() - started, 3),
+        "devices": jax.local_device_count(),
+        "seeds_together": together,
+    }
+    return concat(
+        [
+            Result(
+                rounds=at,
+                **by_label[label]._asdict(),
+                record_rounds={name: setup.record_rounds[name] for name in by_label[label].records},
+                certificates={label: certificates[label]},
+                config=setup.config_of(label),
+                provenance=account,
+            )
+            for label in clocks
+        ]
+    )
+
+
+def run_program(
     clocks: Sequence[Clock],
     keys: Array,
     *,
@@ -91,12 +149,6 @@ def run(
             if checkpoints is not None and progress.k > kept:
                 checkpoints.save(program, progress)
     return progress.tally.curves()._replace(records=play.records(progress.states))
-
-
-def signature(clock: Clock) -> Any:
-    """A hashable value; clocks for which it is equal run in one compiled program."""
-    leaves, treedef = jax.tree.flatten(clock)
-    return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 
 def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:

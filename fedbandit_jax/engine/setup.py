@@ -1,27 +1,33 @@
-"""What a sweep is, once its arguments have been checked: bound algorithms, recorded rounds, seeds."""
+"""What a sweep is, once its arguments have been checked: bound algorithms, and whether they fit into memory."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
+import psutil
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.engine import devices as placement
-from fedbandit_jax.engine import driver, memory
-from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock
+from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.identity import code, digest, program, salt, shipped
+from fedbandit_jax.engine.identity import code, describe, digest, program, salt, shipped, versions
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.provenance import describe, versions
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, certify
-from fedbandit_jax.report.result import spans
+from fedbandit_jax.report.measured import OF_LABELS, spans
 
+LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
+COPIES = 3  # of records: a program reads one and writes one, and the result is one
+FLOAT = 4  # bytes
+CURVES = 6  # of a run: regret, three of communication, and others
+SHARE = 0.8  # of the memory that a run may take
 _CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
 
 
@@ -40,12 +46,16 @@ class Setup(NamedTuple):
         marks = {label: mark.hex() for label, mark in self.marks.items()}
         return digest(self.config, marks, recorder, versions(), code()).hex()
 
+    def config_of(self, label: str) -> dict[str, Any]:
+        """The configuration of a result with this label alone."""
+        return self.config | {kind: {label: self.config[kind][label]} for kind in OF_LABELS}
+
     @property
     def groups(self) -> list[list[str]]:
         """Returns the labels of the configurations that run together: in one program, and in one world."""
         found: dict[Any, list[str]] = {}
         for label, clock in self.clocks.items():
-            found.setdefault((id(clock.env), driver.signature(clock)), []).append(label)
+            found.setdefault((id(clock.env), signature(clock)), []).append(label)
         return list(found.values())
 
 
@@ -85,17 +95,17 @@ def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, 
 def _spread(label: str, clock: Clock) -> Clock:
     if not isinstance(clock, RoundClock):
         raise ValueError(f"devices must be 'runs' for {label!r}, which serves one user at a time, got 'agents'")
-    mesh, m = placement.mesh(), clock.env.spec.n_agents
-    if m % mesh.size:
-        raise ValueError(f"devices must be 'runs' unless their number {mesh.size} divides n_agents = {m}, got 'agents'")
-    return dataclasses.replace(clock, mesh=mesh)
+    over, m = mesh(), clock.env.spec.n_agents
+    if m % over.size:
+        raise ValueError(f"devices must be 'runs' unless their number {over.size} divides n_agents = {m}, got 'agents'")
+    return dataclasses.replace(clock, mesh=over)
 
 
 def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarray]:
     recorder = next(iter(clocks.values())).recorder
     if recorder is None:
         return {}
-    alike = {driver.signature(clock): (label, clock) for label, clock in clocks.items()}
+    alike = {signature(clock): (label, clock) for label, clock in clocks.items()}
     found: dict[str, tuple[str, int, Any]] = {}  # name -> who has it, the number of its record, its shape and dtype
     for label, clock in alike.values():
         for name, i, leaf in recorder.named(jax.eval_shape(clock.init, jax.random.key(0))[1]):
@@ -103,7 +113,7 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
             if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
                 raise ValueError(f"record must return {name!r} of one shape for all algorithms, got {one}, {two}")
-    memory.check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(clocks))
+    check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(clocks))
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
 
@@ -139,10 +149,10 @@ def bind(
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
     clock = make_clock(env, bound, horizon, (), recorder)
-    signature = driver.signature(clock)
-    if not shipped(clock) and signature not in _CHECKED:  # tests check the shapes of the package's own parts
+    form = signature(clock)
+    if not shipped(clock) and form not in _CHECKED:  # tests check the shapes of the package's own parts
         clock.check(label)
-        _CHECKED.add(signature)
+        _CHECKED.add(form)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(clock)):
         return clock, b""
     return _identified(clock, one, horizon, Known({}, {}) if known is None else known)
@@ -159,10 +169,10 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
     mark = digest(known.worlds[id(env)].hex(), algo, horizon)
 
     def traced(clock: Clock) -> bytes:
-        signature = driver.signature(clock)
-        if signature not in known.programs:
-            known.programs[signature] = program(clock, private=certify(clock.algo).claim == "certified")
-        return known.programs[signature]
+        form = signature(clock)
+        if form not in known.programs:
+            known.programs[form] = program(clock, private=certify(clock.algo).claim == "certified")
+        return known.programs[form]
 
     if not shipped((plain, one.algo)):
         mark = digest(mark.hex(), traced(plain).hex(), jax.tree.leaves(plain))
@@ -171,3 +181,78 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
         mark = digest(mark.hex(), traced(clock).hex())
         clock = dataclasses.replace(clock, program=traced(clock).hex())
     return dataclasses.replace(clock, salt=words), mark
+
+
+def total_memory() -> int:
+    """The bytes of memory of the devices that runs share: of this machine, or of all its accelerators."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    if all("bytes_limit" in one for one in stats):
+        return sum(one["bytes_limit"] for one in stats)
+    try:
+        limit = int(LIMIT.read_text())
+    except (OSError, ValueError):  # there is none
+        limit = psutil.virtual_memory().total
+    return min(limit, psutil.virtual_memory().total)
+
+
+def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
+    """Raises a ValueError unless what is recorded of so many runs fits into memory.
+
+    Args:
+        arrays: name -> shape and dtype of what is recorded of one run.
+        n_runs: seeds times configurations.
+    """
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), SHARE * total_memory() / COPIES
+    if size > most:
+        name = max(arrays, key=lambda name: bytes_of(arrays[name]))
+        raise ValueError(
+            f"record must fit into {shown(most)}, got {shown(size)} of {n_runs:,} runs, most of it {name!r} of shape "
+            f"{arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
+        )
+
+
+def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
+    """The number of seeds of a program that fit into memory at a time.
+
+    Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
+    (before and after a chunk of rounds) and two of the contexts, if these are stored.
+
+    Args:
+        clock: any of those that share the program.
+        n_configs: how many there are.
+        n_seeds: of the run.
+        n_records: rounds of a curve.
+
+    Raises:
+        ValueError: not even one seed fits.
+    """
+    world, state = jax.eval_shape(clock.init, jax.random.key(0))
+    spec = clock.env.spec
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not clock.draws)
+    one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
+    one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, SHARE * total_memory()
+    if curves + one > most:
+        raise ValueError(
+            f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "
+            f"seed of {n_configs:,} configurations and {shown(curves)} for the curves of all"
+        )
+    return min(n_seeds, int((most - curves) // max(one, 1)))
+
+
+def bytes_of(array: Any) -> int:
+    """Returns the number of bytes of an array, of which only shape and dtype need be known."""
+    size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
+    return math.prod(array.shape) * size
+
+
+def shown(size: float) -> str:
+    """Returns a number of bytes in words.
+
+    >>> shown(3 * 2**30), shown(2**60)
+    ('3 GiB', '1,073,741,824 GiB')
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
+    return f"{size / 2**10:,.3g} KiB"

@@ -13,7 +13,7 @@ from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main, parse
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.provenance import describe
+from fedbandit_jax.engine.identity import describe
 
 
 def asked(family, *words):

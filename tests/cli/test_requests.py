@@ -16,7 +16,6 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main
-
 from fedbandit_jax.core import files as core_files
 from fedbandit_jax.core.files import locked
 from fedbandit_jax.engine import simulation

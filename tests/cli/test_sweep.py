@@ -20,7 +20,7 @@ from fedbandit_jax import cli
 from fedbandit_jax.cli import _configuration, main
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.provenance import describe
+from fedbandit_jax.engine.identity import describe
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "sweep.toml"
 SMALL = """

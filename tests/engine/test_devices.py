@@ -83,7 +83,7 @@ def test_agents_who_cannot_be_spread(monkeypatch):
     with pytest.raises(ValueError, match="devices must be one of 'runs', 'agents', got 'all'"):
         fb.simulate(ENV, PLAIN, devices="all", **options)
     four = jax.sharding.AbstractMesh((4,), ("agents",))
-    monkeypatch.setattr("fedbandit_jax.engine.devices.mesh", lambda: four)
+    monkeypatch.setattr("fedbandit_jax.engine.setup.mesh", lambda: four)
     with pytest.raises(ValueError, match="devices must be 'runs' unless their number 4 divides n_agents = 3, got 'ag"):
         fb.simulate(ENV, PLAIN, devices="agents", **options)
 

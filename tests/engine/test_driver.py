@@ -117,7 +117,7 @@ def test_compiling_is_told_apart(monkeypatch):
         def update(self, rounds):
             told.append(rounds)
 
-    monkeypatch.setattr("fedbandit_jax.engine.execution.tqdm", Bar)
+    monkeypatch.setattr("fedbandit_jax.engine.driver.tqdm", Bar)
     simulate(algo=PLAIN)
     assert told[:4] == ["simulate", "compiling", "simulate", "unpause"]
     assert sum(told[4:-1]) == 40 * 3

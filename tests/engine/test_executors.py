@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import PLAIN, sweep
 
-from fedbandit_jax.engine.store.executors import executor
+from fedbandit_jax.engine.executors import executor
 
 
 def test_processes_are_spawned():

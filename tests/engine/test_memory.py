@@ -5,26 +5,26 @@ import pytest
 from helpers import PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import driver, memory
+from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
 
 def room(monkeypatch, size):
-    monkeypatch.setattr(memory, "total", lambda: size / memory.SHARE)
+    monkeypatch.setattr(setup, "total_memory", lambda: size / setup.SHARE)
 
 
 def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
     whole = simulate()
     assert whole.provenance["seeds_together"] == 3
-    ran, run = [], driver.run
+    ran, run = [], driver.run_program
 
     def noted(clocks, keys, **options):
         ran.append((len(keys), options["program"]))
         return run(clocks, keys, **options)
 
-    monkeypatch.setattr(driver, "run", noted)
-    monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)
+    monkeypatch.setattr(driver, "run_program", noted)
+    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)
     parts = simulate(checkpoint=tmp_path / "run")
     assert ran == [(2, 0), (1, 1)]
     assert parts.provenance["seeds_together"] == 2
@@ -34,7 +34,7 @@ def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
 
 
 def test_what_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(driver, "run", lambda *_, **__: pytest.fail("it runs"))
+    monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
     room(monkeypatch, 100)
     with pytest.raises(ValueError, match=r"env, algorithms and seeds must fit into .* of memory, got .* for the state"):
         simulate()
@@ -43,7 +43,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
         clock = bind("x", Configuration(env, algo, {}), 40)[0]
-        return memory.seeds_together(clock, n_configs, 10**7, n_records)
+        return setup.seeds_together(clock, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)
@@ -51,14 +51,14 @@ def test_more_of_anything_needs_more(monkeypatch):
     assert fitting(drawn, PLAIN) > fitting(drawn, PLAIN, n_records=8)
     contexts = 2 * 300 * 4 * 25 * 4  # more than 20 features: stored
     assert fitting(large, PLAIN) < 2**33 // contexts
-    one = (memory.SHARE * memory.total() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
+    one = (setup.SHARE * setup.total_memory() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
     assert 100 < one < 2000  # bytes: theta, and two copies of the server's sums and estimate
 
 
 def test_a_container_may_have_less(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "LIMIT", tmp_path / "memory.max")
-    machine = memory.total()
+    monkeypatch.setattr(setup, "LIMIT", tmp_path / "memory.max")
+    machine = setup.total_memory()
     assert machine > 2**28
     for text, expected in (("max\n", machine), (str(2**27), 2**27), (str(2**60), machine)):
-        memory.LIMIT.write_text(text)
-        assert memory.total() == expected
+        setup.LIMIT.write_text(text)
+        assert setup.total_memory() == expected

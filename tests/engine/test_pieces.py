@@ -13,7 +13,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.store import pieces
+from fedbandit_jax.engine import store
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
 GRID = {"epsilon": [1.0, 5.0]}
@@ -22,13 +22,13 @@ GRID = {"epsilon": [1.0, 5.0]}
 @pytest.fixture
 def computed(monkeypatch):
     """The pieces that are computed, as labels and seeds."""
-    found, compute = [], pieces.compute
+    found, compute = [], store.compute
 
     def noted(piece):
         found.append((tuple(piece.configurations), piece.seeds.tolist()))
         return compute(piece)
 
-    monkeypatch.setattr(pieces, "compute", noted)
+    monkeypatch.setattr(store, "compute", noted)
     return found
 
 
@@ -49,7 +49,7 @@ def same(one, other):
 
 @pytest.mark.slow
 def test_a_sweep_in_pieces_is_the_sweep(tmp_path, computed, monkeypatch):
-    monkeypatch.setattr(pieces, "SEEDS", 2)
+    monkeypatch.setattr(store, "SEEDS", 2)
     whole = sweep(None)
     found = sweep(tmp_path / "store")
     same(found, whole)
@@ -116,7 +116,7 @@ class Failing:
 
 
 def test_what_others_found_is_kept(tmp_path, computed, monkeypatch):
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     with pytest.raises(RuntimeError, match="3 of 6 pieces failed at a worker, the first with OSError: it refuses"):
         sweep(tmp_path, executor=Failing())
     assert [seeds for _, seeds in computed] == [[1], [1], [2]]
@@ -146,7 +146,7 @@ class Deadly:
 @pytest.mark.slow
 def test_processes_and_a_killed_worker(tmp_path, monkeypatch):
     """A pool of processes is broken if one is killed; the next call computes what is missing, the same bits."""
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     (tmp_path / "flag").touch()
     here = sweep(tmp_path / "here")
     spawn = multiprocessing.get_context("spawn")
@@ -165,7 +165,7 @@ def test_processes_and_a_killed_worker(tmp_path, monkeypatch):
 def test_dask_and_a_killed_worker(tmp_path, monkeypatch):
     """A Dask cluster of two processes gives the pieces of a worker that was killed to the other one."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     (tmp_path / "flag").touch()
     here = sweep(tmp_path / "here")
     with (
@@ -205,7 +205,7 @@ def test_errors(options, kind, words, tmp_path, monkeypatch):
 
 def test_the_parts_of_a_sweep(tmp_path, computed, monkeypatch):
     """Every n-th piece, whatever is there already; a lost one is computed when all is gathered."""
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     options = dict(env=ENV, algos={"plain": PLAIN}, horizon=40, key=jax.random.key(0), seeds=5, store=tmp_path)
     assert fb.sweep(part=(1, 3), **options) == 2
     assert fb.sweep(part=(1, 3), **options) == 0
@@ -218,7 +218,7 @@ def test_the_parts_of_a_sweep(tmp_path, computed, monkeypatch):
 
 def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatch):
     """Process 1 of 2 computes every second piece, and returns all when process 0 has computed the rest."""
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     options = dict(horizon=40, key=jax.random.key(0), seeds=3)
@@ -227,7 +227,7 @@ def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatc
         assert [seeds for _, seeds in computed] == [[1]]
         assert fb.sweep(ENV, [PLAIN], part=(0, 2), store=tmp_path, **options) == 2
 
-    monkeypatch.setattr(pieces.time, "sleep", other)
+    monkeypatch.setattr(store.time, "sleep", other)
     assert fb.sweep(ENV, [PLAIN], store=tmp_path, **options).regret.shape == (1, 3, 40)
 
 
@@ -252,8 +252,8 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 address, i, store, path = sys.argv[1:]
 jax.distributed.initialize(coordinator_address=address, num_processes=2, process_id=int(i))
 import fedbandit_jax as fb
-from fedbandit_jax.engine.store import pieces
-pieces.SEEDS = 1
+from fedbandit_jax.engine import store
+store.SEEDS = 1
 assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 2, 1)
 env = fb.envs.sphere(3, 4, 5, rewards="gaussian")
 algos = {"plain": fb.algos.fed_lin_ucb(schedule=5)}
@@ -265,7 +265,7 @@ result.save(path)
 @pytest.mark.slow
 def test_jax_distributed(tmp_path, monkeypatch):
     """Two processes of one job on loopback: each computes a part and returns all, with the same bits as alone."""
-    monkeypatch.setattr(pieces, "SEEDS", 1)
+    monkeypatch.setattr(store, "SEEDS", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

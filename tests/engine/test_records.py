@@ -7,10 +7,9 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import batching, driver, memory
+from fedbandit_jax.engine import batching, driver, setup, store
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.recorder import Recorder, Recording
-from fedbandit_jax.engine.store import pieces
 
 R, KEY = fb.record, jax.random.key(0)
 T, M, K, D = 40, 3, 4, 5
@@ -167,11 +166,11 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
     """Two functions without names are told apart by what they do."""
     names = []
 
-    def name(mark, clock, **_):
+    def name(mark, *_):
         names.append(mark)
         raise InterruptedError
 
-    monkeypatch.setattr(pieces, "name", name)
+    monkeypatch.setattr(store, "name", name)
     for one, two in ((1, 2), (2, 2), (1, 3), (1, 2)):
         record = {"a": eval(f"lambda m: m.t + {one}"), "b": eval(f"lambda m: m.t * {two}")}
         with pytest.raises(InterruptedError):
@@ -283,13 +282,13 @@ def test_errors_say_which_record():
 
 def test_what_does_not_fit_is_refused(monkeypatch):
     """Before anything is compiled; the size is that of all seeds, and of the rounds that are recorded."""
-    monkeypatch.setattr(driver, "run", lambda *_, **__: pytest.fail("it runs"))
+    monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
     with pytest.raises(ValueError, match=r"record must fit into .*, got 224 GiB of 2 runs, most of it 'x'"):
         simulate(record={"arms": R.arms, "x": lambda moment: jnp.zeros((751_619, 1000))})
-    monkeypatch.setattr(memory, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
+    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
     size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
     record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
     for room, fits in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(memory, "total", lambda room=room: room * memory.COPIES / memory.SHARE)
+        monkeypatch.setattr(setup, "total_memory", lambda room=room: room * setup.COPIES / setup.SHARE)
         with pytest.raises(pytest.fail.Exception if fits else ValueError):
             simulate(record=record)

@@ -39,7 +39,7 @@ LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3,
     ],
 )
 def test_bad_input(change, error, words, monkeypatch):
-    monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
+    monkeypatch.setattr(driver, "run_program", lambda *a, **k: pytest.fail("compiled before checking"))
     with pytest.raises(error, match=words):
         simulate(**change)
 

@@ -15,7 +15,7 @@ from test_plotting import grid, swept
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main
-from fedbandit_jax.engine.store import pieces
+from fedbandit_jax.engine import store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import page
 
@@ -190,7 +190,7 @@ def test_two_meanings_of_a_label_are_two_results(tmp_path):
 
 
 def test_the_layout_is_that_of_stores():
-    path = pieces._file(Path("store"), NAMES[0], 0, 8)
+    path = store._file(Path("store"), NAMES[0], 0, 8)
     assert found.STORED.fullmatch(path.relative_to("store").as_posix())
 
 

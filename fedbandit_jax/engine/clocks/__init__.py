@@ -11,7 +11,8 @@ from fedbandit_jax.engine.clocks.arm_batches import ArmBatchClock as ArmBatchClo
 from fedbandit_jax.engine.clocks.arrivals import MAX_ARRIVALS
 from fedbandit_jax.engine.clocks.arrivals import ArrivalClock as ArrivalClock
 from fedbandit_jax.engine.clocks.clock import Clock as Clock
-from fedbandit_jax.engine.clocks.clock import salted as salted
+from fedbandit_jax.engine.clocks.clock import mesh as mesh
+from fedbandit_jax.engine.clocks.clock import signature as signature
 from fedbandit_jax.engine.clocks.rounds import RoundClock as RoundClock
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, Environment

@@ -13,10 +13,10 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.clocks.clock import Clock, are_arrays, need, need_step, salted
 from fedbandit_jax.engine.identity import shipped
 from fedbandit_jax.engine.recorder import Moment
-from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Report, Status
+from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 
 BLOCK = 2**10  # users who are drawn from one key
 TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop, few enough for the smallest batches
@@ -49,7 +49,7 @@ class ArmBatchClock(Clock):
 
     @override
     def rounds_at(self, k: int) -> None:
-        del k  # how many users a batch has depends on how many arms are active
+        return None  # how many users a batch has depends on how many arms are active
 
     @override
     def init(self, key: Array) -> tuple[Any, Any]:
@@ -151,31 +151,20 @@ class ArmBatchClock(Clock):
         env, algo, spec = self.env, self.algo, self.env.spec
         key, k, arm = jax.random.key(0), jnp.int32(0), jnp.int32(0)
         arms, half = (spec.n_arms,), (self.block // 2,)
+        floats = half, jnp.floating
         words = jax.eval_shape(lambda: wide.Wide(jnp.zeros(arms, jnp.uint32), jnp.zeros(arms, jnp.uint32)))
-
-        def need(method: str, what: str, got: Any, *wanted: tuple[tuple[int, ...], Any]) -> None:
-            leaves = jax.tree.leaves(got)
-            fine = len(leaves) == len(wanted) and all(
-                leaf.shape == shape and jnp.issubdtype(leaf.dtype, kind) for leaf, (shape, kind) in zip(leaves, wanted)
-            )
-            if not fine:
-                raise TypeError(f"{method} must return {what}, got {got}")
-
         world = jax.eval_shape(env.init, key)
-        need("env.means", f"floats of shape {arms}", jax.eval_shape(env.means, world), (arms, jnp.floating))
+        means = jax.eval_shape(env.means, world)
+        need("env.means", are_arrays(means, (arms, jnp.floating)), f"floats of shape {arms}", means)
         rewards = jax.eval_shape(lambda key, world: env.answers(key, world, arm, self.block), key, world)
-        need("env.answers", f"two float arrays of shape {half}", rewards, (half, jnp.floating), (half, jnp.floating))
+        need("env.answers", are_arrays(rewards, floats, floats), f"two float arrays of shape {half}", rewards)
+        who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
         pulls = jax.eval_shape(algo.pulls, state, k)
         row = [((), jnp.int32)] * (getattr(pulls, "row", None) is not None)
-        need(f"{label}'s pulls", "fb.Pulls(active (K,) bool, users int32, asked bool, row int32 or None)", pulls,
-             (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_), *row)  # fmt: skip
+        fine = are_arrays(pulls, (arms, jnp.bool_), ((), jnp.int32), ((), jnp.bool_), *row)
+        need(who + "pulls", fine, "fb.Pulls(active (K,) bool, users int32, asked bool, row int32 or None)", pulls)
         inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
-        need(f"{label}'s collect", "one Wide", jax.eval_shape(algo.collect, key, key, k, rewards, inside),
-             ((), jnp.uint32), ((), jnp.uint32))  # fmt: skip
-        after = jax.eval_shape(algo.conclude, key, k, state, words)
-        same = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (state, after[0] if isinstance(after, tuple) else after))
-        if same[0] != same[1] or not isinstance(after[1], Report):
-            raise TypeError(
-                f"{label}'s conclude must return (a state of unchanged structure {same[0]}, fb.Report), got {after}"
-            )
+        collected = jax.eval_shape(algo.collect, key, key, k, rewards, inside)
+        need(who + "collect", are_arrays(collected, *[((), jnp.uint32)] * 2), "one Wide", collected)
+        need_step(who + "conclude", state, jax.eval_shape(algo.conclude, key, k, state, words))

@@ -10,8 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import graph, random, ridge, struct
-from fedbandit_jax.engine.clocks.checks import admit, check_environment, is_array, need, same
-from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.clocks.clock import Clock, check_environment, is_array, need, need_step, salted
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import (
     ArrivalAlgorithm,
@@ -21,10 +20,12 @@ from fedbandit_jax.interfaces import (
     Partition,
     Report,
     Round,
+    Spec,
     Status,
 )
 
 BLOCK = 16, 256  # fewest and most rounds in a step
+SLACK = 1e-5  # by how much a norm may exceed its bound, since float32 rounds
 MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 
 
@@ -166,33 +167,53 @@ class ArrivalClock(Clock):
     @override
     def check(self, label: str) -> None:
         env, algo, spec = self.env, self.algo, self.env.spec
-        k, d = spec.n_arms, spec.dim
+        k, users = spec.n_arms, (spec.n_users,)
         key, t = jax.random.key(0), jnp.int32(0)
-        offer = jax.eval_shape(env.observe, key, jax.eval_shape(env.init, key), t)[0]
-        user = getattr(offer, "user", None)
+        world = jax.eval_shape(env.init, key)
+        user = getattr(jax.eval_shape(env.observe, key, world, t)[0], "user", None)
         need("env.observe", is_array(user, (1,), jnp.integer), "the user who came, integers of shape (1,)", user)
-        world, _ = check_environment(env)
+        check_environment(env)
         truth = jax.eval_shape(env.clusters, world)
-        need(
-            "env.clusters", is_array(truth, (spec.n_users,), jnp.integer), f"integers of shape {(spec.n_users,)}", truth
-        )
+        need("env.clusters", is_array(truth, users, jnp.integer), f"integers of shape {users}", truth)
         moved = jax.make_jaxpr(lambda world: env.observe(key, world, t)[1])(world).jaxpr
         need("env.observe", list(moved.outvars) == list(moved.invars), "the world as it is", "another")
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
-        x, y = jax.ShapeDtypeStruct((d,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
-        index = jax.eval_shape(algo.index, key, t, state, t, jax.ShapeDtypeStruct((k, d), jnp.float32))
+        contexts = jax.ShapeDtypeStruct((k, spec.dim), jnp.float32)
+        index = jax.eval_shape(algo.index, key, t, state, t, contexts)
         need(who + "index", is_array(index, (k,), jnp.floating), f"floats of shape {(k,)}", index)
-        for name, call in (("begin", (t, state)), ("serve", (t, state, t, x, y))):
-            made = jax.eval_shape(getattr(algo, name), key, *call)
-            fine = type(made) is tuple and len(made) == 2 and isinstance(made[1], Report)
-            need(who + name, fine, "(state, fb.Report)", made)
-            same(who + name, "a state", state, made[0])
+        need_step(who + "begin", state, jax.eval_shape(algo.begin, key, t, state))
+        x, reward = jax.ShapeDtypeStruct((spec.dim,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
+        need_step(who + "serve", state, jax.eval_shape(algo.serve, key, t, state, t, x, reward))
         found = jax.eval_shape(algo.partition, state)
         need(who + "partition", isinstance(found, Partition), "fb.Partition(local, shared)", found)
         for name, labels in zip(("local", "shared"), found):
-            fine = is_array(labels, (spec.n_users,), jnp.integer)
-            need(who + "partition", fine, f"integer {name} labels of shape {(spec.n_users,)}", labels)
+            fine = is_array(labels, users, jnp.integer)
+            need(who + "partition", fine, f"integer {name} labels of shape {users}", labels)
+
+
+def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Array]:
+    """Makes features and rewards obey the spec, which privacy relies on.
+
+    A vector that is longer than the spec declares is scaled to that length, and a reward is clipped if the spec
+    declares rewards in [0, 1]. What is not finite counts as 0.
+
+    Args:
+        spec: the environment's own.
+        contexts: feature vectors, (..., d).
+        rewards: (...).
+
+    Returns:
+        Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
+    """
+    contexts, rewards = contexts.astype(jnp.float32), rewards.astype(jnp.float32)
+    square = (contexts * contexts).sum(-1)
+    long, finite = square > (spec.max_norm + SLACK) ** 2, jnp.isfinite(square)
+    scale = jnp.where(long & finite, spec.max_norm / jnp.sqrt(square), 1)
+    known = jnp.where(jnp.isfinite(rewards), rewards, 0)
+    given = jnp.clip(known, 0, 1) if spec.rewards_in_unit else known
+    outside = long | ~finite | ~jnp.isfinite(rewards) | (given != known)
+    return jnp.where(finite[..., None], contexts * scale[..., None], 0), given, outside
 
 
 def _add(one: Report, two: Report) -> Report:

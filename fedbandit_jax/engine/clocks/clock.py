@@ -1,16 +1,20 @@
-"""The base class of clocks, which run an environment and a bound algorithm step by step."""
+"""The base class of clocks, and what they share: salted streams, agents over devices, checks of what parts return."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.engine.recorder import Recorder
-from fedbandit_jax.interfaces import Metrics
+from fedbandit_jax.interfaces import Environment, Feedback, Metrics, Report, Round
+
+AXIS = "agents"  # of a mesh of devices
 
 
 @struct.pytree
@@ -39,7 +43,6 @@ class Clock:
 
     def sharing(self, n_configs: int) -> Self:
         """The clock that is to run if so many configurations share a program, this one included."""
-        del n_configs
         return self
 
     def rounds_at(self, k: int) -> range | None:
@@ -77,3 +80,89 @@ def salted(key: Array, name: str, salt: tuple[Any, ...]) -> Array:
     for word in salt:
         key = jax.random.fold_in(key, word)
     return key
+
+
+def signature(clock: Clock) -> Any:
+    """A hashable value; clocks for which it is equal run in one compiled program."""
+    leaves, treedef = jax.tree.flatten(clock)
+    return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
+
+
+def mesh() -> Mesh:
+    """All devices of this process in a row."""
+    return Mesh(np.array(jax.local_devices()), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def spread(tree: Any, n_agents: int, over: Mesh | None) -> Any:
+    """Divides every array that has an axis of `n_agents` along the last such axis; without devices it changes nothing.
+
+    XLA then divides the program likewise, and devices talk only where agents do. An axis of that length by accident is
+    divided, too, which changes no number.
+    """
+    if over is None:
+        return tree
+
+    def one(x: Array) -> Array:
+        axes = [axis for axis, length in enumerate(x.shape) if length == n_agents]
+        if not axes or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return x
+        where = PartitionSpec(*[None] * axes[-1], AXIS)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(over, where))
+
+    return jax.tree.map(one, tree)
+
+
+def need(method: str, condition: bool, what: str, got: Any) -> None:
+    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
+    if not condition:
+        raise TypeError(f"{method} must return {what}, got {got!r}")
+
+
+def need_step(method: str, state: Any, got: Any) -> None:
+    """Raises TypeError unless a method returned (state, fb.Report), with a state like that before."""
+    fine = type(got) is tuple and len(got) == 2 and isinstance(got[1], Report)
+    need(method, fine, "(state, fb.Report)", got)
+    need_same(method, "a state", state, got[0])
+
+
+def need_same(method: str, what: str, before: Any, after: Any) -> None:
+    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
+    shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
+    if shapes[0] != shapes[1]:
+        raise TypeError(f"{method} must return {what} of unchanged structure {shapes[0]}, got {shapes[1]}")
+
+
+def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
+    """Whether the value is an array of this shape whose dtype is of this kind."""
+    return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
+
+
+def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:
+    """Whether the leaves are arrays of these shapes and kinds."""
+    leaves = jax.tree.leaves(tree)
+    return len(leaves) == len(wanted) and all(is_array(leaf, *one) for leaf, one in zip(leaves, wanted))
+
+
+def check_environment(env: Environment) -> Round:
+    """Checks the shapes of what an environment's methods return, compiling nothing, and returns the `Round` it offers.
+
+    Raises:
+        TypeError: a method returns something else than it must; the message names all three.
+    """
+    m, k, d = env.spec.n_agents, env.spec.n_arms, env.spec.dim
+    key, t = jax.random.key(0), jnp.int32(0)
+    world = jax.eval_shape(env.init, key)
+    offer = jax.eval_shape(env.observe, key, world, t)
+    need("env.observe", isinstance(offer, tuple) and len(offer) == 2 and isinstance(offer[0], Round),
+         "(fb.Round, world)", offer)  # fmt: skip
+    offered, after = offer
+    need("env.observe", is_array(offered.contexts, (m, k, d), jnp.floating),
+         f"float contexts of shape {(m, k, d)}, as env.spec says", offered.contexts)  # fmt: skip
+    need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
+         f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
+    need_same("env.observe", "a world", world, after)
+    feedback = jax.eval_shape(env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
+    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, gap)", feedback)
+    for name, value in zip(feedback._fields, feedback):
+        need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)
+    return offered

@@ -16,11 +16,18 @@ from typing_extensions import override
 from fedbandit_jax.core import choose_rows, control, random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
 from fedbandit_jax.core.choose import Offer, Scorer, choose
-from fedbandit_jax.engine import devices as placement
-from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, same
-from fedbandit_jax.engine.clocks.clock import Clock, salted
+from fedbandit_jax.engine.clocks.clock import (
+    Clock,
+    check_environment,
+    is_array,
+    need,
+    need_same,
+    need_step,
+    salted,
+    spread,
+)
 from fedbandit_jax.engine.recorder import Moment, Recording
-from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Report, Round, Status
+from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Round, Status
 
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
@@ -121,11 +128,16 @@ class RoundClock(Clock):
         of_round = jax.vmap(jax.random.fold_in, (None, 0))
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
-        play = self._drawn if self.draws else self._listed if self.lists else self._offered
         recording = None if self.recorder is None else state
         state = state if recording is None else recording.learner
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
-            played = play(streams, world, state, rounds, recording)
+            if self.draws:
+                played = self._drawn(streams, world, state, rounds)
+            elif self.lists:
+                agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
+                played = self._group(streams, world, state, rounds, agents, self._look_up)
+            else:
+                played = self._offered(streams, world, state, rounds, recording)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         state = self._spread(state)
         whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
@@ -187,7 +199,7 @@ class RoundClock(Clock):
         return *_known(self._spread(offered), self.env.spec.n_users), world
 
     def _spread(self, tree: Any) -> Any:
-        return placement.spread(tree, self.env.spec.n_agents, self.mesh)
+        return spread(tree, self.env.spec.n_agents, self.mesh)
 
     def _turn(
         self, world: Any, state: Any, local: Any, offered: Round, strangers: Array | bool, t: Array, keys: Streams
@@ -199,10 +211,7 @@ class RoundClock(Clock):
         return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
 
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
-        """Plays the rounds of a batch, and returns what is carried, and the last fields of `Played`.
-
-        `play` maps (carry, now) of a round to (carry, (record, gap, wrong)).
-        """
+        """The carry after a batch, gathered records, gaps and wrongs; `play` maps (carry, now) to (carry, these)."""
         algo = self.algo
         if on_cpu() or not algo.adds:
             carry, (records, gap, wrong) = lax.scan(play, carry, now)
@@ -219,9 +228,8 @@ class RoundClock(Clock):
         (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
         return carry, (total, gap, wrong)
 
-    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: None) -> Played:
+    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
         """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
-        del recording
         m = self.env.spec.n_agents
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
@@ -240,7 +248,7 @@ class RoundClock(Clock):
             return lax.scan(group, nothing, firsts)[0]._replace(world=world)
         n = self.mesh.size  # every device plays its own groups, and what they leave behind is added up once
         firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
-        parts = jax.vmap(lambda firsts: lax.scan(group, nothing, firsts)[0])(placement.spread(firsts, n, self.mesh))
+        parts = jax.vmap(lambda firsts: lax.scan(group, nothing, firsts)[0])(spread(firsts, n, self.mesh))
         records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
         return Played(world, None, records, gap, parts.wrong.any(0))
 
@@ -252,14 +260,7 @@ class RoundClock(Clock):
         x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
         return Chosen(x, best, arms != chosen)
 
-    def _listed(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: None) -> Played:
-        """Plays a batch without padding what agents are offered."""
-        del recording
-        agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
-        return self._group(streams, world, state, rounds, agents, self._look_up)
-
     def _look_up(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
-        del agents
         env = cast(Listed, self.env)
         first, count = env.listed(key, world, t)
         chosen, best = choose_rows.choose(
@@ -306,7 +307,7 @@ class RoundClock(Clock):
     def check(self, label: str) -> None:
         env, algo, spec = self.env, self.algo, self.env.spec
         m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
-        _, offered = check_environment(env)
+        offered = check_environment(env)
         user = getattr(offered, "user", None)
         if spec.n_users:
             need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
@@ -320,20 +321,14 @@ class RoundClock(Clock):
         need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
         learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
         need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
-        same(who + "learn", "a local state", local, learned[0])
+        need_same(who + "learn", "a local state", local, learned[0])
         records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
         gathered = jax.eval_shape(algo.gather, records)
-        synced = jax.eval_shape(algo.sync, key, t, state, local, gathered)
-        need(who + "sync", type(synced) is tuple and len(synced) == 2 and isinstance(synced[1], Report),
-             "(state, fb.Report)", synced)  # fmt: skip
-        same(who + "sync", "a state", state, synced[0])
+        need_step(who + "sync", state, jax.eval_shape(algo.sync, key, t, state, local, gathered))
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
-    """Whether an environment has these methods, which offer, and those that answer, `mean_at` and `reward_at`.
-
-    If somebody redefined `observe` without the former, or `pull` without the latter, it has them no more.
-    """
+    """Whether an environment has the methods `offers`, `mean_at` and `reward_at`, not older than `observe`, `pull`."""
 
     def owner(name: str) -> float:  # how far up the class that defines a name is
         return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
@@ -344,19 +339,16 @@ def has_hooks(env: Environment, *offers: str) -> bool:
 
 
 def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
-    """The features of arms, for `Offer.draw`."""
     env, world, key, t = shared
     return env.features_at(key, world, t, arm, agent)
 
 
 def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
-    """The mean reward of features, for `Offer.mean`."""
     env, world, *_ = shared
     return env.mean_at(world, x)
 
 
 def _together(one: Played | None, two: Played) -> Played:
-    """The sum of what two groups of agents leave behind; None stands for no agents."""
     if one is None:
         return two
     records, gap = jax.tree.map(jnp.add, (one.records, one.gap), (two.records, two.gap))
@@ -364,10 +356,7 @@ def _together(one: Played | None, two: Played) -> Played:
 
 
 def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
-    """Returns the offer with users 0 ... n - 1, and which users (M,) are not among these.
-
-    Such a stranger is given the number n, for which no table has a row.
-    """
+    """The offer with strangers numbered n, for whom no table has a row, and which users (M,) are strangers."""
     if offered.user is None:
         return offered, False
     strangers = (offered.user < 0) | (offered.user >= n_users)
@@ -375,10 +364,7 @@ def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
 
 
 def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
-    """Returns arms 0 ... K - 1, (M,), and whether each agent's choice (M,) is refused because it is not offered.
-
-    An arm out of range becomes the nearest one. A refused arm is played, and pays the learner nothing.
-    """
+    """Arms clipped to 0 ... K - 1, (M,), and which (M,) are refused because they are not offered, and pay nothing."""
     exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
     refused = exists != arms
     if offered.mask is not None:
@@ -387,10 +373,7 @@ def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
 
 
 def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array]:
-    """Returns the rewards (M,) that the learner is given, and which of them (M,) are not those that came.
-
-    A refused or infinite reward becomes 0, and others are clipped to [0, 1] if the spec declares that.
-    """
+    """Rewards (M,) as the spec allows them, 0 if refused or infinite, and which of them (M,) have changed."""
     wrong = refused | ~jnp.isfinite(reward)
     reward = jnp.where(wrong, 0, reward)
     if not in_unit:
@@ -400,6 +383,6 @@ def _allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array
 
 
 def _counter(x: Any) -> Array:
-    """Converts a count to int32, or to float32 if it is a float already, for counts that int32 would not hold."""
+    """A count as int32, or float32 if it is a float, as those are that int32 would not hold."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)

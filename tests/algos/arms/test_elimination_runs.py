@@ -15,7 +15,7 @@ from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.algos import radius as radii
 from fedbandit_jax.algos.loops.arms import EliminationState
 from fedbandit_jax.engine import driver, setup
-from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.clocks import ArmBatchClock, signature
 from fedbandit_jax.engine.curves import StretchTally
 from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import digest
@@ -85,7 +85,7 @@ def test_numbers_do_not_recompile(name):
     algo, spec = algorithm(name), fb.envs.arms().spec
     variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
     signatures = {
-        driver.signature(ArmBatchClock(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5)) for variant in variants
+        signature(ArmBatchClock(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5)) for variant in variants
     }
     assert len(variants) > 1
     assert len(signatures) == 1
@@ -317,7 +317,7 @@ RING = "epsilon, scale or horizon must be smaller: 25,600,000 steps per unit of 
     ],
 )
 def test_bad_runs(algo, options, error, words, monkeypatch):
-    monkeypatch.setattr(driver, "run", lambda *a, **k: pytest.fail("compiled before checking"))
+    monkeypatch.setattr(driver, "run_program", lambda *a, **k: pytest.fail("compiled before checking"))
     with pytest.raises(error, match=words):
         simulate(algo, **options)
 

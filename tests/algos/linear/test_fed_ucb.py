@@ -13,8 +13,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.clocks import RoundClock, signature
 from fedbandit_jax.interfaces.policy import NoiseLaw
 from fedbandit_jax.privacy.samplers import discrete_laplace
 from fedbandit_jax.privacy.statistic import packed_size, unpack
@@ -255,7 +254,7 @@ def test_numbers_of_a_schedule_do_not_recompile():
     env = fb.envs.gap(3, 5, 4)
     for threshold in (5.0, "M log T", "M^1.5"):
         algo = fed_ucb(schedule=S.LogDet(threshold)).bind(env.spec, 50)
-        signatures.append(driver.signature(RoundClock(env=env, algo=algo, horizon=50)))
+        signatures.append(signature(RoundClock(env=env, algo=algo, horizon=50)))
     assert len(set(signatures)) == 1
 
 

@@ -14,7 +14,7 @@ from multiprocessing import active_children, get_context, parent_process
 from typing import Any
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.engine.store.pieces import Executor
+from fedbandit_jax.engine.store import Executor
 
 NAMES = ("processes:N", "dask:ADDRESS", "slurm")
 ANSWER = 30  # seconds that a Dask scheduler has to answer

@@ -1,1 +1,0 @@
-"""Sweeps in pieces, kept in a folder."""
