@@ -80,8 +80,7 @@ def choose(
     """The first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 
     Args:
-        offer: what is offered.
-        scorer: what it is worth.
+        offer, scorer: the arms and what they are worth.
         n_arms: K.
         agents: their numbers, uint32.
         t: any traced integer that is the same for all lanes of a vmap, see `control.once`.

@@ -15,44 +15,32 @@ from fedbandit_jax.core.backend import on_cpu
 T = TypeVar("T")
 
 
-@jax.custom_batching.custom_vmap
-def largest(x: Array) -> Array:
-    """x; under vmap, in every lane the largest x of all lanes, by which a loop is bounded.
+def _over_lanes(reduced: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The identity; under vmap, in every lane the reduction over all lanes."""
 
-    A `while_loop` whose condition differs between lanes computes every turn for all lanes and selects. A loop that is
-    bounded by the largest value runs as often, but what does not depend on the lane is computed once.
-    """
-    return x
+    @jax.custom_batching.custom_vmap
+    def same(x: Array) -> Array:
+        return x
 
+    @same.def_vmap
+    def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+        return same(reduced(x) if in_batched[0] else x), False
 
-@largest.def_vmap
-def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    return largest(x.max(0) if in_batched[0] else x), False
-
-
-@jax.custom_batching.custom_vmap
-def in_any_lane(x: Array) -> Array:
-    """The boolean x; under vmap, in every lane whether x holds in any of them."""
-    return x
+    return same
 
 
-@in_any_lane.def_vmap
-def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    return in_any_lane(x.any(0) if in_batched[0] else x), False
+# A `while_loop` whose condition differs between lanes computes every turn for all lanes and selects. A loop that is
+# bounded by the largest value runs as often, but what does not depend on the lane is computed once.
+largest = _over_lanes(lambda x: x.max(0))
+in_any_lane = _over_lanes(lambda x: x.any(0))
 
 
 def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
     """`update(state)` where the predicate holds and `state` elsewhere.
 
-    On a CPU, under vmap, the update is computed, for all lanes, only if the predicate holds in one of them. A
-    `lax.cond` with a predicate that differs between lanes would always compute it. So do other devices here: before a
-    branch a GPU waits until the host has read the predicate, and it could have run several kernels meanwhile.
-
-    Args:
-        predicate: a boolean scalar per lane.
-        update: maps a state to a state of the same structure, shapes and dtypes.
-        state: any pytree of arrays.
-        costly: whether the update is so much work, and so seldom wanted, that a GPU branches as well.
+    On a CPU, under vmap, the update is computed, for all lanes, only if the predicate holds in one of them, where
+    `lax.cond` would always compute it. So do other devices here, unless it is so `costly` and seldom wanted that they
+    branch as well: a GPU could run several kernels while it waits until the host has read the predicate.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda p, x: cond_any(p, lambda x: 2 * x, x))(jnp.array([True, False]), jnp.array([3, 5])).tolist()
@@ -70,9 +58,8 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bo
 def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
     """`update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
 
-    Unlike `cond_any` it selects nothing, so `update` itself must change nothing in lanes where the predicate does not
-    hold. It suits large states that are written in few places, which a `where` over the whole state would copy. It is a
-    branch on every device.
+    `update` itself must change nothing in lanes where the predicate does not hold: it suits large states that are
+    written in few places, which the `where` of `cond_any` would copy. It is a branch on every device.
     """
     return _branch(in_any_lane(predicate), update, state)
 

@@ -112,7 +112,7 @@ def _threefry(key: Array | tuple[Array, Array], high: Array, low: Array) -> tupl
 
 
 def _unit(words: Array) -> Array:
-    """Maps uint32 words to float32 numbers uniform on the open interval (-1, 1): 2^23 values, symmetric about 0."""
+    """Float32 numbers uniform on the open interval (-1, 1), 2^23 values symmetric about 0, from uint32 words."""
     mantissa = lax.bitcast_convert_type((words >> jnp.uint32(9)) | jnp.uint32(0x40000000), jnp.float32)
     return (mantissa - 3) + jnp.float32(2.0**-23)
 
@@ -134,10 +134,9 @@ def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _circle(words: Array) -> tuple[Array, Array]:
-    """Maps uint32 words to points (cosine, sine) that are uniform on the unit circle.
+    """Points (cosine, sine) that are uniform on the unit circle, from uint32 words.
 
-    The two highest bits choose one of four arcs of the circle, the other bits the angle within it; sine and cosine are
-    power series for |angle| < pi/4.
+    The two highest bits choose one of four arcs, the other bits the angle within it, of power series to pi/4.
     """
     x = jnp.float32(math.pi / 4) * _unit(words << 2)
     square = x * x
@@ -152,7 +151,6 @@ def _circle(words: Array) -> tuple[Array, Array]:
 
 
 def _signed(x: Array, words: Array) -> Array:
-    """Changes the sign of a float32 where the highest bit of a word is set."""
     changed = lax.bitcast_convert_type(x, jnp.uint32) ^ (words & jnp.uint32(1 << 31))
     return lax.bitcast_convert_type(changed, jnp.float32)
 
@@ -255,11 +253,10 @@ def _sorted(values: list[Array]) -> list[Array]:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
-    """Draws an array of this shape, where `transform` maps uint32 words to numbers elementwise.
+    """An array of draws, of which `transform` maps uint32 words to numbers elementwise.
 
-    The two words of one Threefry block lie side by side, so that a CPU computes the block once for both. The draws are
-    joined from two halves, since this makes XLA:CPU store them; otherwise every expression that reads them would draw
-    them again.
+    The two words of one Threefry block lie side by side, so that a CPU computes the block once for both. Joining two
+    halves makes XLA:CPU store the draws, which every expression that reads them would make again otherwise.
     """
     size = math.prod(shape)
     blocks = -(-size // 4)

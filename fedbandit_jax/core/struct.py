@@ -16,7 +16,7 @@ Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Py
 def static(**kwargs: Any) -> Any:
     """Declares a field that sets a shape or a Python branch and is part of the compiled program: it must be hashable.
 
-    Keyword arguments are those of `dataclasses.field`, for instance `default`.
+    The keyword arguments are those of `dataclasses.field`.
     """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
@@ -63,10 +63,10 @@ def pytree(cls: T) -> T:
 
 
 class Static:
-    """A static field. It equals another only if the types are the same, and every attribute of the values is.
+    """A static field, which equals another only if the types are the same, and every attribute of the values is.
 
-    JAX runs one compiled program for all objects whose static fields are equal, so that no field of a dataclass may be
-    left out (`compare=False`), and 1 must not equal True.
+    JAX runs one compiled program for all objects whose static fields are equal: a field of a dataclass may not be left
+    out (`compare=False`), and 1 must not equal True.
     """
 
     __slots__ = ("value",)
@@ -99,10 +99,7 @@ _SEALED: set[type] = set()
 
 
 def sealed(cls: T) -> T:
-    """Marks a class whose privacy proof is about its code as it is written; a subclass is not sealed.
-
-    A guarantee is read from sealed objects only. Whoever overrides a method, or wraps an object in another, has made
-    something about which nothing is proved.
+    """Marks a class whose privacy proof is about its code as it is written: nothing is proved of a subclass.
 
     >>> @sealed
     ... class Loop: ...

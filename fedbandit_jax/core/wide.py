@@ -25,9 +25,6 @@ class Wide(NamedTuple):
 def of(value: Any) -> Wide:
     """Converts a Python integer, or an array or nested sequence of them, in [-2^63, 2^64), on the host.
 
-    Raises:
-        ValueError: a number is outside that range or not whole.
-
     >>> of(2**32 + 7)
     Wide(high=array(1, dtype=uint32), low=array(7, dtype=uint32))
     """
@@ -82,11 +79,7 @@ def where(condition: Array, a: Wide, b: Wide) -> Wide:
 
 
 def shift_left(a: Wide, bits: int) -> Wide:
-    """a 2^bits modulo 2^64, for a static 0 <= bits < 32.
-
-    Raises:
-        ValueError: `bits` is out of range.
-    """
+    """a 2^bits modulo 2^64, for a static 0 <= bits < 32."""
     if not 0 <= bits < 32:
         raise ValueError(f"bits must be in [0, 32), got {bits}")
     if bits == 0:
@@ -115,11 +108,7 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 
 
 def total(x: Array) -> Wide:
-    """The sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25.
-
-    Raises:
-        ValueError: there are too many numbers; their sizes are not checked.
-    """
+    """The sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25, which is not checked."""
     if x.shape[-1] >= 2**22:
         raise ValueError(f"x must have fewer than 2^22 numbers to add up, got {x.shape[-1]:,}")
     short = -x.shape[-1] % _ROW
@@ -131,11 +120,7 @@ def total(x: Array) -> Wide:
 
 
 def add_up(x: Wide) -> Wide:
-    """The sum modulo 2^64 over the last axis of at most 2^16 numbers.
-
-    Raises:
-        ValueError: there are too many numbers.
-    """
+    """The sum modulo 2^64 over the last axis of at most 2^16 numbers."""
     if x.low.shape[-1] > 2**16:
         raise ValueError(f"x must have at most 2^16 numbers to add up, got {x.low.shape[-1]:,}")
     limbs = [half.sum(-1, dtype=jnp.uint32) for word in (x.low, x.high) for half in (word & 0xFFFF, word >> 16)]

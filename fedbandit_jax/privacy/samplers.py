@@ -64,9 +64,9 @@ def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape
     """Draws the sum of n independent discrete Laplace variables, exactly, for 1 <= n <= 2^30 in time independent of n.
 
     Each is the difference of two geometric variables, so that digit by digit the sum is a difference of two binomials.
-    The sum is returned as 64-bit integers in two's complement.
     """
-    counts = binomial(key, n, _digits(scale, shape), (2, 31, *shape))
+    ones = 1 / (1 + jnp.exp(_powers(31, shape) / jnp.asarray(scale, jnp.float32)))  # P(digit = 1), lowest first
+    counts = binomial(key, n, ones, (2, 31, *shape))
 
     def shift_add(total: wide.Wide, digit: Array) -> tuple[wide.Wide, None]:
         return wide.add(wide.shift_left(total, 1), wide.from_int32(digit)), None
@@ -189,10 +189,8 @@ def _rejection(
     width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted. What is missing is
     beyond 32 cells.
 
-    Args:
-        log_ratio: a function of an int32 array; -inf outside the support.
-        std: a number of the size of P's standard deviation, which sets the width of the cells.
-        start: the support is x >= -start; only whether that is 0 matters, as negative x are then not proposed.
+    The function `log_ratio` of an int32 array is -inf outside the support, `std` is about P's standard deviation, and
+    negative x are not proposed if `start` is 0.
     """
     width = jnp.int32(1) << jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0).astype(jnp.int32)
     cells = _column(5, max(width.ndim, jnp.ndim(start)))
@@ -244,12 +242,6 @@ def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
     rest = sum(piece - below for piece, below in zip(pieces, whole))
     k = sum(below.astype(jnp.int32) for below in whole) + jnp.floor(rest).astype(jnp.int32)
     return k, 0.5 - (rest - jnp.floor(rest))
-
-
-def _digits(scale: Array | float, shape: Shape) -> Array:
-    """P(digit = 1) of the 31 binary digits of a geometric variable, lowest first, along a new leading axis."""
-    scale = jnp.asarray(scale, jnp.float32)
-    return 1 / (1 + jnp.exp(_powers(31, shape) / scale))
 
 
 def _powers(length: int, shape: Shape) -> np.ndarray:

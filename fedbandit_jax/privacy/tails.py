@@ -94,10 +94,7 @@ def _ratio(polynomials: tuple[tuple[float, ...], ...], x: Array) -> Array:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[..., Array]) -> Array:
-    """Draws an array of this shape; `transform` maps four arrays of uint32 words to numbers, elementwise.
-
-    The draws are joined from two halves, which makes a CPU store them (see `fedbandit_jax.core.random`).
-    """
+    """An array of draws from four arrays of uint32 words; its two halves make a CPU store it, see `core.random`."""
     size = math.prod(shape)
     half = (size + 1) // 2
     first, second, third, fourth = (bits(key, half, block * half) for block in range(4))

@@ -19,8 +19,7 @@ from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 Curve = Callable[[float], float]  # order alpha > 1 -> bound on the Renyi divergence of that order
 _LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # ln(alpha - 1) of the orders alpha tried first
 _ORDERS = 1 + np.exp(_LOG_ORDERS)
-_MU_LIMIT = 1e4  # largest ratio of sensitivity and noise
-_RHO_LIMIT = _MU_LIMIT**2 / 2
+_RHO_LIMIT = 1e4**2 / 2  # of Gaussian noise of a ratio mu = 1e4 of sensitivity and noise
 _INFINITE = 1e100  # stands for an infinite divergence
 
 
@@ -83,11 +82,6 @@ def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
     rho = validate.within("rho", rho, 0, _RHO_LIMIT)
     xi = validate.within("xi", xi, 0, EPSILON_RANGE[1])
     return rdp_epsilon(lambda alpha: xi + rho * alpha, delta)
-
-
-def gaussian_rho(mu: float) -> float:
-    """rho = mu^2 / 2, for which a Gaussian mechanism with mu = sensitivity / noise std satisfies rho-zCDP."""
-    return validate.within("mu", mu, 0, _MU_LIMIT) ** 2 / 2
 
 
 def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Privacy of integer noise on a sum of integers that one user shifts by D: curves of Renyi divergence, and pure DP.
 
-P is the law of the noise and Q that of the noise shifted by D; alpha > 1 is the order of a Renyi divergence.
+P is the law of the noise and Q that of the noise shifted by D = `shift`, by which one user moves the sum; alpha > 1 is
+the order of a Renyi divergence.
 
 *Discrete Laplace* of scale s, with probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and
 u = alpha - 1, the geometric series in the divergence add up to
@@ -45,10 +46,6 @@ _VARIANCES = (1e-9, 1e30)  # range of variances of Skellam noise
 def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
     """The exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
 
-    Args:
-        shift: D, how far one user moves the sum, an integer in [1, 2^61].
-        scale: s, in [1e-6, 1e12].
-
     Example:
         >>> curve = discrete_laplace_rdp(5, scale=10.0)
         >>> round(curve(2.0), 4), round(curve(1e20), 4)
@@ -75,11 +72,6 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
     This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2,
     which therefore covers a user who may move the sum by anything *up to* some g > m / 2.
 
-    Args:
-        shift: an integer in [1, 2^61].
-        scale: of the noise, in [1e-6, 1e12].
-        modulus: m, an integer in [1, 2^64].
-
     Example:
         >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
         [0.2464, 0.5]
@@ -98,10 +90,6 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 
     For the divergence D_alpha, (alpha - 1) D_alpha is convex and 0 at alpha = 1, so between integers it lies below its
     chord.
-
-    Args:
-        shift: D, how far one user moves the sum, an integer in [1, 2^61].
-        variance: v, in [1e-9, 1e30].
 
     Example:
         >>> curve = skellam_rdp(10, variance=1e4)
@@ -134,11 +122,6 @@ def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
     """The zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
 
         epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
-
-    Args:
-        shift: D, how far one user moves the sum, an integer in [1, 2^61].
-        sigma: parameter of each user's noise, at least 1/2.
-        n: number of users.
 
     Example:
         >>> privacy = discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, gaussian_rho, rdp_epsilon
+from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.accounting.pld import PLD
@@ -30,7 +30,7 @@ class Gaussian:
     pure: float = 0.0
 
     def __post_init__(self):
-        gaussian_rho(self.mu)
+        validate.within("mu", self.mu, 0, 1e4)
         validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
 
     @property

@@ -251,9 +251,6 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         shift: the largest move by one user, an integer in [1, 1e12].
         delta: in [0, 1); at 0 only discrete Laplace noise has a finite epsilon.
 
-    Raises:
-        ValueError, TypeError: an argument is out of range or of a wrong type.
-
     Example:
         >>> shift_epsilon(DiscreteLaplace(5.0), 10, 0.0)
         2.0

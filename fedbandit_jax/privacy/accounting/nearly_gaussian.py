@@ -117,9 +117,6 @@ def discrete_gaussian_epsilon(
         n_entries: D, the number of entries of all releases together.
         delta: in (0, 1).
 
-    Raises:
-        ValueError: sigma is too small, or an argument out of range.
-
     Example:
         >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
         4.377
@@ -146,11 +143,7 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
     """Bound on epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
 
-    Args:
-        sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
-        n_trials: N, the smallest number of trials of any entry.
-        n_entries: D, the number of entries of all releases together.
-        delta: in (0, 1).
+    `n_trials` is the smallest N of any entry; the other arguments are as in `discrete_gaussian_epsilon`.
 
     Example:
         >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)

@@ -33,7 +33,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import exprel, log_expit, log_ndtr
 
@@ -116,23 +115,6 @@ class PLD:
     def from_approximate(cls, epsilon: float, delta: float) -> PLD:
         """That of the worst (epsilon, delta)-DP mechanism."""
         return dataclasses.replace(cls.from_pure(epsilon), log_finite=math.log1p(-delta) if delta < 1 else -math.inf)
-
-    @classmethod
-    def from_pmf(cls, log_p: ArrayLike, log_q: ArrayLike, rest: float = 0.0) -> PLD:
-        """That of a pair of laws on A outcomes, which must dominate the neighbours in either order.
-
-        (Mirror images of each other do if they dominate in one.)
-
-        Args:
-            log_p, log_q: (A,) ln of the probabilities under P and Q.
-            rest: probability under P of outcomes that are left out; they count as an infinite loss.
-        """
-        p, q = np.asarray(log_p, float), np.asarray(log_q, float)
-        seen = np.isfinite(p) & np.isfinite(q)
-        infinite = min(rest + float(np.exp(p[~np.isfinite(q)]).sum()), 1.0)
-        p, q = p[seen], q[seen]
-        log_finite = math.log1p(-infinite) if infinite < 1 else -math.inf
-        return cls(parts=(_Atoms(p - q, p - _log_sum(p), 1),), log_finite=log_finite)
 
     def compose(self, other: PLD) -> PLD:
         """That of the mechanisms of both."""

@@ -78,7 +78,6 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
 
     Raises:
         LemmaError: the condition of the lemma does not hold; the message says where and by how much.
-        ValueError, TypeError: an argument is out of range or of a wrong type.
     """
     sigma, sensitivity = validate.positive("sigma", sigma), validate.positive("sensitivity", sensitivity)
     mu = validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1])
@@ -97,7 +96,6 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
 
     Raises:
         LemmaError: no sigma satisfies the lemma, which needs M > 16 ln 2.
-        ValueError, TypeError: an argument is out of range or of a wrong type.
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
@@ -123,11 +121,7 @@ def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, 
 
         sigma_0 = sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
 
-    Args:
-        epsilon, delta: the budget.
-        n_agents: the number M of silos.
-        horizon: T rounds.
-        n_levels: kappa, the number of tree nodes that one user is in.
+    kappa = `n_levels` is the number of tree nodes that one user is in.
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     log_delta = math.log(validate.probability("delta", delta))
@@ -182,9 +176,6 @@ def relaxed_secagg(epsilon: float, failure: float, n: int, modulus: int) -> Rela
         failure: q, the largest probability that what it shows does not tell the modular sum, in (0, 1).
         n: number of users, at least 2.
         modulus: m, at least 2.
-
-    Raises:
-        ValueError, TypeError: an argument is out of range or of a wrong type.
 
     Example:
         >>> relaxed_secagg(1.0, failure=0.01, n=2, modulus=5)

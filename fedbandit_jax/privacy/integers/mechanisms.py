@@ -40,19 +40,12 @@ Tail = tuple[np.ndarray | float, np.ndarray | float]
 
 @dataclasses.dataclass(frozen=True)
 class IntegerMechanism(abc.ABC):
-    """Integer noise for the sum of n users' rewards, for every n.
+    """Integer noise for the sum of n users' rewards, for every n."""
 
-    Args:
-        epsilon: the privacy asked for; the notion of privacy depends on the mechanism, see `Noise.notion`.
-        scale: s >= 1 of Skellam and discrete Gaussian noise, which have about s epsilon sqrt(n) steps per unit.
-        failure: p, the largest probability that the noise of one sum wraps around the ring.
-        horizon: T rounds, on which only `ShuffledPolya` depends.
-    """
-
-    epsilon: float
-    scale: float
-    failure: float
-    horizon: int
+    epsilon: float  # the privacy asked for, in the notion of `Noise.notion`
+    scale: float  # s >= 1 of Skellam and discrete Gaussian noise, which have about s epsilon sqrt(n) steps per unit
+    failure: float  # p, the largest probability that the noise of one sum wraps around the ring
+    horizon: int  # T rounds, on which only `ShuffledPolya` depends
 
     @property
     def noise_epsilon(self) -> float:
@@ -138,8 +131,8 @@ class Polya(IntegerMechanism):
         """tau = ceil(g / epsilon ln(2/p)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.steps(n) / self.noise_epsilon * math.log(2 / self.wrapping))
 
+    @override
     def noise(self, users: Sequence[int]) -> Noise:
-        """Noise of scale g / `noise_epsilon`, in steps (Theorem 1)."""
         return self.noise_class(scale=rounded_up([self.steps(n) / self.noise_epsilon for n in users]))
 
     def tail_constants(self, n: np.ndarray) -> Tail:
