@@ -28,7 +28,7 @@ _without_kernels = contextvars.ContextVar("without_kernels", default=False)
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Keeps kernels of our own out of what is traced inside, because they read and write memory as they like."""
+    """Keeps kernels of our own, which read and write memory as they like, out of what is traced inside."""
     token = _without_kernels.set(True)
     try:
         yield

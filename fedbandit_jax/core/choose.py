@@ -12,7 +12,7 @@ and the features of the arm that won are drawn again, once. There are three ways
   and agents is longer is the last axis, where the vector units work.
 - *kernel* (`choose_by_kernel`), for GPUs: one Pallas kernel that also finds the largest.
 
-Contexts that are rows of a table, of which each agent is offered another number, are chosen among in `choose_rows`.
+Contexts that are rows of a table, of which each agent is offered another number, are cut into tiles (`choose_rows`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int, Integer
 
@@ -30,6 +31,7 @@ from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, on_gpu
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 
 LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
+ROWS = 64  # rows of a table scored at once: enough for a matrix product, few enough to waste little on the last tile
 TILE = 256  # (arm, agent) pairs that a block of the kernel works on at a time, two for every thread
 FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
 LARGE = 4096  # number of agents from which on a block takes many, and fewer of its last tile lie beyond the last arm
@@ -79,11 +81,7 @@ def choose(
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
     """The first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
 
-    Args:
-        offer, scorer: the arms and what they are worth.
-        n_arms: K.
-        agents: their numbers, uint32.
-        t: any traced integer that is the same for all lanes of a vmap, see `control.once`.
+    `agents` are numbers, uint32, and t any traced integer that is the same for all lanes of a vmap, see `control.once`.
     """
     if on_gpu():
         return choose_by_kernel(offer, scorer, n_arms, agents)
@@ -102,6 +100,64 @@ def choose(
     if arms_last:
         index, mean = index.T, mean.T
     return ridge.first_argmax(index), mean.max(0)
+
+
+def tiles_save(counts: Int[np.ndarray, " Q"]) -> bool:
+    """Whether queries of these sizes have at most half as many rows in tiles as if padded to the largest."""
+    return 2 * ROWS * int((-(-counts // ROWS)).sum()) <= len(counts) * int(counts.max())
+
+
+def choose_rows(
+    rows: Callable[[Array, int], Array],
+    scorer: Scorer,
+    mean: Callable[[Array], Array],
+    n_arms: int,
+    first: Int[Array, " A"],
+    count: Int[Array, " A"],
+) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
+    """The choice among consecutive rows of a table, of which every agent is offered another number, without padding.
+
+    Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, and the mean is about 120. Here
+    an agent's rows are cut into tiles of `ROWS`, each scored by one matrix product; the tiles of all agents form one
+    queue, and a loop takes them one by one. On a GPU, which a queue would leave idle, contexts are stored and padded.
+
+    Args:
+        rows: (first, size) -> features (d, size) of so many rows, at most K, from the first one on; those past the end
+            of a query may be any.
+        scorer: what they are worth.
+        mean: features (d, size) -> their mean rewards (size,).
+        n_arms: K, the most rows that an agent is offered.
+        first: the first row that each agent is offered.
+        count: how many rows it is offered.
+    """
+    n, size = len(first), min(ROWS, n_arms)
+    tiles = (count + size - 1) // size
+    ends = jnp.cumsum(tiles)
+
+    def score(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        i, arm, index, best = carry
+        agent = jnp.minimum((ends <= i).sum(), n - 1)  # in lanes whose queue is over, a tile without rows
+        start = (i - (ends - tiles)[agent]) * size
+        x = control.stored(lambda: rows(first[agent] + start, size), i)
+        arms = start + lax.iota(jnp.int32, size)
+        exists = arms < count[agent]
+        value = jnp.where(exists, scorer.worth(scorer.one(scorer.own, agent), x), -jnp.inf)
+        largest = value.max()
+        here = jnp.where(value == largest, arms, NOWHERE).min()
+        better = (largest > index[agent]) | jnp.isnan(largest)  # nothing exceeds a NaN, whose `here` is `NOWHERE`
+        found = jnp.where(exists, mean(x), -jnp.inf).max()
+        return (
+            i + 1,
+            arm.at[agent].set(jnp.where(better, here, arm[agent])),
+            index.at[agent].set(jnp.where(better, largest, index[agent])),
+            best.at[agent].max(found),
+        )
+
+    nothing = jnp.full(n, -jnp.inf)
+    start = jnp.int32(0), jnp.full(n, NOWHERE, jnp.int32), nothing, nothing
+    end = control.largest(ends[-1])
+    _, arm, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
+    return arm, best
 
 
 def choose_by_kernel(

@@ -52,8 +52,7 @@ def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -
 def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: Array | bool) -> Array:
     """Graphs (G, n, W) without the links between a node of graph `which` and the nodes `gone` (W,).
 
-    Nothing changes unless it is `due`. Unlike a branch, a loop of one turn or none writes the graphs in place on a CPU,
-    if whatever has been read of them before decides whether it is due. Elsewhere that would be to wait for the host.
+    Nothing changes unless it is `due`. A loop of one turn or none writes the graphs in place on a CPU, unlike a branch.
     """
     word, bit = node // BITS, jnp.uint32(1) << jnp.uint32(node % BITS)
 
@@ -83,9 +82,8 @@ def has(nodes: Array, node: Array | int) -> Array:
 def components(neighbours: Callable[[Array], Array], among: Array, start: Array | int = 0) -> Array:
     """The connected components of a graph, or of some of its components.
 
-    On a CPU they are searched node by node, which ends early where most nodes are linked: when no node is left that
-    could be reached. Elsewhere all nodes hook their trees at once. If no node is asked for, nothing is done: no branch
-    is needed, which would copy the graph on a CPU.
+    On a CPU they are searched node by node, which ends early where most nodes are linked. Elsewhere all nodes hook
+    their trees at once. If no node is asked for, nothing is done.
 
     Args:
         neighbours: maps a node to the nodes that it is linked to, in words (W,).
@@ -132,8 +130,8 @@ def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | 
 def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
     """`components` by hooking and pointer jumping.
 
-    In every sweep each tree hooks its root to the smallest label that any of its nodes sees, then all nodes point to
-    their roots. Most graphs take O(log n) sweeps.
+    In each of mostly O(log n) sweeps every tree hooks its root to the smallest label that any of its nodes sees, then
+    all nodes point to their roots.
     """
     own = jnp.arange(len(among), dtype=jnp.int32)
     linked = jax.vmap(neighbours)(own)

@@ -75,8 +75,7 @@ def _of_seeds(key: Array, seeds: Array) -> Array:
 def stream(key: Array, name: str) -> Array:
     """The key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
 
-    A key is either folded (here, or with a round number) or drawn from, never both: `fold_in(key, t)` consists of the
-    very words that `bits(key, ...)` has at counter t.
+    A key is either folded or drawn from, never both: `fold_in(key, t)` has the words of `bits(key, ...)` at counter t.
     """
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
@@ -167,13 +166,7 @@ def erf_inv(x: Array) -> Array:
 
 @jax.jit
 def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
-    """Two independent uint32 words for each (arm, agent), and others for each j.
-
-    Args:
-        key: a typed key, or its two words.
-        arm, agent: uint32 numbers below 2^24, of shapes that broadcast.
-        j: 0 to 2^16 - 1.
-    """
+    """Two independent uint32 words for each (arm, agent), below 2^24 each, and others for each j below 2^16."""
     j = jnp.asarray(j, jnp.uint32)
     return _threefry(key, arm + ((j & 255) << 24), agent + (j >> 8 << 24))
 
@@ -196,9 +189,7 @@ def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int
     that p - 1 sorted uniform numbers leave in (0, 1): there is no logarithm in it and nothing to divide by. With one
     coordinate less, of an odd n, what is left is scaled to length 1. All is elementwise, and unrolled.
 
-    Args:
-        key, arm, agent: as in `block_at`, of which the blocks j < (n + 1) // 2 are used.
-        n: at least 1.
+    The blocks j < (n + 1) // 2 are used, see `block_at`.
     """
     p = (n + 1) // 2
     drawn = [word for j in range(p) for word in block_at(key, arm, agent, j)]
@@ -213,15 +204,10 @@ def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int
 
 
 def long_direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> Array:
-    """Points (M, K, n) with the law of `direction` for each (arm, agent), for a large n.
+    """Points (M, K, n) with the law of `direction` for arms (K,) and agents (M,), for a large n.
 
     The squared lengths of the points of the plane are exponential draws, and all is scaled to length 1 (Box & Muller).
-
-    Args:
-        key, n: as in `direction`.
-        arm: (K,) uint32.
-        agent: (M,) uint32.
-        t: any traced integer, see `control.once`, by which a CPU makes both coordinates of a point in one pass.
+    By t, any traced integer, a CPU makes both coordinates of a point in one pass, see `control.once`.
     """
     p = (n + 1) // 2
     arms, pairs = jnp.repeat(arm, p), jnp.tile(jnp.arange(p), len(arm))  # one long last axis, for the vector units

@@ -25,8 +25,7 @@ def static(**kwargs: Any) -> Any:
 def pytree(cls: T) -> T:
     """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.
 
-    Changing a leaf re-uses the compiled program; changing a static field compiles again. Do not validate in
-    `__post_init__`: `dataclasses.replace` calls it, perhaps with tracers. Instances are equal only to themselves.
+    Do not validate in `__post_init__`: `dataclasses.replace` calls it, perhaps with tracers. Equality is identity.
 
     >>> import jax
     >>> @pytree

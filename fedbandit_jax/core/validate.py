@@ -1,7 +1,7 @@
-"""Checks of arguments on the host. Every failure is one sentence that names the argument and the value.
+"""Checks of arguments on the host: each returns the value as a plain Python number, string or NumPy array.
 
-Each check takes the argument's name and value and returns the value as a plain Python number, string or NumPy array. It
-raises TypeError if the value is of a wrong type, and ValueError if it is out of range (`one_of`: in both cases).
+Every failure is one sentence that names the argument and the value: a TypeError if the value is of a wrong type, and a
+ValueError if it is out of range (`one_of`: in both cases).
 """
 
 import math

@@ -13,7 +13,7 @@ from jaxtyping import ArrayLike, Float, Int, Key, Real, Shaped
 from typing_extensions import override
 
 from fedbandit_jax.core import ridge, struct, validate
-from fedbandit_jax.core.choose_rows import saves
+from fedbandit_jax.core.choose import tiles_save
 from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, law_of_means
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
@@ -125,7 +125,7 @@ def replay(
         theta=theta,
         rewards=law,
         spec=spec,
-        ragged=saves(sizes),
+        ragged=tiles_save(sizes),
     )
 
 

@@ -115,7 +115,7 @@ class Drawn(Environment, Protocol):
 class Listed(Environment, Protocol):
     """An environment that offers each agent consecutive rows of a table, of which it has another number every round.
 
-    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.choose_rows`.
+    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.choose.choose_rows`.
     """
 
     @property

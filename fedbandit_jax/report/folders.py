@@ -14,9 +14,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat
 
-STORED = re.compile(
-    r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz"
-)  # a file of a store, see engine/store.py
+STORED = re.compile(r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz")  # a file of a store, see engine/store.py
 _OWN = ("date", "seconds", "command")  # parts of a provenance that differ between runs of the same code
 
 

@@ -10,8 +10,7 @@ from test_choose import FAMILIES, play
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies import ucb
-from fedbandit_jax.core import choose_rows
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core import choose
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.engine.clocks import RoundClock
 
@@ -31,7 +30,7 @@ def table(dim):
     "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
 )
 def test_listed_and_padded_agree(family, dim, key, monkeypatch):
-    monkeypatch.setattr(choose_rows, "TILE", 2)
+    monkeypatch.setattr(choose, "ROWS", 2)
     env = table(dim)
     process = RoundClock(env=env, algo=FAMILIES[family].bind(env.spec, 40), horizon=40)
     padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
@@ -43,7 +42,7 @@ def test_listed_and_padded_agree(family, dim, key, monkeypatch):
 
 def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
     """Above `UNROLL_DIM` features a tile is a matrix product. Lanes have queues of unequal lengths, an agent a NaN."""
-    monkeypatch.setattr(choose_rows, "TILE", 4)
+    monkeypatch.setattr(choose, "ROWS", 4)
     rng = np.random.default_rng(2)
     x = rng.normal(size=(23, 50)).astype(np.float32)
     theta = rng.normal(size=(2, 23, 3)).astype(np.float32)
@@ -53,8 +52,8 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
     first, count = np.array([[0, 5, 20], [3, 0, 9]]), np.array([[5, 15, 1], [4, 2, 16]])
 
     def lane(inverse, theta, first, count):
-        scorer = Scorer(ucb.optimism, ucb.Own(Posterior(inverse, theta), jnp.arange(3.0)), ucb.one)
-        return choose_rows.choose(rows, scorer, lambda x: -x[0], 16, first, count)
+        scorer = choose.Scorer(ucb.optimism, ucb.Own(Posterior(inverse, theta), jnp.arange(3.0)), ucb.one)
+        return choose.choose_rows(rows, scorer, lambda x: -x[0], 16, first, count)
 
     def rows(first, size):
         return jax.lax.dynamic_slice(jnp.asarray(x), (0, first), (23, size))
@@ -70,9 +69,9 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
 
 
 def test_tiles_are_used_where_padding_would_be_most_of_the_work():
-    assert choose_rows.saves(np.array([64, 64, 64, 400]))
-    assert not choose_rows.saves(np.array([64, 64, 64, 100]))  # five tiles of 64 rows, or four queries of 100
-    assert not choose_rows.saves(np.array([10, 10, 10, 20]))
+    assert choose.tiles_save(np.array([64, 64, 64, 400]))
+    assert not choose.tiles_save(np.array([64, 64, 64, 100]))  # five tiles of 64 rows, or four queries of 100
+    assert not choose.tiles_save(np.array([10, 10, 10, 20]))
 
 
 def own(cls, env):

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.core import choose_rows, control, random, struct
+from fedbandit_jax.core import control, random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
-from fedbandit_jax.core.choose import Offer, Scorer, choose
+from fedbandit_jax.core.choose import Offer, Scorer, choose, choose_rows
 from fedbandit_jax.engine.clocks.clock import (
     Clock,
     check_environment,
@@ -164,7 +164,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Whether arms are chosen among rows of a table, see `core.choose_rows`.
+        """Whether arms are chosen among rows of a table, see `core.choose.choose_rows`.
 
         Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
         """
@@ -263,7 +263,7 @@ class RoundClock(Clock):
     def _look_up(self, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
         env = cast(Listed, self.env)
         first, count = env.listed(key, world, t)
-        chosen, best = choose_rows.choose(
+        chosen, best = choose_rows(
             env.rows_at, scorer, lambda x: env.mean_at(world, x), self.env.spec.n_arms, first, count
         )
         arms = jnp.minimum(chosen, count - 1)

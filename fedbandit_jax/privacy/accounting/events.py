@@ -1,8 +1,4 @@
-"""Mechanisms as privacy events, and what several events prove together about one user who is in all of them.
-
-Mechanisms with independent noise compose, also when each is chosen by what the earlier ones released. A user who comes
-several times to one mechanism shifts its input further (group privacy).
-"""
+"""Mechanisms as privacy events, and what several events prove together about one user who is in all of them."""
 
 from __future__ import annotations
 
@@ -55,7 +51,7 @@ class PureDP:
 
     @property
     def pld(self) -> PLD:
-        """The privacy loss distribution of randomised response, which is the worst such mechanism."""
+        """The privacy loss distribution of the worst such mechanism, randomised response."""
         return PLD.from_pure(self.epsilon)
 
     def rdp(self, alpha: float) -> float:

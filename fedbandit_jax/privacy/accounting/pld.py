@@ -82,8 +82,8 @@ class _Sum(NamedTuple):
 class PLD:
     """The privacy loss distribution of independent mechanisms that the same user is in.
 
-    It stays symbolic until `epsilon` or `delta` is asked, which then choose the grid. Both round up; nothing is rounded
-    for Gaussian mechanisms alone, nor for one discrete law alone.
+    `epsilon` and `delta` choose the grid and round up; nothing is rounded for Gaussian mechanisms alone, nor for one
+    discrete law alone.
 
     Args:
         mu: root of the sum of mu^2 over all Gaussian mechanisms.

@@ -52,8 +52,8 @@ class Noise:
     per_user: ClassVar[bool] = False  # every user's message is private on its own
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """The noise in steps of whole sums, each an entry of `shape`, drawn at once from the law of n users' noise."""
-        raise NotImplementedError(f"{type(self).__name__}.total")
+        """The noise in steps of whole sums, each an entry of `shape`, drawn at once: the share of a user alone."""
+        return wide.from_int32(self.share(key, k, jnp.ones((), jnp.int32), shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
         """The noise in steps of single users, int32 of `shape`; n of these sum to `law`, up to `distortion`."""
@@ -181,10 +181,6 @@ class SkellamNoise(Noise):
     variance: Any  # (S,) variance of the noise of all users together, in squared steps
 
     @override
-    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        return wide.from_int32(samplers.skellam(key, jnp.asarray(self.variance)[k], shape))
-
-    @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
         return samplers.skellam(key, jnp.asarray(self.variance)[k] / n.astype(jnp.float32), shape)
 
@@ -219,10 +215,6 @@ class GaussianNoise(Noise):
     notion = "zCDP"
 
     sigma: Any  # (S,) parameter of the noise of all users together, in steps
-
-    @override
-    def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        return wide.from_int32(samplers.discrete_gaussian(key, jnp.asarray(self.sigma)[k], shape))
 
     @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
