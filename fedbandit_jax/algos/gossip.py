@@ -21,7 +21,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
-from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.trust import check_schedule
 from fedbandit_jax.schedules import Every, Geometric, LogDet, Setting
 
@@ -222,7 +222,7 @@ class GossipFedUCB(NetworkRecipe):
         mechanism, _ = self.calibrated(spec, 1, uses)
         of_silo = self.policy.bounds(NoiseLaw(m, d, np.zeros(0), mechanism), horizon)
         low, high, _ = of_silo
-        if isinstance(mechanism, BoundMechanism):
+        if isinstance(mechanism, NoisyMechanism):
             std = np.sqrt(sizes[:, None]) * np.float32(mechanism.trust.std[0])  # pyright: ignore
             mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
             mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=_up(std)))

@@ -13,7 +13,7 @@ from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.loop import check_policy
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.statistic import LinearStatistic
@@ -72,7 +72,7 @@ class PolicyRecipe(Recipe):
         schedule, _ = self.normalised
         return validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
 
-    def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[Exact, np.ndarray]:
+    def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[BoundMechanism, np.ndarray]:
         """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,)."""
         schedule, privacy = self.normalised
         if privacy is None:
@@ -82,7 +82,7 @@ class PolicyRecipe(Recipe):
         mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=n_agents, n_syncs=n_syncs, pure=pure, **rounds)
         return mechanism, mechanism.stds()
 
-    def informed(self, spec: Spec, mechanism: Exact, n_agents: int, stds: np.ndarray) -> Any:
+    def informed(self, spec: Spec, mechanism: BoundMechanism, n_agents: int, stds: np.ndarray) -> Any:
         """The policy of `n_agents` agents, bound to the law of the noise in what its loop shows it, and checked."""
         numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))  # not those that the mechanism will draw with
         policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
@@ -105,9 +105,9 @@ class PolicyRecipe(Recipe):
         return bound, shift
 
 
-def parts(spec: Spec, policy: Any, mechanism: Exact, stds: np.ndarray, **more: Any) -> dict[str, Any]:
+def parts(spec: Spec, policy: Any, mechanism: BoundMechanism, stds: np.ndarray, **more: Any) -> dict[str, Any]:
     """The fields of a `PolicyLoop` with S = len(stds) releases, and `more` that its subclass has."""
-    noisy = isinstance(mechanism, BoundMechanism)
+    noisy = isinstance(mechanism, NoisyMechanism)
     return dict(
         policy=policy,
         mechanism=mechanism,

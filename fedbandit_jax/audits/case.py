@@ -15,7 +15,7 @@ from tqdm import tqdm
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.report.findings import Audit
 
@@ -58,7 +58,7 @@ class Case:
         found = audit(n_runs=max(n_runs // fields.pop("slow"), 1000), **fields, key=key, **options)
         owner = getattr(self.mechanism, "algo", self.mechanism)
         part = getattr(owner, "mechanism", None) or getattr(owner, "protocol", None)
-        measured = isinstance(part, (BoundMechanism, SumProtocol))
+        measured = isinstance(part, (NoisyMechanism, SumProtocol))
         return dataclasses.replace(found, noise=behaviour.fault(part)) if measured else found
 
 

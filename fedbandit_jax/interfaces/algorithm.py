@@ -19,7 +19,7 @@ from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.bound import NoisyMechanism
 
 
 class Report(NamedTuple):
@@ -297,7 +297,7 @@ def certify(bound: Algorithm) -> Certificate:
         if leaf.dtype.kind in "iuf" and not np.allclose(leaf, np.asarray(jnp.asarray(leaf)), 1e-6, 0, equal_nan=True):
             return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
     found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
-    if found.claim == "none" or not isinstance(mechanism, BoundMechanism):
+    if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
         return found
     if struct.shipped(bound) and not mechanism.has_own_parts:
         return found

@@ -25,10 +25,10 @@ import scipy.linalg
 from jax import Array, lax
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
-from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import Messages
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
 from fedbandit_jax.privacy.statistic import matrix_weights, packed_size
 from fedbandit_jax.privacy.trust.model import Trust
@@ -39,7 +39,7 @@ NUMBERS = 2**22  # about the most entries of noise that are drawn for one check
 SYNCS = 64  # releases that are looked at, the first of S
 
 
-def fault(mechanism: BoundMechanism | SumProtocol) -> str:
+def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
     """Returns how the noise of a bound mechanism differs from what its `stds` and its release say, or "".
 
     Args:
@@ -94,7 +94,7 @@ def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
     return lax.map(sums, jax.random.split(key, 2 * DRAWS), batch_size=256)
 
 
-def _of_releases(mechanism: BoundMechanism, key: Array) -> str:
+def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
     release, trust, dim = mechanism.release, mechanism.trust, mechanism.statistic.dim
     if not mechanism.stds().any():
         return ""  # it says that there is none
@@ -161,7 +161,7 @@ def _factor(release: Any, n: int) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _drawn(mechanism: BoundMechanism, n: int, by_silo: bool, at_once: int, keys: Array) -> tuple[Array, Array | None]:
+def _drawn(mechanism: NoisyMechanism, n: int, by_silo: bool, at_once: int, keys: Array) -> tuple[Array, Array | None]:
     """Returns what n synchronisations release of users of zeros, packed, and what silos send: (draws, n, ...)."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0

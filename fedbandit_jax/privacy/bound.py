@@ -1,10 +1,7 @@
 """Bound mechanisms, which release the sums of all batches with noise and issue the certificate of that same noise.
 
-They share one interface. `Exact` adds no noise, and `Closed` never releases anything. `Aggregated` adds to the exact
-sums the noise of all messages together, drawn at once. `Rounded` does so on a grid: it encodes and rounds the sum over
-silos and adds integer noise. (`messages.Messages` randomises every message of every silo. For Gaussian trust models its
-law is exactly that of `Aggregated`; for integer noise it is that of `Rounded` up to what the trust model states, and
-what is proved is about the messages.) These are bound for S synchronisations; what they release later is NaN.
+`Exact` adds no noise, `NoRelease` never releases anything, and noise is added by those of `noisy_sums`, which are bound
+for S synchronisations; what they release later is NaN.
 
 Letters: x (d,) and y are one user's features and reward, W = sum x x', U = sum x y; releases are [W | U], (d, d + 1).
 """
@@ -15,7 +12,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -51,29 +47,28 @@ class MechanismState(NamedTuple):
     view: Any  # what the last synchronisation showed to the parties that are not trusted
 
 
-@struct.sealed
 @struct.pytree
-class Exact:
-    """A mechanism without privacy, which releases the exact sums; base class of all bound mechanisms."""
+class BoundMechanism:
+    """What releases [W | U] after every batch, and proves what its releases give; base class of all of them."""
 
     n_agents: int = struct.static()
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Returns features (d, M) and rewards (M,) as they enter sums, here unchanged, and who broke a bound, (M,)."""
+        """Features (d, M) and rewards (M,) as they enter sums, here unchanged, and who broke a bound, (M,)."""
         return x, y, jnp.zeros(y.shape, bool)
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """Returns what this object proves if that schedule uses it in batches of `batch` rounds (None: of any size)."""
-        return no_privacy("not a private algorithm: no noise is added")
+        """The proof for a schedule that uses this object in batches of `batch` rounds (None: of any size)."""
+        raise NotImplementedError(f"{type(self).__name__}.guarantee")
 
     def init(self, dim: int) -> MechanismState:
-        """Returns the state before the first synchronisation, for d = `dim` features."""
+        """The state before the first synchronisation, for d = `dim` features."""
         zeros = jnp.zeros((dim, dim + 1))
         return MechanismState(Sums(zeros, zeros), (), (), zeros)
 
     @property
     def needs_users(self) -> bool:
-        """Returns whether `step` needs single users; otherwise their sum is enough."""
+        """Whether `step` needs single users; otherwise their sum is enough."""
         return False
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
@@ -84,7 +79,7 @@ class Exact:
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
     ) -> tuple[Array, MechanismState]:
-        """Releases [W | U] after batch k = 1, 2, ..., and returns the next state.
+        """The release [W | U] after batch k = 1, 2, ..., and the next state.
 
         Args:
             key: of the noise.
@@ -93,21 +88,37 @@ class Exact:
             total: (d, d + 1) sum of [x x' | x y] over the users of the batch, without what was absorbed before.
             x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
         """
-        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
-        return sums.high, state._replace(sums=sums, view=sums.high)
+        raise NotImplementedError(f"{type(self).__name__}.step")
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        """Returns how many numbers all silos together send at synchronisation k, and the bits of each number."""
+        """How many numbers all silos together send at synchronisation k, and the bits of each number."""
         return self.n_agents * packed_size(dim), 32
 
 
 @struct.sealed
 @struct.pytree
-class Closed(Exact):
+class Exact(BoundMechanism):
+    """A mechanism without privacy, which releases the exact sums."""
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        return no_privacy("not a private algorithm: no noise is added")
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        return sums.high, state._replace(sums=sums, view=sums.high)
+
+
+@struct.sealed
+@struct.pytree
+class NoRelease(BoundMechanism):
     """A mechanism that never releases anything, because no synchronisation fits into the horizon."""
 
     def stds(self) -> np.ndarray:
-        """Returns an empty array, as there is no release."""
+        """An empty array, as there is no release."""
         return np.zeros(0)
 
     @override
@@ -116,8 +127,8 @@ class Closed(Exact):
     ) -> tuple[Array, MechanismState]:
         return jnp.full_like(total, jnp.nan), state
 
+    @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """Certifies that nothing is released, unless a private schedule asks for releases."""
         if np.any(timing.pure):
             return no_privacy("nothing is released, so that nobody may ask for a release, and this schedule does")
         return Certificate(
@@ -138,12 +149,11 @@ FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo a
 
 
 @struct.pytree
-class BoundMechanism(Exact):
+class NoisyMechanism(BoundMechanism):
     """A release through a trust model, bound to a statistic and to S synchronisations.
 
     Whatever decides the noise, or how far one user moves what is released, is a field, and the certificate is computed
-    from these fields alone. `trust` says who adds the noise and who is trusted, `adjacency` what may change in a user's
-    data, `visits` how often the user comes to one silo, and `sensitivity` how far all that moves the messages.
+    from these fields alone.
     """
 
     fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
@@ -174,24 +184,19 @@ class BoundMechanism(Exact):
         return self.statistic.admit(x, y)
 
     def stds(self) -> np.ndarray:
-        """Returns the standard deviation of the noise on the diagonal of W in every release, (S,)."""
+        """Standard deviations (S,) of the noise on the diagonal of W in every release."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
 
     def batch_stds(self) -> np.ndarray:
-        """Returns the largest standard deviation of the noise on x y in every batch alone, (S,).
-
-        A batch alone is the difference of two releases; on the diagonal of W its noise is that over `gram_scale`.
-        """
+        """The same on x y, of every batch alone, the difference of two releases."""
         return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
 
     def coarse(self, batch: int | None) -> str:
-        """Returns why float32 cannot add up the users of a batch for this noise, or "" if it can.
+        """Why float32 cannot add up the users of a batch for this noise (see `too_coarse`), or "" if it can.
 
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
-
-        Only the sum that `absorb` or `step` is given is rounded (see `Sums`), so that it matters once for a user. On a
-        grid the sum of the longest batch is rounded to float32 as well, and so is every message that it enters, about
-        four times (a product, a sum, a scale), before low digits are made random. See `too_coarse`.
+        Only the sum that is handed over is rounded (see `Sums`), once for a user. On a grid so are that of the longest
+        batch and, about four times, every message that it enters, before low digits are made random.
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
@@ -214,30 +219,25 @@ class BoundMechanism(Exact):
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
         proofs = [self._proof(i, timing) for i in range(len(self.budgets))]
         budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
-        bounded, statistic = self.statistic.bounded, self.statistic
-        epsilons = [one.epsilon for one in self.budgets]
-        smallest = tails.smallest_delta(max(epsilons), self.trust.missing(self._ask(0, timing)))
+        bounded, largest = self.statistic.bounded, max(one.epsilon for one in self.budgets)
+        smallest = tails.smallest_delta(largest, self.trust.missing(self._ask(0, timing)))
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
+        reason = ""
         if not bounded:
-            claim, reason = (
-                "none",
-                f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}",
-            )
+            reason = f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}"
         elif not smallest < budget.delta:
-            claim, reason = "none", tails.sentence(smallest, max(epsilons), budget.delta)
+            reason = tails.sentence(smallest, largest, budget.delta)
         elif not proof.epsilon <= budget.epsilon:
-            claim, reason = "none", f"{gives}, not {budget.epsilon:g}"
-        elif wrong := self.coarse(batch):
-            claim, reason = "none", wrong
-        else:
-            claim, reason = "certified", "; ".join(self._why(timing))
+            reason = f"{gives}, not {budget.epsilon:g}"
+        reason = reason or self.coarse(batch)
         worst = max(proofs, key=lambda proof: proof.epsilon)
         asked = self.budgets[proofs.index(worst)]
         several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
-        fixed = statistic.fixed_contexts
+        scale = self.statistic.gram_scale
+        fixed = self.statistic.fixed_contexts
         return Certificate(
-            claim=claim,  # pyright: ignore[reportArgumentType]
-            reason=reason,
+            claim="none" if reason else "certified",
+            reason=reason or "; ".join(self._why(timing)),
             trust=self.trust.sentence,
             adjacency=f"{asked.adjacency} ({FIXED_CONTEXTS if fixed else ADJACENCY[asked.adjacency]})",
             unit=self._unit(),
@@ -247,7 +247,7 @@ class BoundMechanism(Exact):
             smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,
-            noise_whose=f"per entry {self.trust.whose}{self._on_gram()}",
+            noise_whose=f"per entry {self.trust.whose}" + (f", {1 / scale:g} times that on x x'" if scale != 1 else ""),
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=self.release.n_syncs,
@@ -256,10 +256,6 @@ class BoundMechanism(Exact):
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(*worst.assumes, *NOT_COVERED, *(["contexts, which are fixed and public"] if fixed else [])),
         )
-
-    def _on_gram(self) -> str:
-        scale = self.statistic.gram_scale
-        return "" if scale == 1 else f", {1 / scale:g} times that on x x'"
 
     def _why(self, timing: Timing) -> Iterator[str]:
         yield "noise of known law is on every statistic that leaves the mechanism"
@@ -285,7 +281,7 @@ class BoundMechanism(Exact):
             return f"gram_scale must be in (0, 1], got {one.gram_scale}"
         if (one.centred or one.gram_scale != 1) and (model.joint_matrix or model.needs_users):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
-        if len(self.epsilon) not in (1, self.n_agents):
+        if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
             return f"longest must be >= 1, got {self.longest}"
@@ -333,8 +329,9 @@ class BoundMechanism(Exact):
         )
 
     def _proof(self, i: int, timing: Timing) -> Proof:
-        """Returns the proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
-        return self.trust.silo(i, len(self.budgets)).proof(self._ask(i, timing))
+        """The proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
+        several = len(self.budgets) > 1
+        return (self.trust.silo(i) if several else self.trust).proof(self._ask(i, timing))
 
     def _released(self, k: Array, statistics: Array) -> Array:
         return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
@@ -344,56 +341,6 @@ class BoundMechanism(Exact):
         parts = jnp.asarray(self.release.live(k)).sum()
         size = packed_size(dim)
         return self.trust.uplink(k, self.n_agents * size * parts, size)
-
-
-@struct.sealed
-@struct.pytree
-class Aggregated(BoundMechanism):
-    """A mechanism that adds to the exact sums one draw with the law of the noise of all silos' messages together."""
-
-    def init(self, dim: int) -> MechanismState:
-        """Returns the state before the first synchronisation, for d = `dim` features."""
-        state = Exact.init(self, dim)
-        size = packed_size(dim)
-        return state._replace(release=self.release.init((size,)), trust=self.trust.init(size))
-
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
-    ) -> tuple[Array, MechanismState]:
-        """Releases [W | U] with the noise of prefix k added, (d, d + 1)."""
-        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
-        noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
-        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
-        return statistics, state._replace(sums=sums, release=release, view=statistics)
-
-
-@struct.sealed
-@struct.pytree
-class Rounded(BoundMechanism):
-    """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
-
-    @property
-    @override
-    def needs_users(self) -> bool:
-        return self.trust.needs_users
-
-    def init(self, dim: int) -> MechanismState:
-        """Returns the state before the first synchronisation, for d = `dim` features."""
-        size = packed_size(dim)
-        release, zeros = (self.release.encode_init((size,)), self.release.init((size,))), jnp.zeros((dim, dim + 1))
-        return MechanismState(Sums(zeros, zeros), release, self.trust.init(size), zeros)
-
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
-    ) -> tuple[Array, MechanismState]:
-        """Releases [W | U] decoded from the noisy rounded messages up to synchronisation k, (d, d + 1)."""
-        (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
-        message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
-        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
-        prefix, decoder = self.release.decode(decoder, k, noisy)
-        statistics = self._released(k, self.statistic.unpack(prefix))
-        nothing = jax.tree.map(jnp.zeros_like, sums)
-        return statistics, MechanismState(nothing, (encoder, decoder), trust, statistics)
 
 
 def rows(x: Array, y: Array) -> Array:

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import trust
-from fedbandit_jax.privacy.bound import Aggregated, BoundMechanism, Closed, Rounded
+from fedbandit_jax.privacy.bound import NoisyMechanism, NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate
-from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
@@ -153,7 +153,7 @@ class Mechanism:
         most: int | None = None,
         longest: int = 1,
         pure: np.ndarray | float = 0.0,
-    ) -> BoundMechanism | Closed:
+    ) -> NoisyMechanism | NoRelease:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
 
         Args:
@@ -167,7 +167,7 @@ class Mechanism:
 
         Returns:
             `Messages` if `messages` is set, otherwise `Rounded` if the trust model's noise is on a grid, and
-            `Aggregated` if it is not; `Closed` if n_syncs is 0.
+            `Aggregated` if it is not; `NoRelease` if n_syncs is 0.
 
         Raises:
             ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or
@@ -183,7 +183,7 @@ class Mechanism:
         if n_syncs > MAX_SYNCS:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
         if n_syncs == 0:
-            return Closed(n_agents=n_agents)
+            return NoRelease(n_agents=n_agents)
         if batch is None:
             trust.check_schedule(self.trust, fixed=most is not None)
             if self.messages:

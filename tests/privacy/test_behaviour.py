@@ -13,8 +13,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import MECHANISMS, RELEASES, TRUST, Decaying, behaviour, trust
-from fedbandit_jax.privacy.bound import Aggregated
 from fedbandit_jax.privacy.integers.shares import PolyaNoise
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust import SiloLocal

@@ -12,8 +12,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.accounting import gaussian_mu
-from fedbandit_jax.privacy.bound import Aggregated, Rounded
-from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.statistic import LinearStatistic, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, SiloLocal, VectorSum

@@ -12,8 +12,8 @@ from honest import BATCH, SPEC, Prefixes, changed, federated, honest, of
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import Status, certify
-from fedbandit_jax.privacy.bound import Aggregated, Exact, Rounded
-from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.bound import Exact
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 
 
 @pytest.mark.parametrize("form", [Aggregated, Rounded, Messages])

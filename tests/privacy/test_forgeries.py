@@ -13,7 +13,8 @@ from honest import HONEST, HORIZON, changed, honest, nosy, of, quiet, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.bound import Aggregated, Closed, Exact, Timing
+from fedbandit_jax.privacy.bound import Exact, NoRelease, Timing
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import BoundGaussian, SiloLocal
@@ -395,7 +396,7 @@ def private_test_with_less_noise(bound):
 
 @forgery("tested", "and this schedule does")
 def asking_for_what_is_never_released(bound):
-    return changed(bound, "", mechanism=Closed(n_agents=4))
+    return changed(bound, "", mechanism=NoRelease(n_agents=4))
 
 
 @forgery("tested", "the schedule leaks")

@@ -98,7 +98,7 @@ def test_silos_with_noise_of_their_own(key):
         uneven = kind(std=np.array([30.0, 10.0, 20.0], np.float32))
         least, last = (gaussian_epsilon(math.sqrt(3 * delta_sq) / std, 0.1) for std in (10.0, 20.0))
         assert uneven.proof(ask).epsilon == pytest.approx(least, rel=1e-5)
-        assert uneven.silo(2, 3).proof(ask).epsilon == pytest.approx(last, rel=1e-5)
+        assert uneven.silo(2).proof(ask).epsilon == pytest.approx(last, rel=1e-5)
         assert within(np.asarray(uneven.noise(key, packed_size(WIDE)))[-WIDE:], math.sqrt(1400))
         assert within(np.asarray(uneven.randomize(key, 2, 1, jnp.zeros((N, 5))))[:, 3:], 20.0)
 

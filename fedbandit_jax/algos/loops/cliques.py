@@ -35,7 +35,7 @@ from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact
+from fedbandit_jax.privacy.bound import BoundMechanism, NoisyMechanism
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 
@@ -73,7 +73,7 @@ class CliqueLoop(PlayingLoop):
     """
 
     policy: BoundUCB
-    mechanism: Exact  # leaves (C, ...)
+    mechanism: BoundMechanism  # leaves (C, ...)
     sizes: Any  # (C,) n_C, silos of every clique, whose noises add up
     schedule: BoundSchedule
     shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
@@ -95,11 +95,11 @@ class CliqueLoop(PlayingLoop):
         if not struct.is_sealed(self.mechanism):
             return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
         mechanism, when = self._silo(), timing(self.schedule)
-        if not isinstance(mechanism, BoundMechanism):
+        if not isinstance(mechanism, NoisyMechanism):
             return mechanism.guarantee(when, None).through(self.raw)
         std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
 
-        def drawn(std: float) -> BoundMechanism:
+        def drawn(std: float) -> NoisyMechanism:
             trust = dataclasses.replace(mechanism.trust, std=np.array([std]))  # pyright: ignore
             return dataclasses.replace(mechanism, trust=trust)
 
@@ -196,7 +196,7 @@ class CliqueLoop(PlayingLoop):
         member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
         totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
 
-        def release(mechanism: Exact, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
+        def release(mechanism: BoundMechanism, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
             return mechanism.step(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
 
         keys = jax.random.split(random.stream(key, "release"), c)
@@ -232,7 +232,7 @@ class CliqueLoop(PlayingLoop):
             status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
         )
 
-    def _silo(self) -> Exact:
+    def _silo(self) -> BoundMechanism:
         """The mechanism of one clique, the first; all admit the same features and rewards."""
         return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
 

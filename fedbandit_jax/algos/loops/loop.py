@@ -19,7 +19,7 @@ from fedbandit_jax.core import random, ridge, struct
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, Timing
+from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, NoisyMechanism, Timing
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
@@ -188,7 +188,7 @@ class PolicyLoop(PlayingLoop):
     A subclass says who sends when, and whose sums a release is of. It is private if its mechanism and schedule are.
     """
 
-    mechanism: Exact
+    mechanism: BoundMechanism
     stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) zero without noise
     n_syncs: struct.Number  # S
     schedule: BoundSchedule | None  # None: after each of its batches, which are of equal length
@@ -225,7 +225,7 @@ class PolicyLoop(PlayingLoop):
             return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
         if mechanism.n_agents != spec.n_agents:
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
-        if isinstance(mechanism, BoundMechanism):
+        if isinstance(mechanism, NoisyMechanism):
             one = mechanism.statistic
             mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
             if not struct.is_sealed(one) or mine != its:
@@ -268,7 +268,7 @@ class PolicyLoop(PlayingLoop):
     @property
     def longest(self) -> int:
         """The most rounds whose rows float32 adds up before the mechanism does."""
-        return self.mechanism.longest if isinstance(self.mechanism, BoundMechanism) else own_rows.REFRESH
+        return self.mechanism.longest if isinstance(self.mechanism, NoisyMechanism) else own_rows.REFRESH
 
     def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:
         """The policy's indices of the arms (K,) for one user who acts on this belief."""

@@ -14,7 +14,7 @@ from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
-from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
 from fedbandit_jax.privacy.spectral import Spectral
@@ -88,7 +88,7 @@ class LogDetUCB(Exploration, Policy):
             ValueError: if the trust model is not silo-local.
         """
         mechanism = law.mechanism
-        if not isinstance(mechanism, BoundMechanism):
+        if not isinstance(mechanism, NoisyMechanism):
             rho = 1.0 if self.regularization is None else self.regularization
             return Spectral(rho, rho, 0.0)
         budget, release, trust = mechanism.budgets[0], mechanism.release, mechanism.trust

@@ -145,8 +145,8 @@ class SiloLocal(Trust):
         return float(np.max(self.std)) / MAX_NORM**2
 
     @override
-    def silo(self, i: int, n: int) -> SiloLocal:
-        return self if n == 1 else dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
+    def silo(self, i: int) -> SiloLocal:
+        return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     def misfit(self, ask: Ask) -> str:
         """Returns an error text unless there is one standard deviation for every silo."""

@@ -173,12 +173,9 @@ class Trust:
         """Returns, on the host, what the noise of this object proves for the use `ask`."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
-    def silo(self, i: int, n: int) -> Trust:
-        """Returns the noise of the silo with budget i of n, or all of the noise if there is one budget for all (n = 1).
-
-        Raises a ValueError if n > 1 and the model has one budget for all silos.
-        """
-        return self if n == 1 else _refuse(self)
+    def silo(self, i: int) -> Trust:
+        """The noise of silo i alone, of a model with `per_silo`."""
+        raise NotImplementedError(f"{type(self).__name__}.silo")
 
     def misfit(self, ask: Ask) -> str:
         """Returns why this noise does not fit the use `ask`, or an empty string if it does."""
@@ -239,10 +236,6 @@ class Trust:
         If each silo sends its message, they are `numbers`; `size` is D.
         """
         return numbers, 32
-
-
-def _refuse(model: Trust) -> Trust:
-    raise ValueError(f"budget must be one fb.privacy.Budget with {type(model).__name__}, got several")
 
 
 def noise_std(sigma: float) -> np.float32:

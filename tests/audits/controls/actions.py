@@ -8,7 +8,7 @@ from _damage import changed, damaged, honest, private, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import transcript
-from fedbandit_jax.privacy.bound import Aggregated
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.statistic import LinearStatistic
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from _damage import SMALL, damaged, honest, noisy, scaled, trusting, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.bound import Aggregated
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.trust import SiloLocal, SiloLocalMatrix, VectorSum
 
 

@@ -1,8 +1,8 @@
-"""The mechanism message by message: what every silo, the third party and the server do at a synchronisation.
+"""How noise gets into sums: drawn at once (`Aggregated`, on a grid `Rounded`), or message by message (`Messages`).
 
-`Messages` is slower than `Aggregated` and `Rounded` by a factor of M; audits look at what it shows. It has exactly the
-law of `Aggregated` for Gaussian trust models. For "secagg" and "shuffle_vector_sum" it has that of `Rounded` up to what
-these classes state, and certificates are about the protocol with single messages, which runs here.
+For Gaussian trust models `Messages` has exactly the law of `Aggregated`; for integer noise it has that of `Rounded` up
+to what the trust model states, and certificates are about the protocol with single messages. It is slower by a factor
+of M; audits look at what it shows.
 """
 
 from __future__ import annotations
@@ -15,15 +15,64 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, rows
-from fedbandit_jax.privacy.statistic import pack_users, packed_size
+from fedbandit_jax.privacy.bound import MechanismState, NoisyMechanism, rows
+from fedbandit_jax.privacy.statistic import Sums, pack_users, packed_size
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
 
 
 @struct.sealed
 @struct.pytree
-class Messages(BoundMechanism):
+class Aggregated(NoisyMechanism):
+    """A mechanism that adds to the exact sums one draw with the law of the noise of all silos' messages together."""
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        size = packed_size(dim)
+        return super().init(dim)._replace(release=self.release.init((size,)), trust=self.trust.init(size))
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
+        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
+        return statistics, state._replace(sums=sums, release=release, view=statistics)
+
+
+@struct.sealed
+@struct.pytree
+class Rounded(NoisyMechanism):
+    """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
+
+    @property
+    @override
+    def needs_users(self) -> bool:
+        return self.trust.needs_users
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        size = packed_size(dim)
+        release, zeros = (self.release.encode_init((size,)), self.release.init((size,))), jnp.zeros((dim, dim + 1))
+        return MechanismState(Sums(zeros, zeros), release, self.trust.init(size), zeros)
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+    ) -> tuple[Array, MechanismState]:
+        (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
+        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
+        prefix, decoder = self.release.decode(decoder, k, noisy)
+        statistics = self._released(k, self.statistic.unpack(prefix))
+        nothing = jax.tree.map(jnp.zeros_like, sums)
+        return statistics, MechanismState(nothing, (encoder, decoder), trust, statistics)
+
+
+@struct.sealed
+@struct.pytree
+class Messages(NoisyMechanism):
     """A mechanism that randomises every message of every silo, which is slow: it is meant for audits and tests."""
 
     fixed_batches = True
