@@ -144,13 +144,11 @@ class LinUCB(Recipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        if spec.n_users and self.policy.confidence != "theory":
+            confidence = self.policy.confidence
+            raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
         if spec.n_users:
-            return self._of_users(spec)
+            return BoundUserLinUCB(**seats.common(spec, self.policy))
         batch = -(-horizon // -(-horizon // seats.REFRESH))  # B <= 100, as few rounds past T as possible
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=batch)
-
-    def _of_users(self, spec: Spec) -> Algorithm:
-        if self.policy.confidence != "theory":
-            raise ValueError(f"confidence must be 'theory' where users are told apart, got {self.policy.confidence!r}")
-        return BoundUserLinUCB(**seats.common(spec, self.policy))

@@ -36,7 +36,7 @@ _STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # standard deviatio
 
 
 def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p: float) -> np.ndarray:
-    """Computes the radii of Lemma 2, by batch and by the number of active arms.
+    """The radii of Lemma 2, by batch and by the number of active arms.
 
     Args:
         batch_sizes: l, (S,), users of an arm in every batch.
@@ -60,7 +60,7 @@ def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p
 def exact(
     batch_sizes: ArrayLike, laws: Sequence[LatticeLaw | None], granularity: ArrayLike, *, n_arms: int, p: float
 ) -> np.ndarray:
-    """Computes radii from the law of the noise, by batch and by the number of active arms.
+    """The radii from the law of the noise, by batch and by the number of active arms.
 
     Args:
         batch_sizes: l, (S,), users of an arm in every batch.
@@ -86,16 +86,12 @@ def exact(
 
 
 def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
+    """The epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
 
     There are as many epochs S as one arm needs to reach the horizon without noise, so that tables have the same shape
     for every epsilon.
 
-    Args:
-        epsilon: privacy parameter, > 0; the noise of a sum is Laplace of scale 1 / epsilon.
-        p: failure probability in (0, 1).
-        n_arms: K.
-        horizon: T users.
+    The noise of a sum is Laplace of scale 1 / epsilon, and p in (0, 1) the failure probability.
 
     Returns:
         How many users pull each active arm, (S, K + 1), and the confidence radii in units of reward, (S, K + 1).

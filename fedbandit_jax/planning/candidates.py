@@ -102,7 +102,7 @@ class Candidate:
 
 
 def candidates(demands: Demands) -> list[Candidate]:
-    """Returns all candidates: of an excluded group, or trust model, there is one only."""
+    """All candidates: of an excluded group, or trust model, there is one only."""
     found = []
     for name, party in PARTIES.items():
         if name in demands.trusted:
@@ -114,21 +114,14 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 
 def without_privacy(demands: Demands, among: list[Candidate]) -> list[Candidate]:
-    """Returns UCB without privacy, to compare with: at the schedule that synchronises most often, a fixed batch if any.
-
-    `among` are candidates of which at least one can run.
-    """
+    """UCB without privacy at that schedule of these candidates that synchronises most often, a fixed batch if any."""
     schedules = [one.algo.schedule for one in among if one.algo is not None]
     often = max(schedules, key=lambda one: (isinstance(one, Every), as_schedule(one).n_syncs(demands.horizon)))
     return _scaled(_candidate("not private", _recipe(None, often), demands))
 
 
 def bits_per_silo(bound: Any) -> float:
-    """Returns what one silo of a bound algorithm sends and receives in all synchronisations, on average over silos.
-
-    It is what a run counts: what the trust model says that silos send, and the sums, in 32-bit numbers, that each silo
-    receives.
-    """
+    """The bits that one silo of a bound algorithm sends and receives in all synchronisations, on average over silos."""
     dim, m, syncs = bound.spec.dim, bound.spec.n_agents, int(bound.n_syncs)
 
     def sent(k: Any) -> tuple[Any, Any]:

@@ -40,14 +40,14 @@ class Forecast(NamedTuple):
     seeds: int
 
     def tried(self, horizon: int) -> bool:
-        """Returns whether enough of the horizon was simulated for intervals to have been tried."""
+        """Whether enough of the horizon was simulated for intervals to have been tried."""
         return horizon <= TRIED * self.rounds
 
 
 def forecast(
     rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], horizon: int, most: float = math.inf
 ) -> Forecast:
-    """Returns the regret that is to be expected after T = `horizon` rounds.
+    """The regret that is to be expected after T = `horizon` rounds.
 
     Args:
         rounds: recorded rounds 1, 2, ..., of which the last is T0 <= T.
@@ -63,9 +63,8 @@ def forecast(
         slope = math.log2(max(recent.mean(), LEAST * earlier.mean()) / earlier.mean())
     slope = float(np.clip(slope, *SLOPES))
     likely = USUAL + TRUST * (slope - USUAL)
-    lowest = (
-        SLOPES[0] if slope > 0 else min(slope, likely) - BELOW
-    )  # as long as losses do not fall, they may end at once
+    # as long as losses do not fall, they may end at once
+    lowest = SLOPES[0] if slope > 0 else min(slope, likely) - BELOW
     tails = lowest, likely, max(slope, likely) + ABOVE
     least, middle, largest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
     low, high = least.mean() / _spread(least), largest.mean() * _spread(largest)
@@ -74,7 +73,7 @@ def forecast(
 
 
 def doublings(ratio: float, slope: float) -> float:
-    """Returns the growth from T0 to T = `ratio` T0 in units of that from T0/2 to T0.
+    """The growth from T0 to T = `ratio` T0 in units of that from T0/2 to T0.
 
     >>> doublings(4.0, 0.0), doublings(4.0, 1.0), doublings(1.0, 0.3)
     (2.0, 6.0, 0.0)

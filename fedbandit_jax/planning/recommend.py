@@ -175,7 +175,7 @@ def plan(
     most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # what regret cannot exceed
 
     def simulated(some: list[Candidate], length: int) -> list[Candidate]:
-        """Returns candidates with forecasts, the best first; those that failed are moved to `last`."""
+        """Candidates with forecasts, the best first; those that failed are moved to `last`."""
         result = sweep(
             env,
             {one.label: Begun(recipe=one.algo, full=horizon) for one in some if one.algo is not None},
@@ -227,7 +227,6 @@ def _demands(
 
 
 def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
-    """A row of the table; `base` is the regret without privacy."""
     assert one.forecast is not None
     assert one.bits is not None
     assert one.certificate is not None
@@ -246,7 +245,7 @@ def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
 
 
 def code(value: Any, indent: str = "") -> str:
-    """Returns an expression that makes an equal recipe, budget, schedule or plain value, without its default arguments.
+    """An expression that makes an equal recipe, budget, schedule or plain value, without its default arguments.
 
     Args:
         value: a dataclass of a public room of the package, whose parts are such dataclasses or plain values.

@@ -121,7 +121,7 @@ def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, A
 
 
 def estimate(sums: Array, regularization: Array | float) -> ridge.Solution:
-    """Computes the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `regularization` times I added."""
+    """The ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `regularization` times I added."""
     return ridge.solve_one(sums[:, :-1] + regularization * jnp.eye(len(sums)), sums[:, -1])
 
 

@@ -16,7 +16,7 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop, added, first_belief, next
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core import control, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule
@@ -129,9 +129,7 @@ class GossipLoop(PolicyLoop):
 
     def _release(self, key: Array, state: GossipState) -> GossipState:
         k = state.released
-        keys = jax.random.split(random.stream(key, "release"), self.spec.n_agents)
-        release = jax.vmap(self.release, (0, None, 0, 0))
-        sent, mechanism = release(keys, k, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
+        sent, mechanism = self.release_all(key, k, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
         return state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k + 1)
 
     def _hear(self, t: Array, state: GossipState) -> GossipState:

@@ -248,6 +248,11 @@ class PolicyLoop(PlayingLoop):
         d, silos = self.spec.dim, self.mechanism.n_agents
         return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
 
+    def release_all(self, key: Array, k: Array, states: Any, totals: Array) -> tuple[Array, Any]:
+        """Release k of n mechanisms like this one, each with noise of its own; all has a leading axis n."""
+        keys = jax.random.split(random.stream(key, "release"), len(totals))
+        return jax.vmap(self.release, (0, None, 0, 0))(keys, k, states, totals)
+
     def shown(self, k: Array, belief: Any, statistics: Array, count: Array) -> tuple[Any, Array]:
         """Shows the policy release k of the sums over `count` users; returns its belief, and `Status` bits."""
         std = jnp.asarray(self.stds)[k]

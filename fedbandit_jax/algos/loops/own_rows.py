@@ -52,9 +52,7 @@ class Turn(NamedTuple):
 
 
 def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, most: int = REFRESH) -> T:
-    """The state after round k, where every agent has its turn in `refresh(state, turn)` once in so many rounds.
-
-    These are `REFRESH`, or `most` if that is less.
+    """The state after round k, where every agent has its turn in `refresh` once in `REFRESH` or `most` rounds.
 
     On a CPU all have theirs in one round, in a branch. Before a branch a GPU waits until the host has read whether it
     is taken; so there a few agents have their turn after every round.
@@ -71,11 +69,7 @@ def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, 
 
 
 def add_pending(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Array, Array]:
-    """Adds the pending rows of agents, sums (d, d + 1, M), to those that were settled before.
-
-    Returns:
-        All that these agents have, (n, d, d + 1), and the new `pending` and `settled`.
-    """
+    """All rows of agents whose turn it is, (n, d, d + 1), and the new `pending` and `settled`, sums (d, d + 1, M)."""
     both = settled + pending
     pending, settled = jnp.where(turn.due, 0, pending), jnp.where(turn.due, both, settled)
     return jnp.moveaxis(both[..., turn.who], 2, 0), pending, settled
@@ -84,7 +78,7 @@ def add_pending(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Arra
 def solve_anew(
     v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None, turn: Turn
 ) -> tuple[Tracked, Tracked | None]:
-    """Computes posteriors of V_i (n, d, d) and V_i + c_i I anew by Cholesky, with biases (n, d) and shifts c (n,).
+    """The posteriors of V_i (n, d, d) and V_i + c_i I, by Cholesky, with biases (n, d) and shifts c (n,).
 
     Both are found in one solve. Log-determinants stay as they were tracked: their errors are smaller than those of a
     difference of two.

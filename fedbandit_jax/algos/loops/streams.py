@@ -186,9 +186,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
         k = state.synced
-        keys = jax.random.split(random.stream(key, "release"), self.spec.n_users)
-        release = jax.vmap(self.release, (0, None, 0, 0))
-        statistics, streams = release(keys, k, state.streams, state.pending)
+        statistics, streams = self.release_all(key, k, state.streams, state.pending)
         std = jnp.asarray(self.stds)[k]
         releases = UserReleases(
             statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std

@@ -30,7 +30,7 @@ class Shrinkage:
     least: struct.Number  # the smallest lambda
 
     def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """The lambda and the width, zero, of a release with noise of standard deviation s, whatever it is."""
+        """The lambda and the width, zero, of a release."""
         return jnp.maximum(self.least, self.shrinkage * std), NO_WIDTH
 
 

@@ -59,14 +59,7 @@ class LogDetUCB(Exploration, Policy):
         return self.of_groups(self.bounds(law, len(law.stds)), law.n_agents, law.n_agents, law.dim)
 
     def of_groups(self, of_silo: Spectral, sizes: Any, sharing: Any, dim: int) -> BoundUCB:
-        """The policy of agents who share in groups.
-
-        Args:
-            of_silo: rho_min, rho_max and kappa of one silo, see `bounds`.
-            sizes: silos of every group, a number or (C,).
-            sharing: silos of every agent's group, a number or (M,).
-            dim: d.
-        """
+        """The policy of agents in groups of `sizes` silos, () or (C,); `sharing` is that of every agent, () or (M,)."""
         low, high, _ = of_silo
         return BoundUCB(
             first_regularization=np.asarray(sizes * low, np.float32),
@@ -78,14 +71,10 @@ class LogDetUCB(Exploration, Policy):
         )
 
     def bounds(self, law: NoiseLaw, n_releases: int) -> Spectral:
-        """Bounds rho_min, rho_max and kappa of one silo, which hold at all of n releases of all silos together.
-
-        Args:
-            law: the law of the noise; without a mechanism rho_min = rho_max and kappa = 0.
-            n_releases: n, the most releases of one silo.
+        """Bounds rho_min, rho_max and kappa of one silo, which hold at all `n_releases` of all silos together.
 
         Raises:
-            ValueError: if the trust model is not silo-local.
+            ValueError: the trust model is not silo-local.
         """
         mechanism = law.mechanism
         if not isinstance(mechanism, NoisyMechanism):

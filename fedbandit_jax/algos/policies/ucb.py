@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
     """What the agents score arms with in a batch."""
 
     posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
-    table: Complex[Array, "K M"] | None  # scores of fixed contexts, see `_table`; None if contexts change
+    table: Complex[Array, "K M"] | None  # mean + i width_sq of fixed contexts; None if contexts change
     width: Width | LogDetWidth  # beta
 
 
@@ -84,12 +84,11 @@ class BoundUCB(Policy):
 
     @override
     def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        return _prepared(belief.posterior, belief.log_det, belief.width, offered, fixed_contexts)
+        return _prepared(belief.posterior, belief, offered, fixed_contexts)
 
     @override
     def prepare_raw(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        posterior = ridge.tile(belief.posterior, len(offered.contexts))
-        return _prepared(posterior, belief.log_det, belief.width, offered, fixed_contexts)
+        return _prepared(ridge.tile(belief.posterior, len(offered.contexts)), belief, offered, fixed_contexts)
 
     @override
     def indices(
@@ -123,16 +122,12 @@ class BoundUCB(Policy):
         return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
 
 
-def _table(scores: Scores) -> Complex[Array, "K M"]:
-    return lax.complex(scores.mean, scores.width_sq)
-
-
-def _prepared(
-    posterior: Posterior, log_det: Array, width: Width | LogDetWidth, offered: Round, fixed_contexts: bool
-) -> Prepared:
+def _prepared(posterior: Posterior, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
+    width = belief.width
     if isinstance(width, LogDetWidth):
-        width = width._replace(log_det=jnp.broadcast_to(log_det, posterior.theta.shape[1:]))
-    return Prepared(posterior, _table(score(posterior, offered.contexts)) if fixed_contexts else None, width)
+        width = width._replace(log_det=jnp.broadcast_to(belief.log_det, posterior.theta.shape[1:]))
+    table = lax.complex(*score(posterior, offered.contexts)) if fixed_contexts else None
+    return Prepared(posterior, table, width)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
