@@ -17,16 +17,7 @@ from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import (
-    Algorithm,
-    ArrivalAlgorithm,
-    NoiseLaw,
-    Partition,
-    Recipe,
-    Report,
-    Round,
-    Spec,
-)
+from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
 
 
 class LinUCBState(NamedTuple):

@@ -23,11 +23,7 @@ KNOWN, DOUBLING = UCB(confidence="known_noise", regularizer="project"), Geometri
 
 
 def fed_lin_ucb(
-    *,
-    policy: Policy = UCB(),
-    schedule: Schedule | int = 25,
-    learns_in_batch: bool = True,
-    name: str = "FedLinUCB",
+    *, policy: Policy = UCB(), schedule: Schedule | int = 25, learns_in_batch: bool = True, name: str = "FedLinUCB"
 ) -> Federated:
     """Makes federated LinUCB without privacy: Algorithm 1 of Zhou & Chowdhury (2024) with the identity protocol.
 

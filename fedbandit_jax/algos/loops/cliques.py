@@ -180,10 +180,7 @@ class CliqueLoop(PlayingLoop):
         sending = due[:, self.clique]
         hops = jnp.asarray(self.hops)
         numbers = (sending * hops).sum() * jnp.float32(packed_size(self.spec.dim))
-        counts = {
-            "messages": sending.sum() + asking.sum(),
-            "hops": ((sending.astype(jnp.int32) + asking) * hops).sum(),
-        }
+        counts = {"messages": sending.sum() + asking.sum(), "hops": ((sending.astype(jnp.int32) + asking) * hops).sum()}
         status = jnp.bitwise_or.reduce(new.status)
         return new, Report(rounds=due.any(1).sum(), floats=numbers, float_bits=32, status=status, counts=counts)
 
