@@ -34,10 +34,7 @@ EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
 
 @struct.pytree
 class ScriptedUsers:
-    """Users of a multi-armed bandit whose rewards are written down: the same for every block of every batch.
-
-    No audit looks at regret, so that means are 0.
-    """
+    """Users whose rewards are written down, the same for every block; no audit looks at means, which are 0."""
 
     rewards: Any  # (K, n), n even: the reward of user i of arm k in a block of n users
     spec: Spec = struct.static()
@@ -81,10 +78,7 @@ class SumsOfUsers:
 
 @struct.pytree
 class MessagesOfUsers:
-    """A mechanism for `audit`: (key, rewards (S, K, n)) -> the messages of the first users of arm 0, (n,).
-
-    It suits protocols whose messages are private on their own: each user adds the noise, and nobody else is trusted.
-    """
+    """A mechanism for `audit`: (key, rewards (S, K, n)) -> messages of the first users of arm 0, (n,)."""
 
     protocol: RingSum
 
@@ -94,12 +88,11 @@ class MessagesOfUsers:
 
 
 def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
-    """Returns a mechanism for `audit`, (key, rewards (S, K, n)) -> the number R of ones that a shuffler shows.
+    """A mechanism for `audit`, (key, rewards (S, K, n)) -> the number R of ones that a shuffler shows.
 
     R is of the first users of arm 0, and shown as R modulo m, which is the noisy sum, and R // m, in units of the scale
     of Z. A user who holds y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace; with
-    probability omega she sends random bits instead, so that any y and Z are equally likely. Users draw all of that; the
-    shuffler is trusted, the server is not.
+    probability omega she sends random bits instead, so that any y and Z are equally likely.
 
     Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.shuffling`.
     """
@@ -129,8 +122,8 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
     must move by 1 at most. Confidence radii of the last batch are so small that noise decides which arm is dropped, and
-    without noise one user would; what is released is private whatever the radii are. AdaC-UCB runs three
-    batches: two users of either arm, and four of the one that then looks better, which noise decides.
+    without noise one user would. AdaC-UCB runs three batches: two users of either arm, and four of the one that then
+    looks better, which noise decides.
 
     Raises:
         TypeError: `algo` is another algorithm.
@@ -159,7 +152,6 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
 
 
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
-    """Returns a case of an algorithm and what it is bound to; batch k has `sizes[k]` users of an arm."""
     certificate, protocol = certify(bound), bound.protocol
     claimed = certificate.epsilon_exact or 0.0
     if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
@@ -169,12 +161,9 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
             mechanism = bits_of_users(protocol)
         else:
             claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
-    pairs = _neighbours(sizes)
     return Case.of(
-        pairs,
-        name=" ".join((str(algo.name), *(("messages",) if getattr(algo, "messages", False) else ())))
-        if name is None
-        else name,
+        _neighbours(sizes),
+        name=f"{algo.name}{' messages' * getattr(algo, 'messages', False)}" if name is None else name,
         mechanism=mechanism,
         epsilon=claimed,
         delta=certificate.delta or 0.0,
@@ -185,10 +174,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
 
 
 def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm.
-
-    All others have reward 0, or 1/2 where the rewards of the one are not integers.
-    """
+    """Pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm."""
     shape = len(sizes), N_ARMS, sizes[-1]
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -214,11 +200,7 @@ def _slow(protocol: SumProtocol) -> int:
 
 
 def shipped_arms() -> list[Case]:
-    """Cases of every mechanism with every trust model, by its sums and by every user's message, and of AdaC-UCB.
-
-    A simulation draws the noise of sums at once, and so do the first of these cases; what the messages of LDP-SE claim
-    holds for their sum.
-    """
+    """Cases of every mechanism with every trust model, by its sums and by every user's message, and of AdaC-UCB."""
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
@@ -249,8 +231,7 @@ class LogRatio(NamedTuple):
 def log_ratios() -> list[LogRatio]:
     """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
 
-    The mechanisms are calibrated for an epsilon of 1, T = 10^6 users, and sums that leave the ring with probability
-    0.1.
+    They are calibrated for an epsilon of 1, 10^6 users, and sums that leave the ring with probability 0.1.
     """
     names = {pair: label for label, pair in ELIMINATION.items()}
     rows = []
@@ -264,12 +245,11 @@ def log_ratios() -> list[LogRatio]:
 
 
 def _spec(n_arms: int) -> Spec:
-    """Returns the spec of one agent with this number of arms and rewards in [0, 1]."""
     return Spec(n_agents=1, n_arms=n_arms, dim=n_arms, max_norm=1.0, rewards_in_unit=True)
 
 
 def _read(protocol: RingSum, residues: wide.Wide) -> Array:
-    """Returns residues of the first batch as numbers around 0, in units of a reward."""
+    """Residues of the first batch as numbers around 0, in units of a reward."""
     largest, modulus = (wide.Wide(*(word[0] for word in x)) for x in (protocol.largest, protocol.modulus))
     negative = wide.less(largest, residues)
     return wide.to_float(wide.where(negative, wide.sub(residues, modulus), residues)) / protocol.steps[0]

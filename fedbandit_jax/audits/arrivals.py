@@ -15,7 +15,7 @@ from jax import Array
 from fedbandit_jax.algos import Alone, AsyncFederated, Grouped, Mixture, Thompson
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.linear import BUDGET, prefixes_moved
-from fedbandit_jax.audits.transcripts import bound_to, one_budget, pairs_of, played, spec_of
+from fedbandit_jax.audits.transcripts import case_of, certified, one_budget, played, spec_of
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
@@ -32,7 +32,7 @@ class TranscriptOfTurns:
 
     That is, after every round, what the user who came has released (`asynchronous`: her last release, and whether she
     uploaded) or what all users have (`streams`: (T, n, d, d + 1), and everyone's group (T, n)), and every arm that is
-    `seen`. Contexts (T, 1, K, d), answers (T, 1, K) and `seen` (T, 1) are those of `Transcript` with one silo.
+    `seen`. Data are those of `Transcript` with one silo.
     """
 
     algo: ArrivalAlgorithm  # bound
@@ -55,12 +55,7 @@ class TranscriptOfTurns:
 def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
     """Builds a case of all that certified agents who take turns show: releases, their rounds, and what they recommend.
 
-    The pairs are those of `linear`, which differ in one round of one agent.
-
-    Args:
-        algo: algorithm with a budget, which protects single interactions.
-        horizon: T; agents 0 and 1 take turns.
-        name: name of the case.
+    The pairs are those of `linear`, which differ in one round of one agent; agents 0 and 1 take turns for T rounds.
 
     Raises:
         TypeError: the algorithm has no budget.
@@ -71,27 +66,15 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
         raise ValueError(f"algo must have visits=1 for its claim to be audited, got {privacy.visits}")
     horizon = validate.integer("horizon", horizon, at_least=1)
     spec = spec_of(1, constant=privacy.centred, n_users=AGENTS)
-    bound, certificate = bound_to(algo, spec, horizon)
+    bound = certified(algo, spec, horizon)
     fixed = bound.schedule.reads == "nothing"
     users = (np.arange(horizon) % AGENTS).astype(np.int32)
-    return Case.of(
-        pairs_of(bound, budget, horizon, 1, 1, fixed=fixed),
-        name=name,
-        mechanism=TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=False),
-        epsilon=certificate.epsilon_exact or budget.epsilon,
-        delta=budget.delta,
-        gaussian=fixed,
-        fixed_control_flow=fixed,
-    )
+    mechanism = TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=False)
+    return case_of(bound, budget, horizon, 1, 1, fixed=fixed, name=name, mechanism=mechanism)
 
 
 def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case:
-    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users come in turns.
-
-    Args:
-        algo: algorithm with a mechanism.
-        horizon: T.
-        name: name of the case; default: that of the algorithm.
+    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users come in turns for T rounds.
 
     Raises:
         TypeError: there is no single budget.
@@ -101,7 +84,7 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
     visits = privacy.together
     horizon = validate.integer("horizon", horizon, at_least=visits)
     spec = spec_of(1, constant=privacy.centred, n_users=USERS)
-    bound, certificate = bound_to(algo, spec, horizon)
+    bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     users = (np.arange(horizon) // visits % USERS).astype(np.int32)
     ends = [t for t in range(horizon) if bound.schedule.requests(None, t, (), None, 1)]
@@ -111,21 +94,13 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
         both = [np.asarray(one[0])[ends] for one in (view, other)]
         return float(np.linalg.norm([moved((both[0][:, u],), (both[1][:, u],)) for u in range(USERS)]))
 
-    return Case.of(
-        pairs_of(bound, budget, horizon, 1, visits),
-        name=str(algo.name) if name is None else name,
-        mechanism=TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=True),
-        epsilon=certificate.epsilon_exact or budget.epsilon,
-        delta=budget.delta,
-        gaussian=True,
-        fixed_control_flow=True,
-        sensitivity=mechanism.sensitivity,
-        measure=measure,
-    )
+    fields: dict[str, Any] = dict(sensitivity=mechanism.sensitivity, measure=measure)
+    fields["mechanism"] = TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=True)
+    return case_of(bound, budget, horizon, 1, visits, name=str(algo.name) if name is None else name, **fields)
 
 
 def shipped_asynchronous() -> list[Case]:
-    """Returns cases of counts of rounds, and of private tests at a threshold that one round decides about."""
+    """Cases of counts of rounds, and of private tests at a threshold that one round decides about."""
     fixed = AsyncFederated(
         policy=Thompson(),
         schedule=Geometric(1.5, first=1),
@@ -144,7 +119,7 @@ def shipped_asynchronous() -> list[Case]:
 
 
 def shipped_streams() -> list[Case]:
-    """Returns cases of groups found by a mixture, of users alone, and of two visits that are removed."""
+    """Cases of groups found by a mixture, of users alone, and of two visits that are removed."""
     half: dict[str, Any] = dict(centred=True, gram_scale=0.5)
     mixture = Mixture(max_groups=2, tries=1)
     geometric = Geometric(1.5, first=2)

@@ -189,7 +189,7 @@ def _pairs(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[Any
 
 
 def _arrays(name: str, tree: Any) -> Any:
-    """Returns a pytree of numbers as arrays of the device; Python numbers become float32 and int32."""
+    """A pytree of numbers as arrays of the device; Python numbers become float32 and int32."""
 
     def array(leaf: Any) -> Array:
         with np.errstate(over="ignore"):
@@ -206,11 +206,7 @@ def _arrays(name: str, tree: Any) -> Any:
 
 
 def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tuple[float, Panel, str, Event]:
-    """Fits statistics to half of the views of data and of a neighbour, and by the other half finds the best of them.
-
-    Returns:
-        About what it shows of epsilon, the statistics, the name of the best one, and its event.
-    """
+    """Fits statistics to half of the views, and by the other half finds the best: what it shows, its name and event."""
     panel = Panel(x[::2], y[::2])
     given, others = panel.all(x[1::2]), panel.all(y[1::2])
     found = {name: choose(epsilon_bound(delta), given[name], others[name], _LENIENT) for name in NAMES}
@@ -228,7 +224,7 @@ def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tupl
 
 @functools.cache
 def _program(brief: bool) -> Callable[..., Any]:
-    """Returns the compiled function that runs a mechanism, so briefly that compiling quickly matters more."""
+    """The compiled runs of a mechanism, so brief that compiling quickly matters more."""
 
     def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
@@ -266,7 +262,7 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
 
 
 def _flatten(view: Any, side: str) -> np.ndarray:
-    """Returns the views of several runs as float32 rows, after checking that they are finite."""
+    """The views of several runs as float32 rows, which must be finite."""
     leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(view)]
     rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
     if not np.isfinite(rows).all():

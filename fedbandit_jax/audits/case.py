@@ -79,7 +79,7 @@ def load(controls: str | Path) -> list[Case]:
 
 
 def _load(path: Path) -> list[Case]:
-    """Loads the cases of one file; modules beside it can be imported, as when it is run."""
+    """The cases of one file; modules beside it can be imported, as when it is run."""
     spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ValueError(f"controls must be a Python file, got {str(path)!r}")

@@ -31,19 +31,13 @@ LONGEST = 10_000  # most rounds of each user in `labels`
 
 
 def spec_of_visits(n_users: int, n_servers: int, *, n_arms: int = 1, dim: int = 2) -> Spec:
-    """Returns the spec of users who return, with rewards in [0, 1]; user u is at server u mod `n_servers`."""
+    """The spec of users who return, with rewards in [0, 1]."""
     sizes: dict[str, Any] = dict(n_arms=n_arms, dim=dim, n_users=n_users, n_servers=n_servers)
     return Spec(n_agents=1, max_norm=1.0, rewards_in_unit=True, **sizes)
 
 
 def one_item(contexts: Any, answers: Any, users: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns data of `TranscriptOfVisits` in which one item is offered in each round.
-
-    Args:
-        contexts: features of the items, (T, d), in the unit ball.
-        answers: rewards, (T,), in [0, 1].
-        users: who comes in each round, (T,).
-    """
+    """Data of `TranscriptOfVisits` with one item a round: its features (T, d), rewards (T,) and who comes, (T,)."""
     x, y = (np.asarray(numbers, np.float32) for numbers in (contexts, answers))
     return x[:, None, None], y[:, None, None], np.asarray(users, np.int32)
 
@@ -61,8 +55,7 @@ class Shown(NamedTuple):
 class TranscriptOfVisits:
     """A mechanism for `audit`: (key, (contexts, answers, users)) -> all that a run of a bound algorithm shows.
 
-    Contexts are (T, 1, K, d), answers (T, 1, K), and `users` (T,) say who comes. The arms of users of all servers but
-    the first are shown as well, (T,).
+    Data are those of `played`. The arms of users of all servers but the first are shown as well, (T,).
     """
 
     algo: ArrivalAlgorithm  # bound
@@ -86,7 +79,7 @@ class TranscriptOfVisits:
 
 
 def _flat(sums: Array) -> Array:
-    """Packs sums (..., d, d + 1) to (..., D), in units in which the noise of a tree node is iid."""
+    """Sums (..., d, d + 1) packed to (..., D), in units in which the noise of a tree node is iid."""
     packed = pack(sums)
     return packed / matrix_weights(packed.shape[-1])
 
@@ -100,18 +93,11 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     """Builds a case of all that a certified FCLUB shows: released sums, uploads and their rounds, local clusters.
 
     Every server has one user. In the first pair only the first user comes, and her first rounds differ, as many of them
-    as are protected together, and as far as the adjacency allows: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with
-    the same y ("replace"), or by nothing ("add_remove"). That attains the sensitivity of every sum. In other pairs x x'
-    differs as well, or her features and rewards are out of range, or other rounds differ, or the user of the second
-    server comes in all later rounds; she adds the same whether she is recommended x = (1, 0) or (-1, 0), which is seen.
-    With a finite `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian,
-    and runs with equal keys may differ in all that follows.
-
-    Args:
-        algo: FCLUB with a budget.
-        n_servers: number of servers, and of users.
-        horizon: T.
-        name: name of the case; default: that of the algorithm and its trigger.
+    as are protected together: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or by
+    nothing ("add_remove"). That attains the sensitivity of every sum. In "seen by others" the user of the second server
+    comes in all later rounds; she adds the same whether she is recommended x = (1, 0) or (-1, 0), which is seen. With a
+    finite `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian, and
+    runs with equal keys may differ in all that follows.
 
     Raises:
         TypeError: the algorithm has no single budget.
@@ -122,8 +108,7 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     horizon = validate.integer("horizon", horizon, at_least=algo.visits)
     pairs = _neighbours(horizon, budget.adjacency, algo.visits)
     spec = spec_of_visits(n_servers, n_servers, n_arms=2)
-    bound = algo.bind(spec, horizon)
-    certified(bound)
+    bound = certified(algo, spec, horizon)
     replay: dict[str, Any] = {}
     if algo.alpha_2 == math.inf:
         moves = algo.visits * math.sqrt(budget.matrix_sensitivity_sq)
@@ -140,9 +125,9 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
 
 
 def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any, Any]]:
-    """Returns pairs of (contexts (T, 1, 2, 2), answers (T, 1, 2), users (T,)) that differ in `often` rounds of user 0.
+    """Pairs of data that differ in `often` rounds of user 0, whose features are the same on both arms.
 
-    She is offered the same features on both arms. In her other rounds x = (1, 0) and y = 1.
+    In her other rounds x = (1, 0) and y = 1.
     """
     one, none = np.array([1.0, 0.0], np.float32), (np.zeros(2), 0.0)
 
@@ -180,9 +165,8 @@ def labels(algo: FCLUB, *, name: str) -> Case:
     while not 2 / (lam + count) < (far := 2 * alpha_1 * _spread(count)) < 1.9 * count / (lam + count):
         count = 2 * count + 1
         if count > LONGEST:
-            raise ValueError(
-                f"algo must break links within {LONGEST:,} rounds, got regularization = {lam:g}, alpha_1 = {alpha_1:g}"
-            )
+            got = f"regularization = {lam:g}, alpha_1 = {alpha_1:g}"
+            raise ValueError(f"algo must break links within {LONGEST:,} rounds, got {got}")
     horizon, removed = 2 * count + 1, budget.adjacency == "add_remove"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
@@ -232,7 +216,6 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
 
 
 def _budget(algo: FCLUB) -> Budget:
-    """Returns the algorithm's one budget; raises TypeError if it has none, or several, or is no FCLUB."""
     validate.instance("algo", algo, FCLUB, "an fb.algos.FCLUB")
     if not isinstance(algo.budget, Budget):
         raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(algo.budget)}")
@@ -244,7 +227,7 @@ def _spread(count: int) -> float:
 
 
 def shipped_clusters() -> list[Case]:
-    """Returns cases of trees that go on, of trees that most phases plant anew, and of two visits that are removed."""
+    """Cases of trees that go on, of trees that most phases plant anew, and of two visits that are removed."""
     homo = homo_dc(BUDGET, trigger="count")
     again = homo.replace(adjacency="add_remove", visits=2)
     return [

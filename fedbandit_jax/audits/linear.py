@@ -29,12 +29,12 @@ from fedbandit_jax.algos import (
 )
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.case import Case
-from fedbandit_jax.audits.transcripts import Transcript, alone, bound_to, one_budget, pairs_of, spec_of
+from fedbandit_jax.audits.transcripts import Transcript, alone, case_of, certified, one_budget, spec_of
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.privacy.releases import RELEASES, Decaying
 from fedbandit_jax.privacy.statistic import matrix_weights
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
 
@@ -47,12 +47,9 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
 
     In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If the
-    schedule reads what agents have seen, in the first pair the first user of the first silo is Alice or Tracy of
-    `timing`, and nobody else contributes anything. The claim is what the certificate says that the noise really gives,
-    which is at most what was asked for.
-
-    For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the
-    sharper of the two bounds is a heuristic.
+    schedule reads what agents have seen, she is Alice or Tracy of `timing`. The claim is what the certificate says that
+    the noise really gives. For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close
+    to Gaussian, and the sharper of the two bounds is a heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.
@@ -70,7 +67,7 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
     horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
     horizon = validate.integer("horizon", horizon, at_least=privacy.together)
     spec = spec_of(n_agents, constant=privacy.centred)
-    bound, certificate = bound_to(algo, spec, horizon)
+    bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
@@ -80,28 +77,20 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif batch:  # by how much slower are integers, counts of users' bits, and both message by message?
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)
-    return Case.of(
-        pairs_of(bound, budget, horizon, n_agents, privacy.together, fixed=fixed),
-        name=f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name,
-        mechanism=Transcript(algo=bound, spec=spec, horizon=horizon),
-        epsilon=certificate.epsilon_exact or budget.epsilon,
-        delta=budget.delta,
-        gaussian=fixed,
-        fixed_control_flow=fixed,
-        **options,
-    )
+    options["name"] = f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name
+    options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
+    return case_of(bound, budget, horizon, n_agents, privacy.together, fixed=fixed, **options)
 
 
 def _messages_moved(view: Any, other: Any) -> float:
-    """Computes the joint l2 distance of all messages (S, ..., D) of two views, whose noise is equal."""
+    """The joint l2 distance of all messages (S, ..., D) of two views, whose noise is equal."""
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
 def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
-    """Returns a function like `_messages_moved` for private prefix sums, whose increments are the sums of the batches.
+    """`_messages_moved` of private prefix sums, (S, d, d + 1), or packed (S, M, D) if `by_silo`.
 
-    Prefix sums are (S, d, d + 1), or packed (S, M, D) if `by_silo`. With noise on the joint matrix of (x, y) the
-    distance is in units of each entry's noise relative to that of the bias.
+    With noise on the joint matrix of (x, y) it is in units of each entry's noise relative to that of the bias.
     """
     encoder, statistic = mechanism.release.encoder(), mechanism.statistic
 
@@ -180,12 +169,7 @@ def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Ca
 
     She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
     the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
-    the former. In another pair she comes last. The claim is that of the schedule alone, `schedule.pure(epsilon)`.
-
-    Args:
-        schedule: the schedule; each silo adds noise to its own threshold and sums.
-        epsilon: epsilon of the whole budget.
-        name: name of the case.
+    the former. In another pair she comes last. The claim is `schedule.pure(epsilon)` of the whole budget's epsilon.
     """
     validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")
     epsilon = validate.within("epsilon", epsilon, *EPSILON_RANGE)
@@ -206,25 +190,15 @@ def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Ca
 
 
 def shipped_linear() -> list[Case]:
-    """Returns cases of every trust model, every release, every adjacency, and policies other than UCB.
+    """Cases of every trust model, also message by message, every release, every adjacency, and other policies."""
 
-    Every trust model is also run message by message.
-    """
-
-    def case(
-        n_agents: int = 1,
-        batch: int = 2,
-        budget: Budget = BUDGET,
-        name: str | None = None,
-        horizon: int | None = None,
-        **options: Any,
-    ) -> Case:
-        algo = private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch)
-        return linear(algo, n_agents=n_agents, name=name, horizon=horizon)
+    def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
+        asked: dict[str, Any] = {name: options.pop(name, None) for name in ("horizon", "name")}
+        return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
     silo_local = [
         case(release=release, messages=release == "honaker")  # its prefix sums do not show all of its messages
-        for release in ("tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation")
+        for release in RELEASES
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
@@ -266,7 +240,7 @@ def shipped_linear() -> list[Case]:
 
 
 def shipped_schedules() -> list[Case]:
-    """Returns cases of every schedule that a certified algorithm may have."""
+    """Cases of every schedule that a certified algorithm may have."""
     budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "add_remove")
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
     fed = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)

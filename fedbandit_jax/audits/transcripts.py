@@ -6,7 +6,7 @@ y). Whose turn it is, what is offered and what is answered is data; what is draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.envs import Script
@@ -26,7 +26,6 @@ from fedbandit_jax.privacy.noisy_sums import Messages
 
 PARTS = 4  # of the bits that a shuffler shows, whose ones are counted: were they not mixed, the parts would differ
 FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # the user (x, y) who replaces x = (1, 0), y = 1; see `farthest_user`
-Pairs = Mapping[str, tuple[Any, Any]]  # what differs -> data and their neighbour
 
 
 @struct.pytree
@@ -36,8 +35,8 @@ class Watched(Algorithm):
     algo: Algorithm
 
     @property
+    @override
     def batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The number B of rounds in a step."""
         return self.algo.batch
 
     @override
@@ -71,9 +70,8 @@ class Watched(Algorithm):
 class Transcript:
     """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that a run of a bound algorithm shows.
 
-    That is its view after every step, how often it has synchronised in that step, and every user's arm that is `seen`,
-    (T, M) bool, by others than herself. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`. Without
-    `seen`, arms are not shown.
+    That is, after every step, its view, its synchronisations in that step, and the arms that others than the user have
+    `seen`, (T, M) bool, if that is given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`.
     """
 
     algo: Algorithm  # bound
@@ -107,10 +105,7 @@ def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
 
 
 def _counted(algo: Any, shown: Any) -> Any:
-    """Counts the ones in each of the `PARTS` of bits (D, N) that were mixed; anything else is shown as it is.
-
-    Bits that are -1 were not sent. For bits in random order one count per entry tells all there is to know.
-    """
+    """Counts of ones in `PARTS` of bits (D, N) that were mixed, -1 if not sent; anything else as it is."""
     mechanism = getattr(algo, "mechanism", None)
     if not isinstance(mechanism, Messages) or not mechanism.trust.needs_users:
         return shown
@@ -127,15 +122,9 @@ def played(
     answers: Array,
     show: Callable[[Any, Any, Array, Array, Any], Any],
 ) -> Any:
-    """Plays rounds of one user each.
+    """Plays T rounds of one user each, who are `users` (T,), with contexts (T, 1, K, d) and answers (T, 1, K).
 
-    Args:
-        algo: bound algorithm.
-        spec: what it is bound to.
-        key: randomness of the run.
-        users: who comes, (T,).
-        contexts, answers: (T, 1, K, d) and (T, 1, K).
-        show: (view before the user is served, view after it, user, arm, report) -> what a round shows.
+    Of each round it stacks `show(view before the user is served, view after it, user, arm, report)`.
     """
     syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
 
@@ -152,18 +141,13 @@ def played(
 
 
 def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0) -> Spec:
-    """Returns the spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
-    return Spec(
-        n_agents=n_agents, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users
-    )
+    """The spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
+    options: Any = dict(max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users)
+    return Spec(n_agents=n_agents, n_arms=2, dim=2, **options)
 
 
 def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mechanism, Budget]:
-    """Returns the mechanism of an algorithm, and the one budget of all its silos.
-
-    Raises:
-        TypeError: it is not of this kind, there is no budget, or silos have different ones.
-    """
+    """The mechanism of an algorithm of this kind, and the one budget of all its silos."""
     mechanism = validate.instance("algo", algo, kind, f"an fb.algos.{name}").privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
@@ -171,34 +155,20 @@ def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mec
     return mechanism, budgets[0]
 
 
-def certified(bound: Any) -> Certificate:
-    """Returns the certificate of a bound algorithm, whose claim is to be refuted.
-
-    Raises:
-        ValueError: the bound algorithm is not certified.
-    """
+def certified(algo: Any, spec: Spec, horizon: int) -> Any:
+    """The bound algorithm, which must be certified and release something."""
+    bound: Any = algo.bind(spec, horizon)
     certificate = certify(bound)
     if certificate.claim != "certified":
         got = f"{certificate.claim}: {certificate.reason}"
         raise ValueError(f"algo must be certified for its claim to be audited, got {got}")
-    return certificate
-
-
-def bound_to(algo: Any, spec: Spec, horizon: int) -> tuple[Any, Certificate]:
-    """Binds an algorithm whose claim is to be refuted, and returns its certificate as well.
-
-    Raises:
-        ValueError: it is not certified, or nothing is released before the horizon.
-    """
-    bound: Any = algo.bind(spec, horizon)
-    certificate = certified(bound)
-    if not isinstance(bound.mechanism, NoisyMechanism):
+    if hasattr(bound, "mechanism") and not isinstance(bound.mechanism, NoisyMechanism):
         raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
-    return bound, certificate
+    return bound
 
 
 def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
-    """Returns the user (x, y) by whom replacing x = (1, 0), y = 1 moves a bound mechanism's statistic most.
+    """The user (x, y) by whom replacing x = (1, 0), y = 1 moves a bound mechanism's statistic most.
 
     See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
     """
@@ -208,15 +178,24 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
     return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
 
 
-def pairs_of(bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True) -> Pairs:
-    """Builds the neighbours that are farthest apart for a bound algorithm.
+def case_of(
+    bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True, **fields: Any
+) -> Case:
+    """The case of what a bound algorithm claims, on the neighbours that are farthest apart for it.
 
     If its schedule is not `fixed`, in the first pair one user decides about the time of a synchronisation.
     """
     nothing = 0.5 if bound.mechanism.statistic.centred else 0.0  # the reward with which a user adds nothing to x y
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
     pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)
-    return pairs if fixed else {"Alice or Tracy": alone(horizon, n_agents), **pairs}
+    return Case.of(
+        pairs if fixed else {"Alice or Tracy": alone(horizon, n_agents), **pairs},
+        epsilon=certify(bound).epsilon_exact or budget.epsilon,
+        delta=budget.delta,
+        gaussian=fixed,
+        fixed_control_flow=fixed,
+        **fields,
+    )
 
 
 def neighbours(
@@ -228,13 +207,10 @@ def neighbours(
     farthest: tuple[np.ndarray, float] = FARTHEST,
     others: float = 0.0,
 ) -> dict[str, tuple[Any, Any]]:
-    """Builds pairs of data for a `Transcript` with two arms, that differ in `visits` rounds of one user of one silo.
+    """Pairs of data for a `Transcript` with two arms, which differ in `visits` rounds of one user of one silo.
 
-    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, by default x =
-    (-1/2, sqrt 3 / 2) and y = 1 ("replace"), which moves (x x', x y) by sqrt 4.5 each, or by nothing ("add_remove"),
-    which moves it by sqrt 2. With noise on the joint matrix of [x y]'[x y] the farthest replacement is x = (-1, 0),
-    where x x' is the same; it differs in the pair "other direction". In "out of range" and "reward" the user's features
-    are too long and her rewards far outside [0, 1].
+    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, which moves
+    (x x', x y) by sqrt 4.5 each by default, or by nothing ("add_remove"), which moves it by sqrt 2.
 
     That user has the same features on both arms. All others choose between -e and e with e = (1, 0), and answer
     `others`, which is 0 or, if rewards are centred, 1/2: what they add is the same whichever they choose, and their
@@ -267,7 +243,7 @@ def neighbours(
 
 
 def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
-    """Returns data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
+    """Data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
     contexts, answers = (np.zeros(shape, np.float32) for shape in ((horizon, n_agents, 2, 2), (horizon, n_agents, 2)))
     one, seen = contexts.copy(), np.ones((horizon, n_agents), bool)
     one[0, 0], seen[0, 0] = (1, 0), False

@@ -63,17 +63,13 @@ class ConfigurationError(ValueError):
 
 
 def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
-    """Reads a file that says what a sweep runs.
+    """Reads a file that says what a sweep runs, or raises a `ConfigurationError` that says where it is wrong.
 
     Args:
         path: the file.
         changes: KEY=VALUE in TOML, such as "horizon=1000" or "grid.epsilon=[1, 5]", which replace what the file says. A
             key that the file cannot have is a parameter: of the environment, or else of all algorithms that have it.
         environment: the one of [environments.NAME] that stands for [environment]; "" is the first; None: they stay.
-
-    Raises:
-        ConfigurationError: the file, or a change, is not TOML, or asks for something that there is not; the message
-            names the file, the table and the key, and the nearest name that there is.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -138,12 +138,11 @@ class SimulateCommand(Command):
 
     def title(self, result: Any) -> str:
         """Title of the figures: the environment's sizes, and the budgets if any algorithm has one."""
-        spec = result.spec
-        sizes = dict(n=spec["n_users"], L=spec["n_servers"]) if spec["n_users"] else dict(M=spec["n_agents"])
-        sizes |= dict(K=spec["n_arms"], d=spec["dim"])
+        from fedbandit_jax.report.plotting.figure import sizes
+
         epsilons = dict.fromkeys(point["epsilon"] for point in result.coordinates.values() if "epsilon" in point)
         budgets = f"; ε = {', '.join(f'{one:g}' for one in epsilons)}" if epsilons else ""
-        return f"{self.env or self.family}: {', '.join(f'{name}={size}' for name, size in sizes.items())}{budgets}"
+        return f"{self.env or self.family}: {sizes(result.spec)}{budgets}"
 
     @override
     def named(self, error: str, key: str = "") -> str:

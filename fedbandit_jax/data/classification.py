@@ -19,13 +19,10 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     A sample's context z in R^p is its vector of the p leading principal components of the standardised data,
     divided by its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
 
-    theta is the vector of lasso coefficients for the label, 1[a is the sample's class], given x_a, followed by
-    one affine map: all but the last coordinate are multiplied by c, and the last one is chosen such that the
-    smallest mean is 0; c is the largest factor with every mean <x, theta> in [0, 1] and ||theta|| <= 1. The map
-    multiplies every regret by c and keeps the best arm of every sample. It does not rescale the noise.
-
-    The reward is the linear model's mean (plus noise), not the 0/1 label: the bandit is realisable, and its
-    best arm is the class that the linear model prefers, which is not always the true one.
+    theta is the vector of lasso coefficients for the label, 1[a is the sample's class], given x_a, followed by one
+    affine map: all but the last coordinate are multiplied by c, and the last one is chosen such that the smallest mean
+    is 0; c is the largest factor with every mean <x, theta> in [0, 1] and ||theta|| <= 1. So regrets, but not the
+    noise, are multiplied by c. The best arm is the class that the linear model prefers, not always the true one.
 
     Samples keep scikit-learn's order, so the contiguous blocks that `replay` gives to agents may have different laws.
 
@@ -35,7 +32,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
         penalty: weight of the l1 norm in the lasso, > 0.
 
     Returns:
-        A `fb.data.Table` of N = samples x K rows: a query for every sample, with its arms in the order of the classes.
+        A query for every sample, with its arms in the order of the classes.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type.
@@ -76,10 +73,9 @@ def classification(name: str, *, components: int | None = None, penalty: float =
 
 
 def _into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Scales theta[:-1] by the largest c, and sets theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
+    """Scales u = theta[:-1] by the largest c, and sets theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
 
-    Let u = theta[:-1] and m = <x[:-1], u>; min m < 0, because principal components are centred. The means are
-    in [0, 1] if theta[-1] = -sqrt 2 c min m and c <= 1 / (max m - min m).
+    With m = <x[:-1], u> they are if theta[-1] = -sqrt 2 c min m and c <= 1 / (max m - min m); min m < 0 by centring.
     """
     u = theta[:-1].astype(np.float64)
     if not u.any():

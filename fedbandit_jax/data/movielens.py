@@ -49,12 +49,10 @@ def movielens(
     The first `n_users` users are kept, in order of activity, and k-means puts them into clusters.
 
     The paper says how vectors are made from U only. Our reading makes an item's vector in the same way from its
-    row of V, so that <x, theta> = (1 + cosine) / 2 lies in [0, 1] for every user and item. The singular values
-    are not used.
+    row of V, so that <x, theta> = (1 + cosine) / 2 lies in [0, 1] for every user and item.
 
-    If the file has fewer users or items than asked for, all of them are taken; the title says how many. Users who
-    rated none of the selected items are left out, as are items that none of the selected users rated, and users
-    and items whose rows of the first `dim` - 1 singular vectors are 0.
+    If there are fewer users or items than asked for, all are taken; the title says how many. Left out are users who
+    rated none of the selected items, items that none of the selected users rated, and those whose vectors u are 0.
 
     Args:
         path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
@@ -68,9 +66,6 @@ def movielens(
             vector of the user's cluster, scaled like a user's, so that the users of a cluster are exactly alike,
             as the paper assumes.
         seed: seed of k-means, >= 0.
-
-    Returns:
-        A `fb.data.Community`, with most rated items and most active users first.
 
     Raises:
         FileNotFoundError: there is no such folder or file.

@@ -30,9 +30,9 @@ FEATURES = {"title": TITLE_FEATURES, "body": BODY_FEATURES}
 
 
 class _Fold(NamedTuple):
-    values: np.ndarray  # (N, 136) float32, features of N documents
-    relevance: np.ndarray  # (N,) int8, relevance label of every document
-    query_sizes: np.ndarray  # (Q,) int64, number of documents of every query
+    values: np.ndarray  # (N, 136) float32, features of documents
+    relevance: np.ndarray  # (N,) int8, labels of documents
+    query_sizes: np.ndarray  # (Q,) int64, numbers of documents
 
 
 def mslr(
@@ -44,8 +44,7 @@ def mslr(
     hold every query once; another fold is the same data in another order.
 
     The paper splits the features into two halves, of which it gives only the sizes. The feature numbers, in
-    `TITLE_FEATURES` and `BODY_FEATURES`, are those of its released code, where 0 is a constant 0.01 and 1-136 are
-    the data set's own numbers:
+    `TITLE_FEATURES` and `BODY_FEATURES`, are those of its released code, where 0 is a constant 0.01:
 
     - "title", d = 57: the constant; the anchor and url streams; features 126-131, which are the number of slashes
       and the length of the url, in- and outlinks, PageRank and SiteRank;
@@ -53,12 +52,10 @@ def mslr(
 
     So the title stream is in "body", despite the names. The click features 134-136 are in neither.
 
-    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate; a
-    document whose only non-zero feature is the constant becomes (1, 0, ..., 0). theta is the vector of lasso
-    coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||): positive scaling keeps
-    the best document of every query and changes the unit of regret, but not the noise. Means lie in [-1, 1]; no
-    coordinate of x is constant, so they cannot be moved into [0, 1], and `replay` refuses rewards="bernoulli"
-    if one is negative.
+    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate. theta is
+    the vector of lasso coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||), which
+    changes the unit of regret, but not the noise. Means lie in [-1, 1]; no coordinate of x is constant, so they cannot
+    be moved into [0, 1], and `replay` refuses rewards="bernoulli" if one is negative.
 
     Args:
         path: folder that holds Fold1, ..., Fold5, or train.txt, vali.txt and test.txt of one fold.
@@ -67,9 +64,6 @@ def mslr(
         penalty: weight of the l1 norm in the lasso, > 0.
         cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, which is
             used as long as their sizes and modification times are the same.
-
-    Returns:
-        A `fb.data.Table` with one row per document.
 
     Raises:
         FileNotFoundError: there is no such folder, or a file is missing in it.

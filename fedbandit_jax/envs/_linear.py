@@ -46,25 +46,20 @@ class RewardLaw:
         return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
 
 
-def reward_law(rewards: str, noise_std: float) -> RewardLaw:
-    """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0, and returns the law of rewards; see `sphere`."""
+def reward_law(rewards: str, noise_std: float, means: np.ndarray | None = None) -> RewardLaw:
+    """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0; Bernoulli rewards need means in [0, 1]."""
     noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
-    return RewardLaw(noise_std=noise_std, law=validate.one_of("rewards", rewards, LAWS))
+    law = validate.one_of("rewards", rewards, LAWS)
+    if law == "bernoulli" and means is not None and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
+        got = f"[{means.min():g}, {means.max():g}]"
+        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
+    return RewardLaw(noise_std=noise_std, law=law)
 
 
 def facts(rows: Float[np.ndarray, "N d"]) -> dict[str, Any]:
     """Computes the fields of a `Spec` that a table of feature vectors decides: their largest norm, and `constant`."""
     norm = float(np.linalg.norm(rows.astype(np.float64), axis=1).max())
     return {"max_norm": round(norm, 6), "constant": bool(((rows == rows[0]).all(0) & (rows[0] != 0)).any())}
-
-
-def law_of_means(rewards: str, noise_std: float, means: np.ndarray) -> RewardLaw:
-    """Checks the law of rewards as `reward_law` does; Bernoulli rewards need means in [0, 1]."""
-    law = reward_law(rewards, noise_std)
-    if law.law == "bernoulli" and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        got = f"[{means.min():g}, {means.max():g}]"
-        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
-    return law
 
 
 class World(NamedTuple):

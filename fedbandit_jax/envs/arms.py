@@ -21,10 +21,7 @@ LAWS = ("gaussian", "bernoulli", "beta")
 
 @struct.pytree
 class RandomArms:
-    """K arms whose rewards in [0, 1] have a mean each; made by `arms`.
-
-    The world of a seed is the parameter of every arm: its mean reward, for Gaussian rewards before clipping.
-    """
+    """K arms with rewards in [0, 1]; the world is their means, of Gaussian rewards before clipping. Made by `arms`."""
 
     low: Any  # least parameter of a random instance
     high: Any  # largest parameter of a random instance

@@ -14,7 +14,7 @@ from jaxtyping import ArrayLike, Float, Int, Key, Real
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs._linear import RewardLaw, facts, law_of_means, reward_law
+from fedbandit_jax.envs._linear import RewardLaw, facts, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
@@ -281,7 +281,7 @@ def community(
     if len(used) == 0 or (used != np.arange(len(used))).any():
         raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
     n, servers, m = population(len(thetas), n_servers, len(used))
-    law = law_of_means(rewards, noise_std, np.matmul(items, thetas.T))
+    law = reward_law(rewards, noise_std, np.matmul(items, thetas.T))
     spec = Spec(
         n_agents=1,
         n_arms=validate.integer("n_arms", n_arms, at_least=1),

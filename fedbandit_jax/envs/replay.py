@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
-from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, law_of_means
+from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -109,17 +109,11 @@ def replay(
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
     if n_agents > len(sizes):
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
-    law = law_of_means(rewards, noise_std, np.matmul(features, theta))
-    n_arms = int(sizes.max())
-    spec = Spec(
-        n_agents=n_agents,
-        n_arms=n_arms,
-        dim=features.shape[1],
-        **facts(features),
-        rewards_in_unit=law.in_unit,
-    )
+    law = reward_law(rewards, noise_std, np.matmul(features, theta))
+    n_arms, dim = int(sizes.max()), features.shape[1]
+    spec = Spec(n_agents=n_agents, n_arms=n_arms, dim=dim, **facts(features), rewards_in_unit=law.in_unit)
     return Replay(
-        features=np.concatenate([features.T, np.zeros((features.shape[1], n_arms), np.float32)], axis=1),
+        features=np.concatenate([features.T, np.zeros((dim, n_arms), np.float32)], axis=1),
         starts=(np.cumsum(sizes) - sizes).astype(np.int32),
         counts=sizes.astype(np.int32),
         theta=theta,
@@ -198,7 +192,7 @@ def script(
         n_agents=m,
         n_arms=k,
         dim=d,
-        fixed_contexts=validate.boolean("fixed_contexts", fixed_contexts),
+        fixed_contexts=fixed_contexts,
         max_norm=float(np.linalg.norm(contexts, axis=-1).max()),
         rewards_in_unit=bool((answers >= 0).all() and (answers <= 1).all()),
     )

@@ -19,46 +19,26 @@ _BARS = 2.4  # width of the bars of the figure, in inches
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
-    """What an audit found out about one mechanism on one pair of neighbouring data sets.
+    """What an audit found out about one mechanism on one pair of neighbouring data sets."""
 
-    Attributes:
-        name: name of the mechanism.
-        epsilon, delta: the claim.
-        confidence: probability with which all lower bounds hold together.
-        epsilon_lower: the largest lower bound of epsilon at delta that was shown.
-        bound: how it was shown, "Clopper-Pearson" or "Gaussian DP".
-        epsilon_cp: the Clopper-Pearson lower bound of epsilon, which holds for any mechanism.
-        mu_lower: lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian.
-        which: what differs between the two neighbours that were tested, out of all pairs.
-        statistic: the statistic that was tested.
-        sensitivity: the declared sensitivity; None if none was given.
-        sensitivity_measured: largest difference of the two views under equal keys; None if it was not measured.
-        fixed_control_flow: whether the claim includes that no integer of the view depends on the data.
-        same_control_flow: whether, under equal keys, no integer or boolean of the view depended on the data.
-        deterministic: whether equal keys and data gave equal views.
-        n_runs: runs per side.
-        seconds: duration of the audit, compilation included.
-        noise: how the mechanism's noise differs from what it states, if that was measured; empty if it does not.
-    """
-
-    name: str
-    epsilon: float
+    name: str  # of the mechanism
+    epsilon: float  # the claim
     delta: float
-    confidence: float
-    epsilon_lower: float
-    bound: str
-    epsilon_cp: float
-    mu_lower: float | None
-    which: str
-    statistic: str
-    sensitivity: float | None
-    sensitivity_measured: float | None
-    fixed_control_flow: bool
-    same_control_flow: bool
-    deterministic: bool
-    n_runs: int
-    seconds: float
-    noise: str = ""
+    confidence: float  # probability with which all lower bounds hold together
+    epsilon_lower: float  # the largest lower bound of epsilon at delta that was shown
+    bound: str  # how it was shown, "Clopper-Pearson" or "Gaussian DP"
+    epsilon_cp: float  # the Clopper-Pearson lower bound of epsilon, which holds for any mechanism
+    mu_lower: float | None  # lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian
+    which: str  # what differs between the two neighbours that were tested, out of all pairs
+    statistic: str  # that was tested
+    sensitivity: float | None  # the declared one; None if none was given
+    sensitivity_measured: float | None  # largest difference of the two views under equal keys, if measured
+    fixed_control_flow: bool  # whether the claim includes that no integer of the view depends on the data
+    same_control_flow: bool  # whether, under equal keys, no integer or boolean of the view depended on the data
+    deterministic: bool  # whether equal keys and data gave equal views
+    n_runs: int  # per side
+    seconds: float  # duration of the audit, compilation included
+    noise: str = ""  # how the mechanism's noise differs from what it states, if that was measured
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -34,12 +34,6 @@ class Found(NamedTuple):
     refused: list[tuple[Path, str]]  # files that are not results as they were saved, and why
 
 
-class _Loaded(NamedTuple):
-    path: Path
-    result: Result
-    notes: list[str]
-
-
 def find(paths: Sequence[str | Path]) -> Found:
     """Returns the results in some files and folders, and the files that were refused.
 
@@ -64,7 +58,7 @@ def find(paths: Sequence[str | Path]) -> Found:
     if not files:
         raise ValueError("paths must name at least one file or folder, got none")
     sections, refused = [], []
-    stores: dict[Path, dict[str, list[_Loaded]]] = {}
+    stores: dict[Path, dict[str, list[Section]]] = {}
     for path in files.values():
         if path.suffix != ".npz":
             refused.append((path, "its name does not end in .npz"))
@@ -72,22 +66,22 @@ def find(paths: Sequence[str | Path]) -> Found:
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                loaded = _Loaded(path, Result.load(path), [])
+                result = Result.load(path)
         except ValueError as error:
             why = str(error).removeprefix("path must be a saved result, got ").removeprefix(f"{str(path)!r}: ")
             refused.append((path, why))
             continue
-        loaded.notes.extend(str(one.message) for one in said)
-        if STORED.fullmatch(f"{path.resolve().parent.name}/{path.name}") and len(loaded.result) == 1:
+        loaded = Section(str(path), result, [path], [str(one.message) for one in said])
+        if STORED.fullmatch(f"{path.resolve().parent.name}/{path.name}") and len(result) == 1:
             stores.setdefault(path.parent.parent, {}).setdefault(path.parent.name, []).append(loaded)
         else:
-            sections.append(Section(str(path), loaded.result, [path], loaded.notes))
+            sections.append(loaded)
     for folder, configurations in stores.items():
         sections += _of_store(folder, [_along_seeds(parts) for parts in configurations.values()])
     return Found(sections, refused)
 
 
-def _along_seeds(parts: list[_Loaded]) -> Section:
+def _along_seeds(parts: list[Section]) -> Section:
     """Joins the pieces of one configuration of a store under the label of its first seeds; a seed counts once."""
     parts = sorted(parts, key=lambda part: int(part.result.seeds[0]))
     label, joined, seen = parts[0].result.labels[0], [], set()
@@ -97,7 +91,12 @@ def _along_seeds(parts: list[_Loaded]) -> Section:
         if new:
             joined.append(_labelled(part.result, label, parts[0].result.config).sel(seed=new))
     result = concat(joined) if len(joined) > 1 else joined[0]
-    return Section(label, result, [part.path for part in parts], [note for part in parts for note in part.notes])
+    return _joined(label, result, parts)
+
+
+def _joined(name: str, result: Result, parts: Sequence[Section]) -> Section:
+    files, notes = [path for one in parts for path in one.files], [note for one in parts for note in one.notes]
+    return Section(name, result, files, notes)
 
 
 def _labelled(result: Result, label: str, config: Any) -> Result:
@@ -122,8 +121,7 @@ def _of_store(folder: Path, ones: Iterable[Section]) -> list[Section]:
     for i, group in enumerate(found):
         name = f"store {folder}" + (f", part {i + 1} of {len(found)}" if len(found) > 1 else "")
         results = [one.result for one in group]
-        files, notes = [path for one in group for path in one.files], [note for one in group for note in one.notes]
-        made.append(Section(name, concat(results) if len(results) > 1 else results[0], files, notes))
+        made.append(_joined(name, concat(results) if len(results) > 1 else results[0], group))
     return made
 
 

@@ -33,7 +33,12 @@ TRUST: dict[str, type[Trust]] = {
 
 
 def find(trust: str | type[Trust] | GaussianTrust) -> type[Trust]:
-    """The class of a trust model, given as a name, as data or as the class itself; others raise an error."""
+    """The class of a trust model, given as a name, as data or as the class itself.
+
+    Raises:
+        TypeError: if it is none of these.
+        ValueError: if there is no model of that name.
+    """
     if isinstance(trust, GaussianTrust):
         return BoundGaussian
     if isinstance(trust, type) and issubclass(trust, Trust):

@@ -98,10 +98,11 @@ def colour(algorithm: Any) -> str:
         algorithm = algorithm.config["algorithms"][algorithm.labels[0]]
     if not isinstance(algorithm, Mapping) and not (dataclasses.is_dataclass(algorithm) and hasattr(algorithm, "bind")):
         raise TypeError(f"algorithm must be an fb.Algorithm or the result of one, got {validate.shown(algorithm)}")
+    account = _account(algorithm)
     for parts, found in _TABLE:
-        if all(_part(algorithm, path) in values for path, values in parts.items()):
+        if all(_part(account, path) in values for path, values in parts.items()):
             return found
-    return _OTHERS[zlib.crc32("\n".join(_kind("", algorithm)).encode()) % len(_OTHERS)]
+    return _OTHERS[zlib.crc32("\n".join(_kind("", account)).encode()) % len(_OTHERS)]
 
 
 def styles(result: Result) -> dict[str, Style]:
@@ -139,23 +140,23 @@ def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
     return [markers[colours[:i].count(one) % len(markers)] for i, one in enumerate(colours)]
 
 
-def _part(algorithm: Any, path: str) -> Any:
-    """A part of an algorithm or of its account, such as policy.type, or None."""
+def _account(value: Any) -> Any:
+    """An algorithm as its account in `Result.config`."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    parts = {field.name: _account(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {"type": type(value).__name__, **parts}
+
+
+def _part(account: Any, path: str) -> Any:
+    """A part of an account, such as policy.type, or None."""
     for name in path.split("."):
-        if isinstance(algorithm, Mapping):
-            algorithm = algorithm.get(name)
-        elif name == "type":
-            algorithm = type(algorithm).__name__
-        else:
-            algorithm = getattr(algorithm, name, None)
-    return algorithm
+        account = account.get(name) if isinstance(account, Mapping) else None
+    return account
 
 
 def _kind(path: str, value: Any) -> Iterator[str]:
-    """The classes and words that an algorithm, or its account, is made of, without its name and its numbers."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        value = {"type": type(value).__name__, **parts}
+    """The classes and words that an account is made of, without its name and its numbers."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             if name != "name":

@@ -112,11 +112,14 @@ def places(result: Result) -> str:
 
 
 def _place(world: Mapping[str, Any]) -> str:
-    spec = world["spec"]
+    return f"{world.get('type', 'environment')}: {sizes(world['spec'])}"
+
+
+def sizes(spec: Mapping[str, Any]) -> str:
+    """The sizes in the account of a `Spec`, by their letters."""
     letters = {"n": "n_users", "L": "n_servers"} if spec.get("n_users") else {"M": "n_agents"}
     letters |= {"K": "n_arms", "d": "dim"}
-    sizes = ", ".join(f"{letter}={spec[name]}" for letter, name in letters.items() if name in spec)
-    return f"{world.get('type', 'environment')}: {sizes}"
+    return ", ".join(f"{letter}={spec[name]}" for letter, name in letters.items() if name in spec)
 
 
 def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,9 +60,9 @@ def privacy_frontier(
         ],
         [_setting(result, label) for label in proved],
     )
-    on = {label for label, here in zip(proved, front) if here}
     members = families(result, lines, along=("epsilon", "delta"))
-    _draw(result, members, proved, on, beside, axes, joined=True, stairs=len(deltas) == 1 and _same_world(result))
+    stairs = len(deltas) == 1 and _same_world(result)
+    _draw(result, members, proved, front, beside, axes, joined=True, stairs=stairs)
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
@@ -93,10 +94,9 @@ def communication_frontier(
         [(final(result, label)[0], sent) for label, sent in bits.items()],
         [result.config["environments"][label] for label in bits],
     )
-    on = {label for label, here in zip(bits, front) if here}
     inner = [name for name in varied(result) if not _of_worlds(result, name)]
     members = families(result, lines, along=[name for name in inner if name != "algorithm"])
-    _draw(result, members, bits, on, {}, axes, joined=False, stairs=_same_world(result))
+    _draw(result, members, bits, front, {}, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
     return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
 
@@ -119,18 +119,18 @@ def _draw(
     result: Result,
     members: Sequence[Family],
     x: Mapping[str, float],
-    on: set[str],
+    front: Sequence[bool],
     beside: Mapping[str, str],
     ax: Axes,
     *,
     joined: bool,
     stairs: bool,
 ) -> None:
-    """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines.
+    """Draws points at their x, filled if they are on the front, and all others as horizontal lines.
 
     `beside` says in the legend why one has no x; families are lines if `joined`, and the front is one with `stairs`.
     """
-    values = np.array(list(x.values()))
+    on, values = set(itertools.compress(x, front)), np.array(list(x.values()))
     if values.min() <= 0 < values.max():  # who sends nothing has a place, too
         ax.set_xscale("symlog", linthresh=float(values[values > 0].min()))
     else:
