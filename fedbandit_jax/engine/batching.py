@@ -1,15 +1,9 @@
-"""How runs of one structure share a machine: in pieces, each of which is one program for some seeds.
+"""How runs of one structure share a machine: in pieces, each of which is one program for some of S seeds.
 
-A run is one configuration (of C) under one seed (of S). A piece takes some seeds, under all configurations, through
-some steps. On a CPU pieces are small, so that what they work on stays in the cache, and a pool of threads runs as many
-of them at a time as there are cores; branches on data go one by one, so that a branch not taken costs nothing. Several
-devices, whatever they are, share the pieces. On an accelerator there is one piece for each device.
-
-Programs that factorise several matrices at once do not run beside each other, see `core.lapack`. Those of this package
-do not, on a CPU, but what users write may.
-
-Leaves that all configurations of a piece share (those of the environment) are also shared on the device: users are
-drawn once per seed, not once per configuration.
+On a CPU pieces are small, so that their data stay in the cache, and a pool of threads runs as many of them at a time as
+there are cores; branches on data go one by one, so that a branch not taken costs nothing. On accelerators there is a
+piece for each device. Leaves that all C configurations share (the environment's) are shared on the device, too: users
+are drawn once per seed.
 """
 
 from __future__ import annotations
@@ -56,10 +50,9 @@ class Layout(NamedTuple):
     n_seeds: int  # G
 
     def over_runs(self, method: str) -> Any:
-        """Vectorises a method of the clock over configurations, which share the world, and over seeds.
+        """`init` or `step` of the clock over seeds (G) and configurations (C), which share the world.
 
-        It is `init`, (leaves, key) -> (world, state), or `step`, (leaves, key, world, state, k) -> (world, state,
-        metrics). Worlds have a leading axis G, states and metrics G and C.
+        Worlds have a leading axis G, states and metrics G and C.
         """
 
         def run(leaves, *arguments):
@@ -119,7 +112,7 @@ class Pieces:
             operations = programs.equations(program.trace(*arguments).jaxpr)
             _several[program] = any(map(lapack.factorises_several, operations))
         if _several[program]:
-            self.workers = 1  # see the first lines of this file
+            self.workers = 1  # such programs must not run beside each other, see `core.lapack`
         program(*arguments)
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
@@ -135,10 +128,7 @@ class Pieces:
         return found
 
     def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
-        """Takes all runs through the steps `ks`, and returns what `init` did with metrics (steps, S, C, ...).
-
-        The pool has `workers` threads. The program is for at most `capacity` steps; another capacity needs another one.
-        """
+        """(worlds, states) after the steps `ks`, at most `capacity`, and metrics (steps, S, C, ...)."""
 
         def run(which: int) -> Any:
             piece, (world, state) = self.pieces[which], states[which]
@@ -157,10 +147,7 @@ class Pieces:
 
 
 def _together(n_seeds: int, most: int, workers: int) -> int:
-    """The number of seeds of a piece: a power of two, so that few programs serve all numbers of seeds.
-
-    It is the largest one up to `most` by which workers, who take a piece at a time, wait little for each other.
-    """
+    """Seeds of a piece: the largest power of two up to `most` by which workers wait little for each other."""
 
     def turns(size: int) -> int:
         return size * math.ceil(math.ceil(n_seeds / size) / workers)
@@ -186,10 +173,7 @@ def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
 
 
 def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Returns the leaves, the tree structure, and the axis of configurations of each leaf (None: no such axis).
-
-    Leaves have a leading axis C, except where all configurations hold the same object.
-    """
+    """Leaves, tree structure, and the axis C of each leaf: None where all configurations hold the same object."""
     flat = [jax.tree.leaves(clock) for clock in clocks]
     leaves, axes = [], []
     for column in zip(*flat):
@@ -200,10 +184,7 @@ def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, .
 
 
 def options() -> dict[str, Any] | None:
-    """Returns options for XLA's compiler: on a CPU, vectors of 512 bits.
-
-    By default XLA:CPU splits 512-bit registers in half; whole ones make fused float loops twice as fast.
-    """
+    """Options for XLA's compiler: vectors of 512 bits, which XLA:CPU halves by default; loops are twice as fast."""
     return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
 
 
@@ -214,11 +195,9 @@ def _init(layout: Layout):
 
 @functools.lru_cache(PROGRAMS)
 def _advance(layout: Layout):
-    """Returns the compiled function that takes a piece through the first `count` of the steps `ks`.
+    """The compiled function that takes a piece through the first `count` of the steps `ks`.
 
-    On a CPU steps that are not asked for are not taken, so that runs of any length share a program. A GPU does not wait
-    for the host before every step if their number is known: there all steps are taken, and what was not asked for is
-    left out of what is recorded.
+    A GPU takes all of them, whose number it knows without asking the host; what was not asked for is left out later.
     """
 
     def advance(leaves, keys, world, state, count, ks):

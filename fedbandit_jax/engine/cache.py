@@ -49,7 +49,7 @@ def keep_programs(folder: str | Path | None = None) -> Path:
 
 
 def default_folder() -> Path:
-    """Returns the folder for programs of this kind of processor, in the user's cache folder."""
+    """The folder for programs of this kind of processor, in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fedbandit_jax" / hashlib.sha256(_processor()).hexdigest()[:12]
 

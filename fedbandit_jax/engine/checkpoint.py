@@ -38,11 +38,7 @@ class Progress(NamedTuple):
 class Checkpoints:
     """The files `stem`.0, `stem`.1, ... of the programs of a sweep, and `stem`.0.before, ... which they were before.
 
-    Each is sealed by a digest. From the one before a run goes on if the newest has been damaged.
-
-    Args:
-        stem: their path, without the number of the program.
-        fingerprint: of the configuration and the code; only a checkpoint with the same one is continued.
+    A run goes on only from files with its `fingerprint`, from the one before if the newest has been damaged.
     """
 
     def __init__(self, stem: str | Path, fingerprint: str):
@@ -50,19 +46,12 @@ class Checkpoints:
         self._warned = False
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which no other process can write these files.
-
-        Raises:
-            ValueError: another process does; the message names it.
-        """
+        """A block in which no other process can write these files; a ValueError names one that does."""
         what = f"checkpoint must be that of one run at a time, got {str(self.stem)!r}"
         return locked(Path(f"{self.stem}.lock"), what, otherwise="give another path")
 
     def save(self, program: int, progress: Progress) -> bool:
-        """Writes the checkpoint of a program, and returns whether that went well.
-
-        The first time that it does not, this warns; the run goes on.
-        """
+        """Whether a checkpoint could be written; the first time that it could not, this warns."""
         path = self._path(program)
         leaves = jax.tree.leaves(progress.states)
         arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
@@ -83,7 +72,7 @@ class Checkpoints:
         return True
 
     def restore(self, program: int, fresh: Progress) -> Progress:
-        """Returns where the newest intact checkpoint of a program left off, or `fresh` if there is none at all.
+        """The progress in the newest intact checkpoint of a program, or `fresh` if there is none at all.
 
         Raises:
             ValueError: it belongs to another run, or there are only damaged ones.
@@ -122,7 +111,6 @@ class Checkpoints:
         return Path(f"{self.stem}.{program}")
 
     def _check(self, path: Path, about: dict[str, Any], fresh: Progress) -> None:
-        """Raises a `ValueError` unless an intact checkpoint is one of this run."""
         there = " and ".join(repr(str(one)) for one in (path, _before(path)) if one.exists())
         if about.get("run") != self.fingerprint:
             raise ValueError(
@@ -155,13 +143,8 @@ class Interruption:
 
     A signal that comes elsewhere waits for the next such stretch, or for the end of the block. Once one has ended a
     stretch, by raising an exception, others are ignored to the end of the block, which can finish what it was doing.
-
-    What a signal does is what it did before: `KeyboardInterrupt` after Ctrl-C, or what a handler of the user's does.
-    SIGTERM, if it would end the process on the spot, raises `SystemExit` with the customary code 143. Python has
-    handlers of signals in its main thread only; in others nothing changes.
-
-    Args:
-        signals: which ones; none of them changes nothing.
+    A signal does what it did before, but SIGTERM, if it would end the process on the spot, raises `SystemExit` with the
+    customary code 143. Outside of the main thread, where Python has no handlers, nothing changes.
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = STOPS):

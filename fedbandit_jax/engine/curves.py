@@ -1,7 +1,6 @@
-"""Turns the metrics of steps into cumulative curves at chosen rounds, in float64 on the host.
+"""Cumulative curves at N chosen rounds of C configurations under S seeds, in float64 on the host.
 
-Tallies are immutable: `add` returns the next one, so that an interruption sees all of a chunk or none of it. C is the
-number of configurations, S of seeds, N of recorded rounds; B and P are the rounds and stretches of a step.
+Tallies are immutable, so that an interruption sees all of a chunk or none of it.
 """
 
 from __future__ import annotations
@@ -46,12 +45,7 @@ class Tally:
         raise NotImplementedError
 
     def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Tally:
-        """The tally after more steps.
-
-        Args:
-            metrics: of consecutive steps, with leading axes (steps, S, C).
-            lengths: how many rounds each step has; None where the metrics say so.
-        """
+        """The tally after steps with metrics (steps, S, C, ...) and so many rounds each; None where metrics say so."""
         raise NotImplementedError
 
     def curves(self) -> Curves:
@@ -132,7 +126,6 @@ class StretchTally(Tally):
 
     @override
     def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchTally:
-        del lengths
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)
@@ -145,12 +138,8 @@ class StretchTally(Tally):
             "counts": self._joined("counts", counts),
         })  # fmt: skip
 
+    @override
     def curves(self) -> Curves:
-        """Everything recorded so far.
-
-        Raises:
-            ValueError: some run ended before the last round to record.
-        """
         slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
         at, reached = self.at, int(rounds.sum((2, 3)).min())
         if reached < at[-1]:

@@ -96,19 +96,10 @@ def run_program(
     checkpoints: Checkpoints | None = None,
     program: int = 0,
 ) -> Curves:
-    """Runs clocks that share one compiled program for every key, and returns their curves at the rounds `at`.
+    """The curves, at the rounds `at` (N,), of C clocks of equal `signature` under the keys (S,).
 
-    Args:
-        clocks: C clocks of equal `signature`, one for each configuration.
-        keys: (S,) typed keys, one for each seed.
-        at: (N,) rounds 1, 2, ... to record, increasing.
-        bar: progress bar, advanced by the number of rounds played by all runs together.
-        checkpoints: where to continue if the run was interrupted, which is written now and then, and when the run
-            stops for any reason, Ctrl-C and SIGTERM included; None: nowhere.
-        program: number of this program, which names its checkpoint.
-
-    Raises:
-        ValueError: the checkpoint is damaged, or belongs to another run.
+    Checkpoints, named by the number of this program, are continued, and written now and then, and when the run stops
+    for any reason, Ctrl-C and SIGTERM included.
     """
     clock = clocks[0]
     play = Pieces(clocks, keys)
@@ -154,8 +145,8 @@ def run_program(
 def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
     """The number of steps in the first chunk, and how many its program can take.
 
-    On a CPU one program takes any number of steps up to its capacity, whatever the horizon. Elsewhere it takes as many
-    as it is compiled for; chunks have equal lengths, so that one program serves all, and the last one is nearly full.
+    On a CPU one program takes any number of steps up to its capacity. Elsewhere it takes as many as it is compiled for;
+    chunks have equal lengths, so that one program serves all, and the last one is nearly full.
     """
     first = clock.rounds_at(0)
     if first is None:  # how many rounds a step covers depends on the run

@@ -88,7 +88,6 @@ def _follow() -> None:
 
 
 def _extra(module: str) -> Any:
-    """Imports a module of the extra `cluster`."""
     try:
         return __import__(module)
     except ImportError as error:

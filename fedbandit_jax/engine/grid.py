@@ -1,8 +1,4 @@
-"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each.
-
-A grid has parameters of algorithms, of their privacy and schedules, and, where a function makes the environment, of
-that function.
-"""
+"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class Worlds(NamedTuple):
     named: tuple[str, ...]  # names of the environments, if they are given by name: values of `ENVIRONMENT`
 
     def parameter(self, name: str) -> str:
-        """Returns the parameter that a name in the grid means here; empty if it means none."""
+        """The parameter that a name in the grid means here; empty if it means none."""
         bare = name.removeprefix(OURS)
         return bare if bare in self.takes else ""
 
@@ -45,16 +41,7 @@ class Worlds(NamedTuple):
 def expand(
     env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
 ) -> dict[str, Configuration]:
-    """Returns the configurations of a sweep by label.
-
-    A label is that of the algorithm, followed by its values of those grid parameters that have several values.
-
-    Args:
-        env: an environment; name -> environment; or a function that makes one of parameters in the grid, and of
-            defaults.
-        algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> distinct values. A parameter is a path as in `Algorithm.replace`, or a parameter of `env`;
-            an algorithm ignores those that it does not have.
+    """The configurations of a sweep by label: the algorithm's, followed by grid parameters that have several values.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or two configurations would have one label; the message says which.

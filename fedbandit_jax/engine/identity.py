@@ -1,13 +1,7 @@
 """The one digest of what runs, which sets privacy noise apart and tells checkpoints and stores what they belong to.
 
-Configurations under one key see the same users, the same reward noise and the same random choices. If they drew the
-same privacy noise too, the difference of what two of them release would show raw sums. So the streams of privacy noise
-are set apart by two words of the digest (`salt`). The same configuration has the same words wherever it runs: alone, or
-anywhere in a sweep.
-
-The digest covers the names of classes and parameters, and their values. That is all there is to say about parts of this
-package; so draws survive its refactoring and its versions. What a part of somebody else's computes is not said by its
-parameters: it may read tables, files and helpers beside them. Where there is one, the digest also covers the traced
+It covers the names of classes and parameters, and their values, so that draws survive this package's refactoring. What
+somebody else's part computes is not said by its parameters: where there is one, the digest also covers the traced
 program with its constants, and all numbers that were bound (`program`).
 """
 
@@ -49,7 +43,10 @@ def digest(*parts: Any) -> bytes:
 
 
 def salt(mark: bytes) -> tuple[np.uint32, ...]:
-    """Two words that differ for different digests, up to an accident of probability 2^-64."""
+    """Two words that set streams of privacy noise apart, the same wherever a configuration runs.
+
+    If two configurations shared them, the difference of what they release would show raw sums.
+    """
     return tuple(np.frombuffer(mark[:8], ">u4").astype(np.uint32))
 
 
@@ -70,9 +67,7 @@ def shipped(value: Any) -> bool:
 
 
 def program(clock: Any, *, private: bool = False) -> bytes:
-    """The digest of the traced programs of a clock's `init` and `step`, the constants that they hold included.
-
-    Its numbers are arguments of the programs, of which only shapes count.
+    """The digest of the traced programs of a clock's `init` and `step`, their constants and the shapes of its numbers.
 
     Raises:
         TypeError: a `private` run calls back to the host, of whose answers a program says nothing.
@@ -124,10 +119,7 @@ def code() -> str:
 
 
 def describe(value: Any) -> Any:
-    """A JSON-serialisable account of a configuration, in which arrays appear by shape and digest, as a device has them.
-
-    Classes and functions are named without their modules.
-    """
+    """A JSON-serialisable account of a configuration, with arrays by shape and digest, as a device has them."""
     if isinstance(value, (type, types.FunctionType)):
         return value.__qualname__
     if dataclasses.is_dataclass(value):
@@ -186,19 +178,15 @@ def _command() -> str:
 
 
 def _git_commit() -> str | None:
-    """Returns the commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
+    """The commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
     here = Path(__file__).resolve().parent
     if not (here.parent / ".git").exists():
         return None
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
+        head, dirty = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    return head + ("+" if dirty else "")

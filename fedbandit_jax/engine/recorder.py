@@ -1,7 +1,6 @@
 """What is kept of a run beside its curves: functions of what happens in a round, at chosen rounds.
 
-What is kept travels with the learner's state, in tables of their final size: memory does not grow while a run lasts, a
-checkpoint holds all of it, and rounds that are not recorded cost nothing but a comparison.
+It travels with the learner's state, in tables of their final size, so memory does not grow and a checkpoint has it.
 """
 
 from __future__ import annotations

@@ -153,13 +153,7 @@ def _function(name: str, value: Any) -> Function:
 
 
 def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray]) -> Recorder | None:
-    """Checks `record=` and returns what a clock needs of it; None for no records.
-
-    Args:
-        record: name -> function or `Thinned`, or None.
-        at: (N,) the rounds of the curves.
-        recorded: stride -> rounds.
-    """
+    """What a clock needs of `record=`, whose rounds are `at` (N,) or those `recorded` at a stride; None: no records."""
     if record is None or (isinstance(record, Mapping) and not record):
         return None
     if not isinstance(record, Mapping):

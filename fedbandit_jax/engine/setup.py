@@ -127,10 +127,7 @@ class Known(NamedTuple):
 def bind(
     label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
 ) -> tuple[Clock, bytes]:
-    """Binds an algorithm, and returns the clock that runs it, with the digest of what it is.
-
-    It is checked that all parts fit together. Privacy noise has no salt where the digest would be of traced numbers.
-    """
+    """The clock of an algorithm, once it is bound and fits, and the digest of both; b"" and no salt if traced."""
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
@@ -159,7 +156,6 @@ def bind(
 
 
 def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) -> tuple[Clock, bytes]:
-    """Returns a clock whose noise is set apart, and whose compiled programs are those of the code that it has now."""
     env, plain = one.env, dataclasses.replace(clock, recorder=None)
     if id(env) not in known.worlds:
         known.worlds[id(env)] = digest(env, env.spec)
@@ -196,12 +192,7 @@ def total_memory() -> int:
 
 
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
-    """Raises a ValueError unless what is recorded of so many runs fits into memory.
-
-    Args:
-        arrays: name -> shape and dtype of what is recorded of one run.
-        n_runs: seeds times configurations.
-    """
+    """Raises a ValueError unless what is recorded of so many runs, name -> shape and dtype, fits into memory."""
     size, most = n_runs * sum(map(bytes_of, arrays.values())), SHARE * total_memory() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
@@ -212,16 +203,10 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
 
 
 def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
-    """The number of seeds of a program that fit into memory at a time.
+    """The number of seeds of a program, shared by clocks like this one, that fit into memory at a time.
 
     Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
     (before and after a chunk of rounds) and two of the contexts, if these are stored.
-
-    Args:
-        clock: any of those that share the program.
-        n_configs: how many there are.
-        n_seeds: of the run.
-        n_records: rounds of a curve.
 
     Raises:
         ValueError: not even one seed fits.
@@ -241,17 +226,13 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
 
 
 def bytes_of(array: Any) -> int:
-    """Returns the number of bytes of an array, of which only shape and dtype need be known."""
+    """The bytes of an array, of which only shape and dtype need be known."""
     size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
     return math.prod(array.shape) * size
 
 
 def shown(size: float) -> str:
-    """Returns a number of bytes in words.
-
-    >>> shown(3 * 2**30), shown(2**60)
-    ('3 GiB', '1,073,741,824 GiB')
-    """
+    """Bytes in words, such as '3 GiB'."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
         if size >= unit:
             return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"

@@ -171,7 +171,6 @@ def _part(part: Any) -> tuple[int, int]:
 
 
 def _checked(result: Result, throw: bool) -> Result:
-    """Returns the result, or raises `SimulationError` if any seed has a status bit and `throw` is set."""
     if not (throw and result.status.any()):
         return result
     where = [f"{label}: seeds {', '.join(map(str, result.seeds[result[label].status != 0]))}" for label in result

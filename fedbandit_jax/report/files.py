@@ -1,8 +1,4 @@
-"""The one file that holds a result: what is written, and what is asked of a file before it is believed.
-
-`head -c -64 run.npz | sha256sum` checks it without this package, and `unzip -p run.npz result.json` prints all of it
-that is not an array.
-"""
+"""The one file that holds a result, and what is asked of it before it is believed."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ _KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dty
 
 
 def write(result: Measured, path: str | Path) -> Path:
-    """Writes a result that makes sense, as `Result.save` promises."""
+    """See `Result.save`."""
     check(result)
     path = _npz(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +39,7 @@ def write(result: Measured, path: str | Path) -> Path:
 
 
 def read(path: str | Path, make: type[M]) -> M:
-    """Returns `make` of the attributes in a file, as `Result.load` promises."""
+    """See `Result.load`."""
     path = _npz(path)
     advice = "; use a copy that is whole, or run the simulation again"
     try:

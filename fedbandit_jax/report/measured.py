@@ -1,7 +1,4 @@
-"""What a simulation measured: labelled curves, with the configuration, certificates and provenance behind them.
-
-There is no JAX in this folder: `Result.load` works where JAX is not installed.
-"""
+"""What a simulation measured: labelled curves, with the configuration, certificates and provenance behind them."""
 
 from __future__ import annotations
 
@@ -36,16 +33,12 @@ class Measured:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Returns the labels of the algorithms, in the order of the first axis."""
+        """The labels of the algorithms, in the order of the first axis."""
         return tuple(self.certificates)
 
     @property
     def certificate(self) -> Certificate:
-        """Returns the certificate of a result with one algorithm.
-
-        Raises:
-            ValueError: there are several algorithms.
-        """
+        """The certificate of a result with one algorithm; a ValueError if there are several."""
         if len(self.certificates) != 1:
             raise ValueError(
                 f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
@@ -54,11 +47,7 @@ class Measured:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Returns the `fb.Spec` of the environment, as a dictionary.
-
-        Raises:
-            ValueError: there are several.
-        """
+        """The `fb.Spec` of the environment, as a dictionary; a ValueError if there are several."""
         first, *others = (self.config["environments"][label]["spec"] for label in self.labels)
         if any(other != first for other in others):
             raise ValueError("this result has several environments: use result[label].spec")
@@ -66,28 +55,21 @@ class Measured:
 
     @property
     def seeds(self) -> np.ndarray:
-        """Returns the numbers of the seeds, (n_seeds,)."""
+        """The numbers of the seeds, (n_seeds,)."""
         return np.concatenate([np.arange(*span) for span in self.config["seeds"]])
 
     @property
     def coordinates(self) -> dict[str, dict[str, Any]]:
-        """Returns label -> place in the sweep: the "algorithm" before the grid, and its parameters in the grid.
-
-        If environments were given by name, "environment" is the name.
-        """
+        """Label -> place in the sweep: the "algorithm" before the grid, its parameters, the "environment" if named."""
         return {label: self.config["coordinates"][label] for label in self.labels}
 
     @property
     def time_average(self) -> np.ndarray:
-        """Returns Reg(t) / t, the group regret per round as in the papers' figures, shaped like `regret`."""
+        """Reg(t) / t, the group regret per round as in the papers' figures, shaped like `regret`."""
         return self.regret / self.rounds
 
     def __getitem__(self, label: str) -> Self:
-        """Returns the result of one algorithm of a sweep.
-
-        Raises:
-            KeyError: there is no such label.
-        """
+        """The result of one algorithm of a sweep."""
         if label not in self.certificates:
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
@@ -106,7 +88,7 @@ class Measured:
         return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
 
     def sel(self, **coordinates: Any) -> Self:
-        """Returns the result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
+        """The result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
 
         A value may be a list of values; `seed` selects seeds. Example: `result.sel(epsilon=1, seed=[0, 1])`.
 
@@ -167,7 +149,7 @@ class Measured:
 
 
 def spans(seeds: np.ndarray) -> list[list[int]]:
-    """Returns the numbers of seeds as stretches of consecutive ones, from the first of each to one past its last.
+    """The numbers of seeds as stretches of consecutive ones, from the first of each to one past its last.
 
     >>> spans(np.array([0, 1, 2, 7, 8]))
     [[0, 3], [7, 9]]

@@ -43,7 +43,7 @@ class Result(Measured):
     """
 
     def summary(self) -> str:
-        """Returns tables of final regret, communication and claims, and of differences in regret paired by seed.
+        """Tables of final regret, communication and claims, and of differences in regret paired by seed.
 
         Differences are from the first label in the same environment, with a 95 % interval for their mean.
         """
@@ -72,7 +72,7 @@ class Result(Measured):
         return files.read(path, cls)
 
     def to_xarray(self) -> Any:
-        """Returns an `xarray.Dataset` of all arrays, in which every parameter of the sweep that varies is a dimension.
+        """An `xarray.Dataset` of all arrays, in which every parameter of the sweep that varies is a dimension.
 
         The dimensions are "algorithm", if there are several, the parameters, "seed" and "round"; so
         `data.regret.sel(epsilon=1).mean("seed")` is a curve of every algorithm. What an algorithm without a parameter
@@ -83,7 +83,7 @@ class Result(Measured):
         return tables.to_xarray(self)
 
     def to_pandas(self) -> Any:
-        """Returns a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
+        """A `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
         Its columns are "algorithm", "label", the parameters of the sweep (None where an algorithm does not have one),
         "seed", "round", "regret", "status", and counts of communication and other things; records are left out. It
@@ -156,7 +156,7 @@ def _along_seeds(results: Sequence[Result]) -> Result:
 
 
 def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.ndarray]) -> dict[str, Any]:
-    """Returns the arrays of several results joined; who lacks a counter has 0 there, and who lacks a gauge NaN."""
+    """The arrays of several results joined, with 0 for missing counters, and NaN for missing gauges."""
     absent = {"communication": 0, "counts": 0, "gauges": math.nan}
     found: dict[str, Any] = {name: join([getattr(result, name) for result in results]) for name in ("regret", "status")}
     for kind in CURVES:
@@ -179,20 +179,16 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
     return found
 
 
-def missing(array: np.ndarray) -> float:
-    """Returns the fill value of a record for algorithms that lack it: NaN, or 0 where it holds no floats."""
-    return math.nan if array.dtype.kind in "fc" else 0
-
-
 def _record(result: Result, name: str, other: Result) -> np.ndarray:
-    """Returns a record of a result; if it has none, an empty one like that of another result."""
+    """A record of a result, or an empty one like that of another: NaN, or 0 where it holds no floats."""
     like = other.records[name]
-    empty = np.full((*result.status.shape, *like.shape[other.status.ndim :]), missing(like), like.dtype)
+    nothing = math.nan if like.dtype.kind in "fc" else 0
+    empty = np.full((*result.status.shape, *like.shape[other.status.ndim :]), nothing, like.dtype)
     return result.records.get(name, empty)
 
 
 def difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Returns the first path at which two accounts differ, such as environment.n_agents, and both values there."""
+    """The first path at which two accounts differ, such as environment.n_agents, and both values there."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
         return difference(f"{name}.{key}", one.get(key), other.get(key))

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
 
 def summary(result: Measured) -> str:
-    """Returns the text of `Result.summary`."""
+    """See `Result.summary`."""
     text = [size(result)]
     for i, (title, rows) in enumerate(tables(result)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
@@ -33,14 +33,14 @@ def summary(result: Measured) -> str:
 
 
 def size(result: Measured) -> str:
-    """Returns the numbers of agents, rounds and seeds, in words."""
+    """The numbers of agents, rounds and seeds, in words."""
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
     return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
 
 
 def tables(result: Measured) -> list[Rows]:
-    """Returns regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
+    """Regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
     one = {label: result[label] for label in result.labels}
     found = [Rows("", _rows(one))]
     if result.counts:
@@ -69,7 +69,7 @@ def tables(result: Measured) -> list[Rows]:
 
 
 def doubts(result: Measured) -> list[str]:
-    """Returns warnings of runs that must not be trusted, a line each, if there are any."""
+    """Warnings of runs that must not be trusted, a line each."""
     failed = int((result.status != 0).sum())
     if not failed:
         return []
@@ -107,7 +107,7 @@ def _who(result: Measured) -> str:
 
 
 def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
-    """Returns the first label in every environment -> the others there, if there are any."""
+    """The first label in every environment -> the others there, if there are any."""
     places: list[list[str]] = []
     worlds: list[object] = []
     for label, result in one.items():
@@ -126,7 +126,7 @@ def mean_error(values: np.ndarray) -> tuple[float, float]:
 
 
 def _t_quantile(n: int) -> float:
-    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
+    """The 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
@@ -137,7 +137,7 @@ def _one_digit(value: float) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Returns rows as text with aligned columns."""
+    """Text with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
@@ -145,7 +145,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def to_xarray(result: Measured) -> Any:
-    """Builds the data set of `Result.to_xarray`."""
+    """See `Result.to_xarray`."""
     import xarray
 
     points = list(result.coordinates.values())
@@ -183,7 +183,7 @@ def to_xarray(result: Measured) -> Any:
 
 
 def to_pandas(result: Measured) -> Any:
-    """Builds the data frame of `Result.to_pandas`."""
+    """See `Result.to_pandas`."""
     import pandas
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)

@@ -1,8 +1,4 @@
-"""Puts an environment and a bound algorithm together to a clock, the only thing that the driver knows how to run.
-
-There is one for each way in which users come: `rounds` for agents who serve a user each, `arm_batches` for multi-armed
-algorithms, and `arrivals` for users who return.
-"""
+"""An environment and a bound algorithm make a clock, which the driver runs: one for each way in which users come."""
 
 from typing import Any
 
@@ -21,9 +17,7 @@ from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, 
 def make_clock(
     env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
 ) -> Clock:
-    """The clock that runs a bound algorithm in an environment, with privacy noise of its own (`salted`).
-
-    What `recorder` asks for is kept in the clock's state.
+    """The clock that runs a bound algorithm in an environment.
 
     Raises:
         TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets

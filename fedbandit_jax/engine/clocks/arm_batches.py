@@ -1,7 +1,4 @@
-"""The clock of multi-armed algorithms: in a batch every active arm is pulled by equally many users.
-
-Users are drawn in blocks of fixed size.
-"""
+"""The clock of multi-armed algorithms: in a batch every active arm is pulled by equally many users."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the 
 class ArmBatchClock(Clock):
     """A clock in which a step is a batch of users; their number depends on which arms are still active.
 
-    Every seed has five named streams: the world, users' rewards, the coins by which users round, their shares of the
-    noise, and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch
-    is the same for every algorithm, and rounds by the same coins.
+    Every seed has named streams: the world, users' rewards, the coins by which they round, their shares of the noise,
+    and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch is the
+    same for every algorithm.
     """
 
     env: ArmEnvironment
@@ -100,13 +97,10 @@ class ArmBatchClock(Clock):
         return world, state, Metrics(gap, report, rounds)
 
     def _collect(self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array) -> tuple[wide.Wide, Array]:
-        """Collects the users of one batch, whose rewards, coins and shares of the noise have a key each.
+        """The sums (K,) that `algo.collect` makes of one batch, and whether any reward violates the spec.
 
-        The blocks of all arms form one queue, so that a small batch costs one turn of the loop instead of K.
-
-        Returns:
-            The sums that `algo.collect` makes for every arm (K,), 0 for arms that are not pulled, and whether any
-            reward violates the spec.
+        The keys are of rewards, coins and shares of the noise. The blocks of all arms form one queue, so that a small
+        batch costs one turn of the loop instead of K.
         """
         arms = jnp.arange(self.env.spec.n_arms)
         readers = self.algo if shipped(self.env) else None  # `_outside` reads the rewards of others, too
@@ -136,11 +130,8 @@ class ArmBatchClock(Clock):
         return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
-        """Whether any reward of those users who are `inside` is not what the environment's spec declares.
-
-        The package's own environments keep to it (tests look), so that it would be computed for nothing.
-        """
-        if shipped(self.env):
+        """Whether any reward of those users who are `inside` is not what the environment's spec declares."""
+        if shipped(self.env):  # tests look
             return jnp.bool_(False)
         unit = self.env.spec.rewards_in_unit
         fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))

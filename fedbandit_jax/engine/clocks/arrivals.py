@@ -33,14 +33,10 @@ MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 class ArrivalClock(Clock):
     """A clock in which a step is a block of rounds with one user each.
 
-    Who comes, what is offered and what every arm would pay is drawn for all rounds of a block at once, before the first
-    user is served. The loop over rounds is left with what depends on what was learned.
-
-    An algorithm is given only what the environment's own spec allows; a violation sets the status bit `OUTSIDE_SPEC`. A
-    user who does not exist gets the number n, for which no table has a row, so that JAX drops what is written there.
-
-    Whatever is counted is counted when a step ends. Every seed has four named streams, as in `RoundClock`: users,
-    answers, choices and synchronisations (privacy noise, which is `salted`).
+    What is offered and what every arm would pay is drawn for all rounds of a block at once. An algorithm is given only
+    what the environment's own spec allows; a violation sets the status bit `OUTSIDE_SPEC`. A user who does not exist
+    gets the number n, for which no table has a row, so that JAX drops what is written there. Streams are as in
+    `RoundClock`.
     """
 
     env: ArrivalEnvironment
@@ -122,11 +118,9 @@ class ArrivalClock(Clock):
         return world, state, metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
-        """Draws what is offered in these rounds (B,), and what each of the K arms would pay.
+        """Offers of these rounds (B,), rewards and gaps of all arms (B, K), and where the spec was violated (B, K).
 
-        Returns:
-            Offers with leading axis B; rewards and gaps (B, K); whether the spec was violated, (B, K) bool. The arms of
-            a user who does not exist pay nothing and have no gap.
+        The arms of a user who does not exist pay nothing and have no gap.
         """
         users, answers = (random.stream(key, name) for name in ("users", "answers"))
 
@@ -152,10 +146,7 @@ class ArrivalClock(Clock):
         return _add(before, after)
 
     def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
-        """The agreement of the clusters with the truth, and their number.
-
-        The index "on servers" is the mean over servers, each of which is judged by its own users only.
-        """
+        """The agreement of the clusters with the truth, on all users and on those of each server, and their number."""
         found, spec = self.algo.partition(state), self.env.spec
         truth, m = self.env.clusters(world), self.env.n_clusters
         return {
@@ -193,18 +184,9 @@ class ArrivalClock(Clock):
 
 
 def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Array]:
-    """Makes features and rewards obey the spec, which privacy relies on.
+    """Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
 
-    A vector that is longer than the spec declares is scaled to that length, and a reward is clipped if the spec
-    declares rewards in [0, 1]. What is not finite counts as 0.
-
-    Args:
-        spec: the environment's own.
-        contexts: feature vectors, (..., d).
-        rewards: (...).
-
-    Returns:
-        Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
+    Longer vectors are scaled, rewards clipped to [0, 1] if the spec says so; what is not finite counts as 0.
     """
     contexts, rewards = contexts.astype(jnp.float32), rewards.astype(jnp.float32)
     square = (contexts * contexts).sum(-1)

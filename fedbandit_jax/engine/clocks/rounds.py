@@ -66,16 +66,11 @@ class Chosen(NamedTuple):
 class RoundClock(Clock):
     """A clock in which a step is a batch: B rounds in a scan, then one synchronisation.
 
-    Every seed has four named streams: the environment's draws, the rewards, the algorithm's own draws, and those of
-    synchronisations (privacy noise). Two algorithms under one key therefore see the same users and the same reward
-    noise. What is drawn at synchronisations, or before the first round, is `salted`.
-
-    What passes between the two parts is checked here in every round: an algorithm is given only users, arms and
-    rewards that the environment's own spec allows, and a violation sets the status bit `OUTSIDE_SPEC`. (Features are
-    bounded where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are
-    played and `sync` is called, but neither is recorded.
-
-    With a `recorder` the state is a `Recording`, and every agent is offered all contexts.
+    Every seed has named streams: users, answers, choices, and synchronisations (privacy noise, `salted`); so two
+    algorithms under one key see the same users and the same reward noise. An algorithm is given only users, arms and
+    rewards that the environment's own spec allows; a violation sets `OUTSIDE_SPEC`. (Features are bounded
+    where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are played and
+    `sync` is called, but neither is recorded. With a `recorder` every agent is offered all contexts.
     """
 
     env: Environment
@@ -114,10 +109,7 @@ class RoundClock(Clock):
     @property
     @override
     def seeds_together(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many seeds have some `GROUP` agents together, a power of two, or 1 for runs that are soon over.
-
-        Short runs of all numbers of seeds then share a program.
-        """
+        """Seeds that have `GROUP` agents together, a power of two; 1 for short runs, which then share a program."""
         if self.lists or self.horizon * self.env.spec.n_agents < SHORT:
             return 1
         return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
@@ -155,8 +147,7 @@ class RoundClock(Clock):
     def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
 
-        Environment and algorithm must offer that, and must not have changed what they would do otherwise. Contexts that
-        several configurations share are worth storing.
+        Environment and algorithm must offer that; contexts that several configurations share are worth storing.
         """
         if self.shared or self.recorder is not None or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
             return False
@@ -164,10 +155,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Whether arms are chosen among rows of a table, see `core.choose.choose_rows`.
-
-        Environment and algorithm must offer that, as for `draws`; several configurations may share the rows.
-        """
+        """Whether arms are chosen among rows of a table, which configurations may share: `core.choose.choose_rows`."""
         if (
             self.recorder is not None
             or self.mesh is not None
@@ -177,7 +165,7 @@ class RoundClock(Clock):
         return struct.is_sealed(self.algo) and self.algo.scores_alone
 
     def _offered(self, streams: Streams, world: Any, state: Any, rounds: Array, recording: Recording | None) -> Played:
-        """Plays a batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
+        """A batch by `observe`, `act` and `pull`: every agent is offered all contexts of a round."""
         algo = self.algo
 
         def play(carry, now):
