@@ -134,7 +134,7 @@ class Certificate:
         )
 
     def among(self, n_visits: int) -> Certificate:
-        """Returns this certificate for so many visits of users, with a `warning` unless delta is below 1 / `n_visits`.
+        """This certificate for so many visits of users, with a `warning` unless delta is below 1 / `n_visits`.
 
         Publishing each visit with probability delta would be (0, delta)-DP for one of them. Where several visits of one
         user are protected together, the warning comes somewhat too often.
@@ -145,7 +145,7 @@ class Certificate:
         return dataclasses.replace(self, warning=weak)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as a dictionary that can be written as JSON."""
+        """The fields as a dictionary that can be written as JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -211,5 +211,5 @@ def _number(value: float | None) -> str:
 
 
 def no_privacy(reason: str) -> Certificate:
-    """Returns a certificate whose claim is "none", for algorithms that protect nobody."""
+    """A certificate whose claim is "none", for algorithms that protect nobody."""
     return Certificate(claim="none", reason=reason)

@@ -26,7 +26,7 @@ class Status(enum.IntFlag):
     OUTSIDE_SPEC = 4
 
     def sentences(self) -> list[str]:
-        """Returns one sentence for every bit that is set: what happened, and what to do about it."""
+        """One sentence for every bit that is set: what happened, and what to do about it."""
         return [f"{bit.name}: {_MEANING[bit]}" for bit in Status if bit and bit in self]
 
 

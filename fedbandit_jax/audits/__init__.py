@@ -41,6 +41,6 @@ FAMILIES = {
 
 
 def shipped(*families: str) -> list[Case]:
-    """Returns the cases of these families, which are keys of `FAMILIES`; by default those of all families."""
+    """The cases of these families, which are keys of `FAMILIES`; by default those of all families."""
     chosen = [validate.one_of("families", family, FAMILIES) for family in families or FAMILIES]
     return [case for family in chosen for case in FAMILIES[family]()]

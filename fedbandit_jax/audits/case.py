@@ -47,7 +47,7 @@ class Case:
 
     @classmethod
     def of(cls, pairs: Mapping[str, tuple[Any, Any]], **fields: Any) -> Case:
-        """Returns the case of several pairs of neighbours, by name, of which the first is the one to be shown."""
+        """The case of several pairs of neighbours, by name, of which the first is the one to be shown."""
         (which, (data, neighbour)), *others = pairs.items()
         return cls(data=data, neighbour=neighbour, which=which, others=dict(others), **fields)
 

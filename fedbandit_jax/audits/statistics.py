@@ -81,7 +81,7 @@ class Atoms(NamedTuple):
     weight: np.ndarray  # (A,)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the sum of the weights of the atoms that a view is in, (n,)."""
+        """The sum of the weights of the atoms that a view is in, (n,)."""
         total = np.zeros(len(rows))
         for left, right, place, width, weight in zip(*self):
             value = rows[:, left] - (rows[:, right] if right >= 0 else 0)
@@ -139,13 +139,13 @@ class Panel:
         self.coefficients = _logistic(*map(self._standard, features))
 
     def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns the statistic of this name for views (n, d), float32, so that equal views stay equal."""
+        """The statistic of this name for views (n, d), float32, so that equal views stay equal."""
         if name == "linear":  # the others cost more
             return ((rows - self.fisher.origin) @ self.fisher.weights).astype(np.float32)
         return self.all(rows)[name]
 
     def all(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns all statistics of views (n, d) by name."""
+        """All statistics of views (n, d) by name."""
         features = np.concatenate([self._features(block) for block in np.array_split(rows, len(rows) // _BLOCK + 1)])
         columns = np.column_stack([features, self._standard(features) @ self.coefficients]).astype(np.float32)
         return dict(zip(NAMES, columns.T))
@@ -158,7 +158,7 @@ class Panel:
         return np.stack([linear, np.abs(linear), *residuals, self.atoms(rows), *edges], 1)
 
     def _standard(self, features: np.ndarray) -> np.ndarray:
-        """Returns features (n, F) in standard deviations, at most 6 of them, the squares of the first four, and 1."""
+        """Features (n, F) in standard deviations, at most 6 of them, the squares of the first four, and 1."""
         scaled = np.clip((features - self.middle) / np.maximum(self.spread, 1e-30), -6, 6)
         return np.concatenate([scaled, scaled[:, :4] ** 2, np.ones((len(scaled), 1))], 1)
 
@@ -174,7 +174,7 @@ def _logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def epsilon_bound(delta: float) -> Bound:
-    """Returns the bound of epsilon at delta that holds for any mechanism."""
+    """The bound of epsilon at delta that holds for any mechanism."""
 
     def bound(p: np.ndarray, missed: np.ndarray) -> np.ndarray:
         ratio = np.maximum((1 - delta - missed) / p, (1 - delta - p) / missed)
@@ -184,7 +184,7 @@ def epsilon_bound(delta: float) -> Bound:
 
 
 def mu_bound(p: np.ndarray, missed: np.ndarray) -> np.ndarray:
-    """Returns the bound of mu that holds for Gaussian mechanisms."""
+    """The bound of mu that holds for Gaussian mechanisms."""
     return -ndtri(p) - ndtri(missed)
 
 
@@ -220,7 +220,7 @@ def choose(bound: Bound, x: np.ndarray, y: np.ndarray, alpha: float) -> tuple[fl
 
 
 def middle(x: np.ndarray, y: np.ndarray) -> Event:
-    """Returns the event that shows the largest mu of two Gaussians of equal variance: more than half-way between."""
+    """The event that shows the largest mu of two Gaussians of equal variance: more than half-way between."""
     return Event(1, float(np.median(np.concatenate([x, y]))))
 
 

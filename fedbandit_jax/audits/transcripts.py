@@ -96,7 +96,7 @@ class Transcript:
 
 
 def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
-    """Returns the `Transcript` of an algorithm that is bound to this spec and horizon T."""
+    """The `Transcript` of an algorithm that is bound to this spec and horizon T."""
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     if isinstance(algo, Recipe):
         raise TypeError(f"algo must be bound, as algo.bind(spec, horizon) is, got {validate.shown(algo)}")

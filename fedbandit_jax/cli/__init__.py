@@ -67,7 +67,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def parse(args: Sequence[str]) -> Command:
-    """Returns the command that the words after `fedbandit` ask for; `simulate` means `simulate linear`.
+    """The command that the words after `fedbandit` ask for; `simulate` means `simulate linear`.
 
     Raises:
         SystemExit: with code 2 if the words are wrong, and with code 0 after --help.

@@ -118,7 +118,7 @@ class AuditCommand(Command):
         return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=bar)
 
     def cases(self) -> dict[str, list[Any]]:
-        """Returns the cases that must pass and those that must fail, by group."""
+        """The cases that must pass and those that must fail, by group."""
         from fedbandit_jax import audits
 
         groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}

@@ -30,7 +30,7 @@ class CalibrateCommand(Command):
                  epsilon otherwise
       theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5; with
                  silo_local_matrix as in Dubey & Pentland (2020)
-      released   as in the code that the authors of the former published, for silo_local and shuffling
+      authors    as in the code that the authors of the former published, for silo_local and shuffling
     The last two exist for the releases tree and prefix_tree only, and not for secagg, central and local.
 
     The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the

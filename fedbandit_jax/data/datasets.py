@@ -38,7 +38,7 @@ class Table:
     title: str  # what the data are, for tables and figures
 
     def replay_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of `fb.envs.replay` that describe the data."""
+        """The arguments of `fb.envs.replay` that describe the data."""
         return {"features": self.features, "query_sizes": self.query_sizes, "theta": self.theta}
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Community:
     title: str  # what the data are, for tables and figures
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the arguments of `fb.envs.community` that describe the data."""
+        """The arguments of `fb.envs.community` that describe the data."""
         return {"items": self.items, "thetas": self.thetas, "clusters": self.clusters}
 
     def __repr__(self) -> str:

@@ -65,7 +65,7 @@ def expand(
 
 
 def check_environment(name: str, env: Any) -> Any:
-    """Returns the environment, or raises a TypeError that names the argument."""
+    """The environment as it is, if it is one; a TypeError otherwise."""
     if not isinstance(getattr(env, "spec", None), Spec):
         raise TypeError(f"{name} must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
     return env
@@ -152,5 +152,5 @@ def _points(
 
 
 def _path(name: str) -> str:
-    """Returns the path in an algorithm that a name in the grid means."""
+    """The path in an algorithm that a name in the grid means."""
     return name.removeprefix(THEIRS)

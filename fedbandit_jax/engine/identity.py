@@ -152,12 +152,12 @@ def nameless(text: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of the packages that decide the numbers."""
+    """The versions of the packages that decide the numbers."""
     return {name: version(name) for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
 
 
 def provenance() -> dict[str, Any]:
-    """Returns the versions, git commit, device, dtype, date and command of this process, for the result."""
+    """The versions, git commit, device, dtype, date and command of this process, for the result."""
     device = jax.devices()[0]
     return {
         **versions(),

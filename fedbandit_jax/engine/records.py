@@ -87,29 +87,29 @@ def final(function: Function = lambda moment: moment.state) -> Thinned:
 
 
 def regret(moment: Moment) -> Float[Array, " M"]:
-    """Returns the cumulative regret of each agent."""
+    """The cumulative regret of each agent."""
     return _of_round("regret", moment.regret, moment)
 
 
 def arms(moment: Moment) -> Int[Array, " M"]:
-    """Returns the arm that each agent played."""
+    """The arm that each agent played."""
     return _of_round("arms", moment.arms, moment)
 
 
 def rewards(moment: Moment) -> Float[Array, " M"]:
-    """Returns the reward that each agent was given."""
+    """The reward that each agent was given."""
     return _of_round("rewards", moment.rewards, moment)
 
 
 def estimates(moment: Moment) -> Float[Array, "M d"]:
-    """Returns the estimate of theta* that each agent acted on."""
+    """The estimate of theta* that each agent acted on."""
     own = _belief("estimates", moment)
     theta = own.mean if isinstance(own, GaussianBelief) else own.posterior.theta.T
     return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
 
 
 def widths(moment: Moment) -> Float[Array, " M"]:
-    """Returns the confidence width of the arm that each agent played: beta_t ||x||_{V^-1}.
+    """The confidence width of the arm that each agent played: beta_t ||x||_{V^-1}.
 
     For Thompson sampling it is the standard deviation of its mean reward under the posterior of scale 1.
     """

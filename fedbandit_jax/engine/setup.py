@@ -52,7 +52,7 @@ class Setup(NamedTuple):
 
     @property
     def groups(self) -> list[list[str]]:
-        """Returns the labels of the configurations that run together: in one program, and in one world."""
+        """The labels of the configurations that run together: in one program, and in one world."""
         found: dict[Any, list[str]] = {}
         for label, clock in self.clocks.items():
             found.setdefault((id(clock.env), signature(clock)), []).append(label)

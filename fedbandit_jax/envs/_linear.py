@@ -81,7 +81,7 @@ class Linear:
     def features_at(
         self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
     ) -> list[Array] | Array:
-        """Returns the d features of arms, uint32 numbers that broadcast: a list of arrays of their shape.
+        """The d features of arms, uint32 numbers that broadcast: a list of arrays of their shape.
 
         Above `UNROLL_DIM` features it may be an array, with the features on the last axis. The key is that of round t,
         as in `observe`, or its two words.
@@ -89,7 +89,7 @@ class Linear:
         raise NotImplementedError(f"{type(self).__name__}.features_at")
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward <x, theta*> of vectors with these d features, a list or a leading axis."""
+        """The mean reward <x, theta*> of vectors with these d features, a list or a leading axis."""
         return ridge.dot(list(x), world.theta)
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[ArrayLike, ""]) -> tuple[Round, Any]:

@@ -31,13 +31,13 @@ class RandomArms:
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Float[Array, " K"]:
-        """Returns the given parameters of the arms, or draws uniform ones in [low, high]."""
+        """The given parameters of the arms, or uniform ones in [low, high]."""
         if self.fixed is not None:
             return jnp.asarray(self.fixed, jnp.float32)
         return self.low + (self.high - self.low) * random.uniform(key, (self.spec.n_arms,))
 
     def means(self, world: Float[Array, " K"]) -> Float[Array, " K"]:
-        """Returns the mean reward of every arm; for Gaussian rewards, that of the variable after clipping."""
+        """The mean reward of every arm; for Gaussian rewards, that of the variable after clipping."""
         if self.rewards != "gaussian":
             return world
         low, high = -world / self.spread, (1 - world) / self.spread

@@ -52,7 +52,7 @@ class KnownUsers:
         return self.rewards.feedback(key, means.max(), means[arms])
 
     def clusters(self, world: UserWorld) -> Int[Array, " n"]:
-        """Returns the true cluster of every user."""
+        """The true cluster of every user."""
         return world.cluster
 
 

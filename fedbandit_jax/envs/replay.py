@@ -31,7 +31,7 @@ class Replay(Linear):
     ragged: bool = struct.static()  # whether K rows for every query would be more than half padding
 
     def init(self, key: Key[Array, ""]) -> World:
-        """Returns the given parameter, the same for every seed."""
+        """The given parameter, the same for every seed."""
         return World(jnp.asarray(self.theta))
 
     @override
@@ -44,7 +44,7 @@ class Replay(Linear):
     def listed(
         self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """Returns the first row of the query that each agent receives, and the number of its rows."""
+        """The first row of the query that each agent receives, and the number of its rows."""
         m, n_queries = self.spec.n_agents, len(self.starts)
         first = jnp.arange(m) * n_queries // m  # contiguous blocks of queries, as in the paper
         last = (jnp.arange(m) + 1) * n_queries // m
@@ -52,7 +52,7 @@ class Replay(Linear):
         return jnp.asarray(self.starts)[query], jnp.asarray(self.counts)[query]
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """Returns the features of `size` <= K rows of the table from the first one on."""
+        """The features of `size` <= K rows of the table from the first one on."""
         return lax.dynamic_slice(jnp.asarray(self.features), (0, first), (self.spec.dim, size))
 
     @override
@@ -136,7 +136,7 @@ class Script:
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        """Returns the number of the first round, 0."""
+        """The number of the first round, 0."""
         return jnp.int32(0)
 
     def observe(
@@ -147,7 +147,7 @@ class Script:
         return Round(jnp.asarray(self.contexts)[t]), t
 
     def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Returns the given answers of the arms played, and their gaps."""
+        """The given answers of the arms played, and their gaps."""
 
         def played(table):
             return jnp.take_along_axis(table, arms[:, None], 1)[:, 0]

@@ -40,7 +40,7 @@ SYNCS = 64  # releases that are looked at, the first of S
 
 
 def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
-    """Returns how the noise of a bound mechanism differs from what its `stds` and its release say, or "".
+    """The deviation of a bound mechanism's noise from what its `stds` and its release say, or "".
 
     Args:
         mechanism: a release through a trust model, or a protocol for sums of rewards. Of a release the first `SYNCS`
@@ -75,7 +75,7 @@ def _of_sums(protocol: SumProtocol, key: Array) -> str:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
-    """Returns noisy sums (N, 2) of users of two arms whose rewards are 0, at most `most` in a batch."""
+    """Noisy sums (N, 2) of users of two arms whose rewards are 0, at most `most` in a batch."""
     half = (most + 1) // 2
     inside = (jnp.arange(2 * half) < jnp.asarray(protocol.users)[k]).reshape(2, half)
     nothing = jnp.zeros(half)
@@ -152,7 +152,7 @@ def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
 
 
 def _factor(release: Any, n: int) -> np.ndarray:
-    """Returns the first n rows and columns of L: the noise of each prefix, from noise 1 at each synchronisation."""
+    """The first n rows and columns of L: the noise of each prefix, from noise 1 at each synchronisation."""
 
     def run(ks: Array, units: Array) -> Array:
         return outputs(release.init((n,)), release.step, ks, units)
@@ -162,7 +162,7 @@ def _factor(release: Any, n: int) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _drawn(mechanism: NoisyMechanism, n: int, by_silo: bool, at_once: int, keys: Array) -> tuple[Array, Array | None]:
-    """Returns what n synchronisations release of users of zeros, packed, and what silos send: (draws, n, ...)."""
+    """Packed releases of n synchronisations on zero data, and the silos' messages: (draws, n, ...)."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0
     x, y, nothing = jnp.zeros((users, dim, m)), jnp.zeros((users, m)), jnp.zeros((dim, dim + 1))

@@ -139,7 +139,7 @@ class Mechanism:
         return 1 if self.visits is None else self.visits
 
     def shares(self) -> np.ndarray | float:
-        """Returns epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
+        """Epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
@@ -238,7 +238,7 @@ class Mechanism:
 
 
 def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local") -> Mechanism | None:
-    """Returns the mechanism that `privacy` stands for: itself, or the given release and trust for a budget alone.
+    """The mechanism that `privacy` stands for: itself, or the given release and trust for a budget alone.
 
     `privacy` may be a `Mechanism`, a `Budget`, a sequence of one `Budget` for every silo, or None, which is returned.
     Anything else raises a TypeError.

@@ -79,12 +79,12 @@ class Replanted:
         return len(self.leaves)
 
     def room(self, planted: Array, phase: Array) -> Array:
-        """Returns how many uploads a tree planted in phase `planted` may have made by the end of phase `phase`."""
+        """The most uploads by the end of phase `phase` of a tree planted in phase `planted`."""
         ends = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.leaves) - 1)])
         return ends[jnp.minimum(phase, self.n_phases)] - ends[jnp.maximum(planted, 1) - 1]
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Returns features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
+        """Features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
         x, y, _ = LinearStatistic(dim=len(x)).admit(x[:, None], y[None])
         return x[:, 0], y[0]
 
@@ -232,7 +232,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
 
 
 def _depth(leaves: tuple[int, ...]) -> int:
-    """Returns nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
+    """nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
     return 1 + math.ceil(math.log2(max(leaves)))
 
 
@@ -249,7 +249,7 @@ def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
 
 
 def _tree(key: Array, phase: Array, slot: Array) -> Array:
-    """Returns the key of the tree that local cluster `slot` planted in a phase."""
+    """The key of the tree that local cluster `slot` planted in a phase."""
     return jax.random.fold_in(jax.random.fold_in(random.stream(key, "trees"), phase), slot)
 
 

@@ -61,7 +61,7 @@ def bounds(
 
 
 def norm_quantile(dim: int, tail: float) -> float:
-    """Returns a q with P(||(G + G') / sqrt 2|| > q) <= tail, where G (d, d) has iid N(0, 1) entries.
+    """A q with P(||(G + G') / sqrt 2|| > q) <= tail, where G (d, d) has iid N(0, 1) entries.
 
     The spectral norm is a sqrt 2-Lipschitz function of G, so that its quantile at Phi(z), Phi being the normal
     distribution function, grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). That takes the
@@ -73,7 +73,7 @@ def norm_quantile(dim: int, tail: float) -> float:
 
 @functools.cache
 def _quantile(dim: int) -> float:
-    """Returns an order statistic that is above the norm's 1 - `BODY` quantile with probability 1 - 1e-6."""
+    """An order statistic that is above the norm's 1 - `BODY` quantile with probability 1 - 1e-6."""
     rng = np.random.default_rng(20201120)
     norms = []
     for _ in range(0, DRAWS, 1000):

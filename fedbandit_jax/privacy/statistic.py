@@ -51,7 +51,7 @@ class LinearStatistic:
 
     @classmethod
     def of(cls, spec: Any) -> LinearStatistic:
-        """Returns the statistic of the users of an environment with this `fb.Spec`."""
+        """The statistic of the users of an environment with this `fb.Spec`."""
         return cls(
             dim=spec.dim,
             unit_rewards=spec.rewards_in_unit,
@@ -61,7 +61,7 @@ class LinearStatistic:
         )
 
     def sensitivity_sq(self, adjacency: str) -> float:
-        """Returns how far one user moves the packed form, squared, see `budget.sensitivity_sq`."""
+        """The squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
         return sensitivity_sq(adjacency, self.centred, self.gram_scale)
 
     @property
@@ -109,12 +109,12 @@ class LinearStatistic:
 
 
 def packed_size(dim: int) -> int:
-    """Returns D = d(d+1)/2 + d, the length of a packed statistic for d = `dim` features."""
+    """D = d(d+1)/2 + d, the length of a packed statistic for d = `dim` features."""
     return dim * (dim + 3) // 2
 
 
 def matrix_weights(size: int) -> Float[np.ndarray, " {size}"]:
-    """Returns the standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
+    """The standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
 
     They are sqrt 2 on the d (d + 1) / 2 entries of the covariance, and 1 on the d entries of the bias.
     """
@@ -148,14 +148,14 @@ def unpack(vector: Float[Array, "*n D"], dim: int) -> Float[Array, "*n {dim} {di
 
 
 def pack_users(x: Float[Array, "*n d M"], y: Float[Array, "*n M"]) -> Float[Array, "*n D M"]:
-    """Returns every user's packed [x x' | x y] from features x and rewards y."""
+    """Every user's packed [x x' | x y] from features x and rewards y."""
     row, column, scale, _ = _layout(x.shape[-2])
     outer = x[..., row, :] * x[..., column, :] * scale[:, None]
     return jnp.concatenate([outer, x * y[..., None, :]], axis=-2)
 
 
 def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) -> str:
-    """Returns why a float32 sum over so many users does not go with noise of that standard deviation, or "".
+    """The objection to a float32 sum over so many users with noise of that standard deviation, or "".
 
     A user moves a sum by her row, and by how partial sums are rounded: by up to a unit in the last place of each. With
     rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are as
@@ -191,7 +191,7 @@ class Sums(NamedTuple):
     low: Array  # (d, d + 1) the rounding error by which `high` exceeds the sum
 
     def add(self, batch: Array) -> Sums:
-        """Returns the sum with one more batch sum (d, d + 1) added (Knuth's exact addition, and Dekker's)."""
+        """The sum with one more batch sum (d, d + 1) added (Knuth's exact addition, and Dekker's)."""
         total = self.high + batch
         part = total - self.high
         low = self.low - ((self.high - (total - part)) + (batch - part))
@@ -199,7 +199,7 @@ class Sums(NamedTuple):
         return Sums(high, low - (total - high))
 
     def noisy(self, noise: Array) -> Array:
-        """Returns the sum with noise, rounded to float32 when both are added up.
+        """The sum with noise, rounded to float32 when both are added up.
 
         `high` alone would tell users apart by how it is rounded: they move it by up to two units in its last place more
         than the sum, whatever the noise.

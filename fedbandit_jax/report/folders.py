@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def find(paths: Sequence[str | Path]) -> Found:
-    """Returns the results in some files and folders, and the files that were refused.
+    """The results in some files and folders, and the files that were refused.
 
     Every .npz file of a folder, and of the folders in it, is looked at. What a store keeps of a configuration, in a
     file for each stretch of seeds, is joined; so are configurations with the same seeds, horizon, key and code.

@@ -14,6 +14,7 @@ from fedbandit_jax import audits, cli, privacy
 from fedbandit_jax.cli import FAMILIES, main, parse
 from fedbandit_jax.cli.simulate import PRESETS
 from fedbandit_jax.privacy.budget import ADJACENCY
+from fedbandit_jax.privacy.trust import METHODS
 
 COMMANDS = [["simulate", family] for family in FAMILIES]
 COMMANDS += [["sweep"], ["plan"], ["calibrate"], ["audit"], ["show"], ["data"]]
@@ -44,6 +45,11 @@ def test_families_are_the_same_everywhere():
 )
 def test_help_lists_all_that_there_is(command, flag, registry):
     assert choices(command, flag) == set(registry)
+
+
+def test_help_of_calibrate_lists_all_methods():
+    text = inspect.cleandoc(cli.CalibrateCommand.__doc__)
+    assert set(re.findall(r"^  ([a-z]+)  +\S", text, re.MULTILINE)) == set(METHODS)
 
 
 @pytest.mark.parametrize("command", [[], ["simulate"], *COMMANDS], ids=" ".join)

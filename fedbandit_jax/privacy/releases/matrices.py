@@ -219,7 +219,7 @@ class Decaying:
 
 
 def _encoder(gram: np.ndarray) -> np.ndarray:
-    """Returns the lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
+    """The lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
 
     At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
     """

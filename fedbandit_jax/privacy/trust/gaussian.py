@@ -133,7 +133,7 @@ class SiloLocal(Trust):
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocal:
-        """Returns the model in which every silo has the standard deviation sigma_0 that the budget needs."""
+        """The model in which every silo has the standard deviation sigma_0 that the budget needs."""
         return cls(std=np.full(ask.n_agents, noise_std(gaussian_sigma(ask, method))))
 
     @override
@@ -141,7 +141,7 @@ class SiloLocal(Trust):
         return gaussian_proof(ask, float(np.min(self.std)), ask.sensitivity)
 
     def sigma_of_silo(self) -> float:
-        """Returns sigma, in units of x y and x x', of the silo with the most noise."""
+        """sigma, in units of x y and x x', of the silo with the most noise."""
         return float(np.max(self.std)) / MAX_NORM**2
 
     @override
@@ -149,7 +149,7 @@ class SiloLocal(Trust):
         return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     def misfit(self, ask: Ask) -> str:
-        """Returns an error text unless there is one standard deviation for every silo."""
+        """An error text unless there is one standard deviation for every silo."""
         return "" if np.shape(self.std) == (ask.n_agents,) else f"{np.shape(self.std)} noises for {ask.n_agents} silos"
 
     @override
@@ -252,7 +252,7 @@ class Central(Trust):
         return self.std * normal(key, (size,))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Returns the message as it is, (P, D), because the server is trusted with it."""
+        """The message as it is, (P, D), because the server is trusted with it."""
         return message
 
     @override
@@ -297,7 +297,7 @@ class Local(Trust):
         return gaussian_proof(ask, float(self.std), ask.sensitivity)
 
     def misfit(self, ask: Ask) -> str:
-        """Returns an error text unless there are as many silos, and users in a batch, as at the calibration."""
+        """An error text unless there are as many silos, and users in a batch, as at the calibration."""
         return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
 
     @override
@@ -326,5 +326,5 @@ class Local(Trust):
 
 
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """Returns what is wrong with the sizes that a noise was calibrated for, or an empty string if nothing is."""
+    """The objection to the sizes that a noise was calibrated for, or an empty string."""
     return "" if has == wanted else f"its noise is for sizes {has}, and is used with {wanted}"

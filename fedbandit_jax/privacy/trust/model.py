@@ -85,7 +85,7 @@ class Ask:
 
     @property
     def points(self) -> list[int]:
-        """Returns how many users of one silo are in a tree node of level 0, 1, ...: B, 2B, ..."""
+        """The users of one silo in a tree node of level 0, 1, ...: B, 2B, ..."""
         return [self.batch << level for level in range(round(self.release.sensitivity_sq()))]
 
     @property
@@ -100,7 +100,7 @@ class Ask:
         return gaussian_mu(epsilon, left if left > 0 else delta, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:
-        """Returns what is proved at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
+        """The proof at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
         return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
 
 
@@ -158,7 +158,7 @@ class Trust:
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Trust:
-        """Returns the bound model with the noise that a calibration finds for `ask`.
+        """The bound model with the noise that a calibration finds for `ask`.
 
         `method` is one of the class's `methods`: "tight" (the least noise that is proved to give the budget), "theorem"
         (as printed in the paper) or "authors" (as in the authors' code).
@@ -170,7 +170,7 @@ class Trust:
         return ask.missing
 
     def proof(self, ask: Ask) -> Proof:
-        """Returns, on the host, what the noise of this object proves for the use `ask`."""
+        """The proof, made on the host, of the noise of this object for the use `ask`."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
     def silo(self, i: int) -> Trust:
@@ -178,7 +178,7 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.silo")
 
     def misfit(self, ask: Ask) -> str:
-        """Returns why this noise does not fit the use `ask`, or an empty string if it does."""
+        """The objection to this noise for the use `ask`, or an empty string."""
         return ""
 
     def sum_std(self) -> float:
@@ -198,7 +198,7 @@ class Trust:
         return 1.0
 
     def init(self, size: int) -> Any:
-        """Returns the state of `noisy_sum` before the first release of vectors of D = `size` entries."""
+        """The state of `noisy_sum` before the first release of vectors of D = `size` entries."""
         return ()
 
     def noise(self, key: Array, size: int) -> Array:
@@ -227,11 +227,11 @@ class Trust:
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Returns the server's estimate of the sum over silos, (P, D), from what it is shown."""
+        """The server's estimate of the sum over silos, (P, D), from what it is shown."""
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Returns how many numbers all silos together send at release k, and the bits of each.
+        """The numbers that all silos together send at release k, and the bits of each.
 
         If each silo sends its message, they are `numbers`; `size` is D.
         """
@@ -239,7 +239,7 @@ class Trust:
 
 
 def noise_std(sigma: float) -> np.float32:
-    """Returns a float32 standard deviation for noise of at least `sigma`, which is in units of x y and x x'.
+    """A float32 standard deviation for noise of at least `sigma`, which is in units of x y and x x'.
 
     It is larger by MAX_NORM^2, because float32 makes vectors of norm up to MAX_NORM of unit vectors, and it is rounded
     up.
@@ -266,7 +266,7 @@ GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance,
 
 
 def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str, ...] = ()) -> Proof:
-    """Returns what Gaussian noise on every entry of every message proves; (almost) no noise proves nothing.
+    """The proof of Gaussian noise on every entry of every message; (almost) no noise proves nothing.
 
     Args:
         std: standard deviation as it is drawn, with the margin for float32 (see `noise_std`).
@@ -283,7 +283,7 @@ def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str,
 
 
 def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
-    """Returns the model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
+    """The model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
 
     `model` makes a bound model from mu, with less noise the larger mu is.
 

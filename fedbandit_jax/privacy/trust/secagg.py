@@ -101,7 +101,7 @@ class SecAgg(Trust):
         return Proof(sigma / scale, epsilon, accountant, event, others)
 
     def misfit(self, ask: Ask) -> str:
-        """Returns an error text unless there are as many silos as at the calibration, and room for their messages."""
+        """An error text unless there are as many silos as at the calibration, and room for their messages."""
         largest = ask.batch * ask.release.message_bound() * abs(float(self.scale))
         if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
             return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
@@ -119,17 +119,17 @@ class SecAgg(Trust):
         return (stochastic_round(rounding, total * self.scale) + draws) / self.scale, state
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Returns the silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
+        """The silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
         rounding, noise = jax.random.split(key)
         encoded = stochastic_round(rounding, message * self.scale).astype(jnp.int32)
         return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """Returns the sum over silos modulo 2^32, (P, D) uint32, which is all that leaves the aggregator."""
+        """The sum over silos modulo 2^32, (P, D) uint32, which is all that leaves the aggregator."""
         return messages.sum(0, dtype=jnp.uint32)
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Returns the sum over silos, (P, D); residues of 2^31 and more stand for negative numbers."""
+        """The sum over silos, (P, D); residues of 2^31 and more stand for negative numbers."""
         return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
 
     @override

@@ -53,7 +53,7 @@ class Shuffled(SiloLocal):
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:
-        """Returns the model in which every silo has the standard deviation sigma_0 of a calibration.
+        """The model in which every silo has the standard deviation sigma_0 of a calibration.
 
         "tight" takes the less of what Lemma F.2 and `SiloLocal` need, "theorem" what Lemma F.2 needs, and "authors"
         what the authors' code uses.
@@ -123,7 +123,7 @@ class Shuffled(SiloLocal):
         return ask.n_agents * ask.missing
 
     def spare(self) -> float:
-        """Returns 1: amplification counts on the noise of all silos."""
+        """1: amplification counts on the noise of all silos."""
         return 1.0
 
     @override
@@ -171,7 +171,7 @@ class VectorSum(Trust):
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> VectorSum:
-        """Returns the model with the noise bits of a calibration; the server's sum has the noise of all users' bits.
+        """The model with the noise bits of a calibration; the server's sum has the noise of all users' bits.
 
         "theorem": Theorem 5.5 through Cheu et al. (2021), with half of the budget for each stream and (epsilon_0,
         delta_0) of it for each node: 3/4 of the printed b = 240,000 g^2 ln^2(4 (E^2 + 1) / delta_0) / (epsilon_0^2 n),
@@ -248,7 +248,7 @@ class VectorSum(Trust):
         return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
 
     def init(self, size: int) -> Array:
-        """Returns the rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
+        """The rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
         return jnp.zeros((len(self.g), size))
 
     def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
@@ -270,7 +270,7 @@ class VectorSum(Trust):
         return counts / g[level], jnp.where(ended[:, None], 0, rounding)
 
     def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
-        """Returns the bits of every user and entry, (N, D, width) int8; those that are not sent are -1.
+        """The bits of every user and entry, (N, D, width) int8; those that are not sent are -1.
 
         `message` holds the packed statistics of N = S B users, (N, D), and which of them are in the node, (N,) bool.
         """
@@ -294,7 +294,7 @@ class VectorSum(Trust):
         return jax.random.permutation(key, bits, axis=1, independent=True)
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Returns the server's estimate of the sum over silos, (1, D), by counting the ones."""
+        """The server's estimate of the sum over silos, (1, D), by counting the ones."""
         level, n = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
         return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]

@@ -76,7 +76,7 @@ class Style(NamedTuple):
 
 
 def colour(algorithm: Any) -> str:
-    """Returns the colour of an algorithm, which is the same in all figures.
+    """The colour of an algorithm, which is the same in all figures.
 
     It depends on what the algorithm is (its class, policy, schedule, trust model and release), not on its name or its
     numbers. One of your own has a colour too, by a digest of what it is made of.
@@ -106,7 +106,7 @@ def colour(algorithm: Any) -> str:
 
 
 def styles(result: Result) -> dict[str, Style]:
-    """Returns the colour, line and marker of every label.
+    """The colour, line and marker of every label.
 
     Solid lines are certified or ask for no privacy, dashed ones are weaker than stated, and dotted ones claim nothing.
 
