@@ -64,7 +64,7 @@ def expand(
     return found
 
 
-def check_environment(name: str, env: Any) -> Any:
+def as_environment(name: str, env: Any) -> Any:
     """The environment as it is, if it is one; a TypeError otherwise."""
     if not isinstance(getattr(env, "spec", None), Spec):
         raise TypeError(f"{name} must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
@@ -77,7 +77,7 @@ def _worlds(env: Any) -> Worlds:
             raise ValueError("env must name at least one environment, got none")
         for name, one in env.items():
             validate.text("a name in env", name)
-            check_environment(f"env[{name!r}]", one)
+            as_environment(f"env[{name!r}]", one)
         return Worlds(lambda environment: env[environment], frozenset({ENVIRONMENT}), tuple(env))
     if callable(env) and not (isinstance(env, type) or hasattr(env, "spec")):
         given = inspect.signature(env).parameters.values()
@@ -88,10 +88,10 @@ def _worlds(env: Any) -> Worlds:
             if missing:
                 needs, got = ", ".join(missing), ", ".join(point) or "none"
                 raise ValueError(f"env must be given {needs} by the grid, got {got}")
-            return check_environment("what env returns", env(**point))
+            return as_environment("what env returns", env(**point))
 
         return Worlds(make, takes, ())
-    single = check_environment("env", env)
+    single = as_environment("env", env)
     return Worlds(lambda: single, frozenset(), ())
 
 

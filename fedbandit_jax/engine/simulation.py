@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Key
 from fedbandit_jax.core import validate
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
-from fedbandit_jax.engine.grid import Configuration, Environments, check_environment, expand
+from fedbandit_jax.engine.grid import Configuration, Environments, as_environment, expand
 from fedbandit_jax.engine.options import Run, RunOptions, documented
 from fedbandit_jax.engine.recorder import Recording
 from fedbandit_jax.engine.records import Record
@@ -61,7 +61,7 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     run = Run(**options)
-    one = {algo.name: Configuration(check_environment("env", env), algo, {"algorithm": algo.name})}
+    one = {algo.name: Configuration(as_environment("env", env), algo, {"algorithm": algo.name})}
     found = execute(one, run) if run.store is None else Stored(one, run).result(None)
     return _checked(found[algo.name], run.throw)
 
@@ -222,7 +222,7 @@ def rollout(
         >>> run(jax.random.split(jax.random.key(0), 8)).shape
         (8, 50)
     """
-    check_environment("env", env)
+    as_environment("env", env)
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     run = Run(horizon=horizon, key=key, seeds=1, record=record)
     recorder = run.recorder(np.arange(1, run.horizon + 1 if isinstance(record, Mapping) else 1))

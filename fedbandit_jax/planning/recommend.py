@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos import Federated
 from fedbandit_jax.core import random, validate
-from fedbandit_jax.engine.grid import check_environment
+from fedbandit_jax.engine.grid import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidates import PARTIES, Candidate, Demands, candidates, without_privacy
@@ -146,7 +146,7 @@ def plan(
         ['shuffle_vector_sum', 'secagg', 'central']
     """
     started = time.monotonic()
-    spec = check_environment("env", env).spec
+    spec = as_environment("env", env).spec
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
