@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -52,11 +52,8 @@ class Tally:
         """Everything recorded so far."""
         raise NotImplementedError
 
-    def _next(self, names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> Any:
-        return dataclasses.replace(self, names=names, arrays=arrays)
-
-    def _joined(self, name: str, piece: np.ndarray, axis: int = 2) -> np.ndarray:
-        return np.concatenate([self.arrays[name], piece], axis) if name in self.arrays else piece
+    def _joined(self, name: str, piece: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.arrays[name], piece], 2) if name in self.arrays else piece
 
     def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: dict[str, np.ndarray]) -> Curves:
         counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
@@ -96,7 +93,7 @@ class RoundTally(Tally):
             gauges[LAST + name] = stood[..., -1]
             seen = np.concatenate([start[..., None], stood], 2)[..., finished]
             gauges[GAUGE + name] = self._joined(GAUGE + name, seen)
-        return self._next(names, {
+        return dataclasses.replace(self, names=names, arrays={
             **gauges,
             "rounds": np.asarray(ends[-1]),
             "total": curve[..., -1],
@@ -130,7 +127,7 @@ class StretchTally(Tally):
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)
         total = self.arrays.get("total", 0) + (gap * rounds).sum((2, 3))
-        return self._next(names, {
+        return dataclasses.replace(self, names=names, arrays={
             "total": total,
             "status": self.arrays.get("status", 0) | _status(metrics.report),
             "gap": self._joined("gap", gap),

@@ -28,15 +28,6 @@ class RewardLaw:
         """Whether all rewards are in [0, 1]."""
         return self.law != "gaussian"
 
-    def feedback(
-        self, key: Key[Array, ""], best: Float[Array, ""] | Float[Array, " M"], mean: Float[Array, " M"]
-    ) -> Feedback:
-        """Draws rewards for the means of the arms played, and returns them with the gaps `best` - `mean`.
-
-        `best` is the largest mean offered. Gaps are those of means before any clipping.
-        """
-        return Feedback(self.draw(key, mean, jnp.arange(len(mean))), best - mean)
-
     def draw(self, key: Array, mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
         """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
         nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
@@ -101,9 +92,13 @@ class Linear:
             return Round(x if isinstance(x, Array) else jnp.stack(x, -1)), world
         return Round(ridge.from_features_first(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
 
+    def means_of(self, world: Any, offered: Round) -> Float[Array, "K M"]:
+        """The mean reward <x, theta*> of every arm that is offered."""
+        return ridge.inner(offered.contexts, world.theta[:, None])
+
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the rewards of the arms played, and returns them with their gaps."""
-        means = ridge.inner(offered.contexts, world.theta[:, None])  # (K, M)
+        """Draws the rewards of the arms played, and returns them with the gaps of their means before any clipping."""
+        means = self.means_of(world, offered)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
         best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
         return Feedback(self.reward_at(key, played, jnp.arange(len(arms))), best - played)

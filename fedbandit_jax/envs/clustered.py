@@ -49,7 +49,8 @@ class KnownUsers:
         """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
         assert offered.user is not None
         means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
-        return self.rewards.feedback(key, means.max(), means[arms])
+        best, played = means.max(), means[arms]
+        return Feedback(self.rewards.draw(key, played, jnp.arange(len(played))), best - played)
 
     def clusters(self, world: UserWorld) -> Int[Array, " n"]:
         """The true cluster of every user."""

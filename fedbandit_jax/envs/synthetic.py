@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.envs._linear import Linear, RewardLaw, World, reward_law
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.interfaces import Round, Spec
 
 LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
 
@@ -60,15 +60,9 @@ class Sphere(Linear):
             return jnp.concatenate([half * u, one[..., None]], -1)
         return [*(half * x for x in random.direction(key, arm, agent, n)), one]
 
-    # `pull` answers the same; whoever redefines it without these two is run by it, see `rounds.has_hooks`
-    mean_at, reward_at = Linear.mean_at, Linear.reward_at
-
     @override
-    def pull(self, key: Key[Array, ""], world: SphereWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        if world.means is None:
-            return super().pull(key, world, offered, arms)
-        played = jnp.take_along_axis(world.means, arms[None], axis=0)[0]
-        return self.rewards.feedback(key, world.means.max(0), played)
+    def means_of(self, world: SphereWorld, offered: Round) -> Float[Array, "K M"]:
+        return super().means_of(world, offered) if world.means is None else world.means
 
 
 def sphere(

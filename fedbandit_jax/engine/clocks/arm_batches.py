@@ -64,10 +64,7 @@ class ArmBatchClock(Clock):
         streams = (random.stream(key, name) for name in ("users", "choices"))
         noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
         *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
-        recording = None
-        if self.recorder is not None:
-            recording, state = state, state.learner
-        played, learner = state
+        (played, learner), recording = self.opened(state)
         before = learner
         pulls = self.algo.pulls(learner, k)
         n_active = jnp.maximum(pulls.active.sum(), 1)

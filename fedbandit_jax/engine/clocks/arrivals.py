@@ -80,9 +80,7 @@ class ArrivalClock(Clock):
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
-        recording = None
-        if self.recorder is not None:
-            recording, state = state, state.learner
+        state, recording = self.opened(state)
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 
         def play(i, carry):

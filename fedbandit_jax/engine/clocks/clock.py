@@ -11,7 +11,7 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import random, struct
-from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.engine.recorder import Recorder, Recording
 from fedbandit_jax.interfaces import Environment, Feedback, Metrics, Report, Round
 
 AXIS = "agents"  # of a mesh of devices
@@ -56,6 +56,10 @@ class Clock:
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """The world, the learner's state and the metrics after step k; draws depend on (key, round) only."""
         raise NotImplementedError
+
+    def opened(self, state: Any) -> tuple[Any, Recording | None]:
+        """The state without its records, and the recording that it came in, if there is a recorder."""
+        return (state, None) if self.recorder is None else (state.learner, state)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compiling.
@@ -128,8 +132,7 @@ def need_step(method: str, state: Any, got: Any) -> None:
 def need_same(method: str, what: str, before: Any, after: Any) -> None:
     """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
     shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
-    if shapes[0] != shapes[1]:
-        raise TypeError(f"{method} must return {what} of unchanged structure {shapes[0]}, got {shapes[1]}")
+    need(method, shapes[0] == shapes[1], f"{what} of unchanged structure {shapes[0]}", shapes[1])
 
 
 def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:

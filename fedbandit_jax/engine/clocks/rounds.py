@@ -120,8 +120,7 @@ class RoundClock(Clock):
         of_round = jax.vmap(jax.random.fold_in, (None, 0))
         streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
         syncs = salted(key, "syncs", self.salt)
-        recording = None if self.recorder is None else state
-        state = state if recording is None else recording.learner
+        state, recording = self.opened(state)
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
             if self.draws:
                 played = self._drawn(streams, world, state, rounds)
@@ -224,19 +223,23 @@ class RoundClock(Clock):
             agents = self._spread(jnp.arange(size, dtype=jnp.uint32))
             return self._group(streams, world, state, rounds, agents, self._draw)
 
-        def group(total: Played | None, first: Array) -> tuple[Played, None]:
+        def group(first: Array) -> Played:
             agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
-            part = self._group(streams, world, state, rounds, agents, self._draw)
-            return _together(total, part._replace(world=None, local=None)), None
+            return self._group(streams, world, state, rounds, agents, self._draw)._replace(world=None, local=None)
+
+        def add(total: Played, first: Array) -> tuple[Played, None]:
+            part = group(first)
+            records, gap = jax.tree.map(jnp.add, (total.records, total.gap), (part.records, part.gap))
+            return Played(None, None, records, gap, total.wrong | part.wrong), None
 
         firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
-        part = jax.eval_shape(lambda: group(None, firsts[0])[0])
+        part = jax.eval_shape(lambda: group(firsts[0]))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
         if self.mesh is None:
-            return lax.scan(group, nothing, firsts)[0]._replace(world=world)
+            return lax.scan(add, nothing, firsts)[0]._replace(world=world)
         n = self.mesh.size  # every device plays its own groups, and what they leave behind is added up once
         firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
-        parts = jax.vmap(lambda firsts: lax.scan(group, nothing, firsts)[0])(spread(firsts, n, self.mesh))
+        parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(spread(firsts, n, self.mesh))
         records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
         return Played(world, None, records, gap, parts.wrong.any(0))
 
@@ -334,13 +337,6 @@ def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -
 def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
     env, world, *_ = shared
     return env.mean_at(world, x)
-
-
-def _together(one: Played | None, two: Played) -> Played:
-    if one is None:
-        return two
-    records, gap = jax.tree.map(jnp.add, (one.records, one.gap), (two.records, two.gap))
-    return Played(None, None, records, gap, one.wrong | two.wrong)
 
 
 def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
