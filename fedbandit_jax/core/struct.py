@@ -4,13 +4,17 @@ Of a pytree numbers are leaves, and `static()` fields are compile-time constants
 """
 
 import dataclasses
-from collections.abc import Collection, Iterator
+import types
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import networkx as nx
+import numpy as np
 
 T = TypeVar("T", bound=type)
 Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
 
 
 def static(**kwargs: Any) -> Any:
@@ -118,13 +122,19 @@ def is_sealed(value: Any) -> bool:
 
 
 def shipped(value: Any) -> bool:
-    """Whether all dataclasses in `value` are of classes of this package."""
-    if isinstance(value, tuple):
+    """Whether all classes and functions in a part are this package's, so that its parameters say what it computes."""
+    if isinstance(value, (tuple, list, set, frozenset)) and (type(value).__module__ == "builtins"):
         return all(map(shipped, value))
-    if not dataclasses.is_dataclass(value):
+    if isinstance(value, Mapping):
+        return all(map(shipped, value.values()))
+    if isinstance(value, PLAIN):
         return True
-    ours = type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return ours and all(shipped(getattr(value, field.name)) for field in dataclasses.fields(value))
+    named = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    if named.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return False
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    within = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields]
+    return named is value or all(map(shipped, within))
 
 
 def paths(value: Any) -> tuple[str, ...]:

@@ -31,9 +31,6 @@ import numpy as np
 
 from fedbandit_jax.core import programs
 
-PACKAGE = __name__.partition(".")[0]
-PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
-
 
 def digest(*parts: Any) -> bytes:
     """The digest of configurations and of what else `describe` accounts for; 1 and 1.0 are the same number."""
@@ -48,22 +45,6 @@ def salt(mark: bytes) -> tuple[np.uint32, ...]:
     If two configurations shared them, the difference of what they release would show raw sums.
     """
     return tuple(np.frombuffer(mark[:8], ">u4").astype(np.uint32))
-
-
-def shipped(value: Any) -> bool:
-    """Whether all classes and functions in a part are this package's, so that its parameters say what it computes."""
-    if isinstance(value, (tuple, list, set, frozenset)) and (type(value).__module__ == "builtins"):
-        return all(map(shipped, value))
-    if isinstance(value, Mapping):
-        return all(map(shipped, value.values()))
-    if isinstance(value, PLAIN):
-        return True
-    named = value if isinstance(value, (type, types.FunctionType)) else type(value)
-    if named.__module__.partition(".")[0] != PACKAGE:
-        return False
-    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
-    within = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields]
-    return named is value or all(map(shipped, within))
 
 
 def program(clock: Any, *, private: bool = False) -> bytes:

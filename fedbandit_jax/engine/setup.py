@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.identity import code, describe, digest, program, salt, shipped, versions
+from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, certify
@@ -147,7 +147,7 @@ def bind(
                 )
     clock = make_clock(env, bound, horizon, (), recorder)
     form = signature(clock)
-    if not shipped(clock) and form not in _CHECKED:  # tests check the shapes of the package's own parts
+    if not struct.shipped(clock) and form not in _CHECKED:  # tests check the shapes of the package's own parts
         clock.check(label)
         _CHECKED.add(form)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(clock)):
@@ -170,10 +170,10 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
             known.programs[form] = program(clock, private=certify(clock.algo).claim == "certified")
         return known.programs[form]
 
-    if not shipped((plain, one.algo)):
+    if not struct.shipped((plain, one.algo)):
         mark = digest(mark.hex(), traced(plain).hex(), jax.tree.leaves(plain))
     words = salt(mark)
-    if not shipped(clock):
+    if not struct.shipped(clock):
         mark = digest(mark.hex(), traced(clock).hex())
         clock = dataclasses.replace(clock, program=traced(clock).hex())
     return dataclasses.replace(clock, salt=words), mark

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.engine.clocks.clock import Clock, are_arrays, need, need_step, salted
-from fedbandit_jax.engine.identity import shipped
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 
@@ -100,7 +99,7 @@ class ArmBatchClock(Clock):
         batch costs one turn of the loop instead of K.
         """
         arms = jnp.arange(self.env.spec.n_arms)
-        readers = self.algo if shipped(self.env) else None  # `_outside` reads the rewards of others, too
+        readers = self.algo if struct.shipped(self.env) else None  # `_outside` reads the rewards of others, too
         n = jnp.where(asked & pulls.active, pulls.users, 0)
         blocks = control.largest((n + self.block - 1) // self.block)
         ends = jnp.cumsum(blocks)
@@ -128,7 +127,7 @@ class ArmBatchClock(Clock):
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
         """Whether any reward of those users who are `inside` is not what the environment's spec declares."""
-        if shipped(self.env):  # tests look
+        if struct.shipped(self.env):  # tests look
             return jnp.bool_(False)
         unit = self.env.spec.rewards_in_unit
         fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))
