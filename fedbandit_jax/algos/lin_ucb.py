@@ -11,13 +11,12 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
-from fedbandit_jax.algos.clusters.seats import Seats, UserSums
+from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm, UserSums
 from fedbandit_jax.algos.loops.loop import PlayingLoop, finite_or
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
-from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
+from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
 
 
 class LinUCBState(NamedTuple):
@@ -75,26 +74,21 @@ class BoundLinUCB(PlayingLoop):
 
 @struct.sealed
 @struct.pytree
-class BoundUserLinUCB(ArrivalAlgorithm):
+class BoundUserLinUCB(SeatedAlgorithm):
     """LinUCB for users who come again: the bound form of `LinUCB` for such an environment. Not private."""
-
-    width: UserWidth
-    regularization: struct.Number
-    seats: Seats = struct.static()
 
     @override
     def init(self, key: Array, spec: Spec) -> UserSums:
-        return seats.nothing(self.seats.n_seats, spec.dim, self.regularization)
+        return self.nothing(spec.dim)
 
     @override
     def index(self, key: Array, t: Array, state: UserSums, user: Array, contexts: Array) -> Array:
         seat = self.seats.seat(user)
-        beta = self.width(state.counts[seat].astype(jnp.float32), self.regularization, self.regularization)
-        return seats.index(contexts, state.inverse[seat], state.theta[seat], beta)
+        return self.bounds(contexts, state.inverse[seat], state.theta[seat], state.counts[seat].astype(jnp.float32))
 
     @override
     def serve(self, key: Array, t: Array, state: UserSums, user: Array, x: Array, y: Array) -> tuple[UserSums, Report]:
-        return seats.learn(state, self.seats.seat(user), x, y, self.regularization), Report()
+        return self.learned(state, user, x, y), Report()
 
     @override
     def partition(self, state: UserSums) -> Partition:

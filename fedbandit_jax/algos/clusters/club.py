@@ -14,10 +14,9 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats as users
-from fedbandit_jax.algos.clusters.seats import ClusteringRecipe, Seats, UserSums
-from fedbandit_jax.algos.policies.widths import UserWidth
+from fedbandit_jax.algos.clusters.seats import ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import graph, struct, tables
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec
+from fedbandit_jax.interfaces import Partition, Report, Spec
 
 
 class CLUBState(NamedTuple):
@@ -30,19 +29,16 @@ class CLUBState(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundCLUB(ArrivalAlgorithm):
-    """CLUB with its confidence width and seats, for a known environment."""
+class BoundCLUB(SeatedAlgorithm):
+    """CLUB for a known environment."""
 
-    width: UserWidth
     alpha_edge: struct.Number
-    regularization: struct.Number
-    seats: Seats = struct.static()
 
     @override
     def init(self, key: Array, spec: Spec) -> CLUBState:
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
-            users=users.nothing(self.seats.n_seats, spec.dim, self.regularization),
+            users=self.nothing(spec.dim),
             linked=users.complete(self.seats),
             label=jnp.where(taken, 0, jnp.arange(self.seats.per_server, dtype=jnp.int32)),
         )
@@ -52,18 +48,18 @@ class BoundCLUB(ArrivalAlgorithm):
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
         members = state.label[server] == state.label[server, place]
-        found, count = users.together(of, members, self.regularization)
-        beta = self.width(count, self.regularization, self.regularization)
-        return users.index(contexts, found.inverse, found.theta, beta)
+        found, count = self.together(of, members)
+        return self.bounds(contexts, found.inverse, found.theta, count)
 
     @override
     def serve(
         self, key: Array, t: Array, state: CLUBState, user: Array, x: Array, y: Array
     ) -> tuple[CLUBState, Report]:
         server, place = self.seats.find(user)
-        known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
+        known = self.learned(state.users, user, x, y)
         of = self.seats.at(known, server)
-        far = graph.pack(users.differ(of, place, self.alpha_edge))
+        f = users.spread(of.counts.astype(jnp.float32))
+        far = graph.pack(users.differ(of.theta, f, place, self.alpha_edge))
         cut = (state.linked[server, place] & far != 0).any()
         label = state.label[server]
         lost = (label == label[place]) & cut  # her component, if she loses links

@@ -21,9 +21,9 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats as users
-from fedbandit_jax.algos.clusters.seats import Seats
+from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm
 from fedbandit_jax.core import control, graph, struct, tables
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec, Status
+from fedbandit_jax.interfaces import Partition, Report, Spec, Status
 from fedbandit_jax.privacy.phase_trees import Replanted
 from fedbandit_jax.privacy.statistic import packed_size
 
@@ -73,15 +73,13 @@ class FCLUBState(NamedTuple):
 
 
 @struct.pytree
-class Phases(ArrivalAlgorithm):
+class Phases(SeatedAlgorithm):
     """The part of bound FCLUB that begins phases; `BoundFCLUB` has the rounds in between."""
 
-    regularization: struct.Number  # lambda
     alpha_1: struct.Number  # factor of the distance above which links are cut
     alpha_2: struct.Number  # factor of the distance below which local clusters merge
     rho: struct.Number  # bound on the norm of the noise of a prefix sum
     noise: Replanted | None  # the trees that draw the noise, None without privacy
-    seats: Seats = struct.static()
     shifts: bool = struct.static()  # whether every upload adds 3 rho I
 
     @override
@@ -190,8 +188,7 @@ class Phases(ArrivalAlgorithm):
         def compare(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             linked, cut = carry
             server, place = jnp.divmod(order[i], p)
-            far = users.distance(theta[server, place], theta[server]) > self.alpha_1 * (f[server, place] + f[server])
-            far = graph.pack(far)
+            far = graph.pack(users.differ(theta[server], f[server], place, self.alpha_1))
             some = (linked[server, place] & far != 0).any()
             linked = graph.cut(linked, server, place, far, some)
             return linked, cut.at[server].max(some, mode="drop")

@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.fclub_phases import Buffer, FCLUBState, Held, Phases
-from fedbandit_jax.algos.policies.widths import UserWidth
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Report, Spec, Status
@@ -55,7 +54,6 @@ class BoundFCLUB(Phases):
     Every server adds the noise to what its local clusters upload, and is trusted with its own users; see `FCLUB`.
     """
 
-    width: UserWidth
     upload: struct.Number  # U if counts are compared, ln U if determinants are
     download: struct.Number  # D or ln D, likewise
     vector: struct.Number  # bound on ||h||, the noise of one local cluster on sum x y
@@ -74,7 +72,7 @@ class BoundFCLUB(Phases):
             high = self.regularization + self.rho * (local.shift[slot] + sharing)
             kappa = sharing * self.vector / jnp.sqrt(low)
         beta = self.width(local.count[slot], low, high, kappa)
-        return seats.index(contexts, local.inverse[slot], local.theta[slot], beta)
+        return seats.optimism(contexts, local.inverse[slot], local.theta[slot], beta)
 
     @override
     def serve(

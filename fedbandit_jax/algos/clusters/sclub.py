@@ -14,10 +14,9 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats as users
-from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, Seats, UserSums
-from fedbandit_jax.algos.policies.widths import UserWidth
+from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import control, struct, tables
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Report, Spec
+from fedbandit_jax.interfaces import Partition, Report, Spec
 
 
 class Sets(NamedTuple):
@@ -56,14 +55,11 @@ class Change(NamedTuple):
 
 @struct.sealed
 @struct.pytree
-class BoundSCLUB(ArrivalAlgorithm):
-    """SCLUB with its confidence width and seats, for a known environment."""
+class BoundSCLUB(SeatedAlgorithm):
+    """SCLUB for a known environment."""
 
-    width: UserWidth
     alpha_theta: struct.Number
     alpha_p: struct.Number
-    regularization: struct.Number
-    seats: Seats = struct.static()
 
     @override
     def init(self, key: Array, spec: Spec) -> SCLUBState:
@@ -71,7 +67,7 @@ class BoundSCLUB(ArrivalAlgorithm):
         shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
         size = jnp.where(taken, 0, 1).at[:, 0].set(taken.sum(1))  # seats without a user are clusters of their own
         return SCLUBState(
-            users=users.nothing(self.seats.n_seats, d, self.regularization),
+            users=self.nothing(d),
             sets=Sets(
                 label=jnp.where(taken, 0, jnp.arange(p, dtype=jnp.int32)),
                 size=size,
@@ -90,16 +86,15 @@ class BoundSCLUB(ArrivalAlgorithm):
     def index(self, key: Array, t: Array, state: SCLUBState, user: Array, contexts: Array) -> Array:
         server, place = self.seats.find(user)
         sets = state.sets
-        slot = sets.label[server, place]
-        beta = self.width(sets.count[server, slot], self.regularization, self.regularization)
-        return users.index(contexts, state.inverse[server, slot], sets.theta[server, slot], beta)
+        at = server, sets.label[server, place]
+        return self.bounds(contexts, state.inverse[at], sets.theta[at], sets.count[at])
 
     @override
     def serve(
         self, key: Array, t: Array, state: SCLUBState, user: Array, x: Array, y: Array
     ) -> tuple[SCLUBState, Report]:
         server, place = self.seats.find(user)
-        known = users.learn(state.users, self.seats.seat(user), x, y, self.regularization)
+        known = self.learned(state.users, user, x, y)
         of, sets = self.seats.at(known, server), tables.take(state.sets, server)
         sets = control.cond_any(users.begins_phase(sets.served), _note, sets)
         slot, come = sets.label[place], sets.checked[place]
@@ -159,7 +154,7 @@ class BoundSCLUB(ArrivalAlgorithm):
     def _settle(self, known: UserSums, change: Change, slot: Array) -> Change:
         """Computes the estimate of a cluster anew, from the sums of its members; its inverse is `own`."""
         sets = change.sets
-        found, count = users.together(known, sets.label == slot, self.regularization)
+        found, count = self.together(known, sets.label == slot)
         sets = sets._replace(theta=tables.put(sets.theta, slot, found.theta), count=tables.put(sets.count, slot, count))
         return change._replace(sets=sets, own=found.inverse)
 

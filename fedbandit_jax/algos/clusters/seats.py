@@ -18,8 +18,8 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos.policies.widths import Exploration, UserWidth
-from fedbandit_jax.core import control, graph, ridge, tables, validate
-from fedbandit_jax.interfaces import Recipe, Spec
+from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
 REFRESH = 100  # rounds of a user, or of an agent by itself, between two solves by Cholesky; float32 bears 1,000
 
@@ -86,30 +86,47 @@ class UserSums(NamedTuple):
     theta: Array  # (N, d), ridge estimate
 
 
-def nothing(n_seats: int, dim: int, regularization: Array | float) -> UserSums:
-    """What is known before the first round, with regulariser lambda = `regularization`."""
-    inverse = jnp.broadcast_to(jnp.eye(dim) / regularization, (n_seats, dim, dim))
-    counts = jnp.zeros(n_seats, jnp.int32)
-    return UserSums(jnp.zeros((n_seats, dim, dim + 1)), counts, inverse, jnp.zeros((n_seats, dim)))
+@struct.pytree
+class SeatedAlgorithm(ArrivalAlgorithm):
+    """An algorithm for users on seats, whose arms have upper confidence bounds by ridge estimates; base class."""
+
+    width: UserWidth
+    regularization: struct.Number  # lambda
+    seats: Seats = struct.static()
+
+    def nothing(self, dim: int) -> UserSums:
+        """What is known before the first round."""
+        n = self.seats.n_seats
+        inverse = jnp.broadcast_to(jnp.eye(dim) / self.regularization, (n, dim, dim))
+        return UserSums(jnp.zeros((n, dim, dim + 1)), jnp.zeros(n, jnp.int32), inverse, jnp.zeros((n, dim)))
+
+    def learned(self, users: UserSums, user: Array, x: Array, y: Array) -> UserSums:
+        """What is known after one more round (x (d,), y) of a user, by a rank-one update of her estimate.
+
+        After every `REFRESH` rounds of a user the estimate is computed anew from the sums.
+        """
+        seat = self.seats.seat(user)
+        sums, count, inverse, theta = tables.take(users, seat)
+        sums, count = sums + row(x, y), count + 1
+        inverse, theta = control.cond_any(
+            count % REFRESH == 0, lambda _: estimate(sums, self.regularization)[:2], rank_one(inverse, theta, x, y)
+        )
+        return tables.put(users, seat, UserSums(sums, count, inverse, theta))
+
+    def together(self, users: UserSums, members: Array) -> tuple[ridge.Solution, Array]:
+        """The estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
+        sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
+        return estimate(sums, self.regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
+
+    def bounds(self, contexts: Array, inverse: Array, theta: Array, count: Array) -> Array:
+        """The upper confidence bounds (K,) by an estimate from the data of `count` rounds, without noise."""
+        return optimism(contexts, inverse, theta, self.width(count, self.regularization, self.regularization))
 
 
 def complete(seats: Seats) -> Array:
     """The graphs of all servers in which every user is linked to all, (L, P, W) as in `core.graph`."""
     taken = jnp.asarray(seats.taken)
     return jnp.where(taken[:, :, None], graph.pack(taken)[:, None], jnp.uint32(0))
-
-
-def learn(users: UserSums, seat: Array, x: Array, y: Array, regularization: Array | float) -> UserSums:
-    """Adds one round (x (d,), y) of the user at a seat, by a rank-one update of the estimate.
-
-    After every `REFRESH` rounds of a user the estimate is computed anew from the sums.
-    """
-    sums, count, inverse, theta = tables.take(users, seat)
-    sums, count = sums + row(x, y), count + 1
-    inverse, theta = control.cond_any(
-        count % REFRESH == 0, lambda _: estimate(sums, regularization)[:2], rank_one(inverse, theta, x, y)
-    )
-    return tables.put(users, seat, UserSums(sums, count, inverse, theta))
 
 
 def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
@@ -130,22 +147,15 @@ def row(x: Array, y: Array) -> Array:
     return x[:, None] * jnp.append(x, y)[None]
 
 
-def index(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
+def optimism(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
     """The upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
     image = jnp.matmul(contexts, inverse, precision="highest")
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))
 
 
-def together(users: UserSums, members: Array, regularization: Array | float) -> tuple[ridge.Solution, Array]:
-    """The estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
-    sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
-    return estimate(sums, regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
-
-
-def differ(users: UserSums, place: Array, factor: Array) -> Array:
-    """The users with ||theta_i - theta_j|| > factor (F(T_i) + F(T_j)) for the user j at a place, (P,) bool."""
-    f = spread(users.counts.astype(jnp.float32))
-    return distance(users.theta[place], users.theta) > factor * (f + f[place])
+def differ(theta: Array, f: Array, place: Array, factor: Array) -> Array:
+    """The users i with ||theta_i - theta_j|| > factor (f_i + f_j), f = F(T), for the user j at a place, (P,) bool."""
+    return distance(theta[place], theta) > factor * (f + f[place])
 
 
 def phase(t: Array) -> Array:
@@ -210,7 +220,7 @@ def common(spec: Spec, exploration: Exploration) -> dict[str, Any]:
     log_term = 2 * math.log(spec.n_users / exploration.failure)
     fields = exploration.exploration_scale, exploration.subgaussian, log_term, exploration.theta_norm, spec.dim
     return dict(
-        regularization=np.float32(1.0 if exploration.regularization is None else exploration.regularization),
+        regularization=np.float32(exploration.least),
         width=UserWidth(*map(np.float32, fields)),
         seats=Seats(spec.n_users, spec.n_servers),
     )

@@ -71,10 +71,10 @@ def theory(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Wid
     """
     bound_cov, bound_bias = noise_bounds(float(law.stds.max(initial=0)), law.dim, len(law.stds), of.failure)
     if regularizer == "shift":
-        lam = max(_least(of), 2 * bound_cov)
+        lam = max(of.least, 2 * bound_cov)
         floor, spread, ceiling, ridge = lam - bound_cov, 1.0, lam + bound_cov, lam - bound_cov
     else:
-        lam = max(_least(of), bound_cov)
+        lam = max(of.least, bound_cov)
         share = min(1.0, lam / (2 * bound_cov)) if bound_cov > 0 else 1.0
         floor, spread, ceiling, ridge = lam, share**-0.5, lam + 2 * bound_cov, lam / share - bound_cov
     offset = of.theta_norm * math.sqrt(ceiling) + bound_bias / math.sqrt(floor)
@@ -144,9 +144,9 @@ def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float
     weights = np.full(d, 1 + of.theta_norm**2 / 2)
     weights[0] = 1 + of.theta_norm**2
     worst, log_term = float(norm * stds.max(initial=0)), 2 * math.log(1 / of.failure)
-    ridge = max(_least(of), worst)
+    ridge = max(of.least, worst)
     # lambda >= rho, so that the bound of ridge rho on eta also holds before the first synchronisation
-    lam = max(_least(of), 2 * worst) if regularizer == "shift" else ridge
+    lam = max(of.least, 2 * worst) if regularizer == "shift" else ridge
     numbers = dict(
         vector=math.sqrt(chi_square_quantile(weights, of.failure / (2 * max(len(stds), 1)))),
         matrix=norm,
@@ -158,7 +158,7 @@ def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float
         growth=n_agents / (d * ridge),
         scale=of.exploration_scale,
         regularization=lam,
-        least=_least(of),
+        least=of.least,
     )
     rule = KnownNoise(**{name: np.float32(x) for name, x in numbers.items()}, project=regularizer == "project")
     return lam, _width(of, law, of.theta_norm * math.sqrt(lam), 1.0, log_term, ridge), rule
@@ -212,10 +212,6 @@ def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
         return levels, math.sqrt(levels) * trust.sum_std()
     epsilon, delta = float(np.min(mechanism.epsilon)), float(mechanism.delta)
     return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon
-
-
-def _least(of: Exploration) -> float:
-    return 1.0 if of.regularization is None else of.regularization
 
 
 def _width(of: Exploration, law: NoiseLaw, offset: float, spread: float, log_term: float, ridge: float) -> Width:

@@ -78,8 +78,7 @@ class LogDetUCB(Exploration, Policy):
         """
         mechanism = law.mechanism
         if not isinstance(mechanism, NoisyMechanism):
-            rho = 1.0 if self.regularization is None else self.regularization
-            return Spectral(rho, rho, 0.0)
+            return Spectral(self.least, self.least, 0.0)
         budget, release, trust = mechanism.budgets[0], mechanism.release, mechanism.trust
         if not isinstance(trust, SiloLocal):
             raise ValueError(

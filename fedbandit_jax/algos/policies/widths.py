@@ -40,6 +40,11 @@ class Exploration:
         for name in ("subgaussian", "theta_norm", "exploration_scale"):
             validate.single(name, validate.non_negative(name, getattr(self, name)))
 
+    @property
+    def least(self) -> float:
+        """The lambda, where noise asks for no more."""
+        return 1.0 if self.regularization is None else self.regularization
+
 
 class Width(NamedTuple):
     """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
