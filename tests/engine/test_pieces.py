@@ -249,7 +249,7 @@ def test_parts_that_there_are_not(part, kind, words, tmp_path):
 DISTRIBUTED = """
 import sys, jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
-address, i, store, path = sys.argv[1:]
+address, i, folder, path = sys.argv[1:]
 jax.distributed.initialize(coordinator_address=address, num_processes=2, process_id=int(i))
 import fedbandit_jax as fb
 from fedbandit_jax.engine import store
@@ -257,7 +257,7 @@ store.SEEDS = 1
 assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 2, 1)
 env = fb.envs.sphere(3, 4, 5, rewards="gaussian")
 algos = {"plain": fb.algos.fed_lin_ucb(schedule=5)}
-result = fb.sweep(env, algos, horizon=40, key=jax.random.key(0), seeds=5, store=store)
+result = fb.sweep(env, algos, horizon=40, key=jax.random.key(0), seeds=5, store=folder)
 result.save(path)
 """
 
