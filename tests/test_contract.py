@@ -156,6 +156,8 @@ def test_every_registered_component_is_here():
     assert len(names) == len(THOMPSON)
     assert {name.split()[1] for name in names} == set(TRUST)
     assert {name.split()[2] for name in names} == set(RELEASES)
+    policies = {one for one in vars(fb.algos).values() if isinstance(one, type) and issubclass(one, fb.Policy)}
+    assert policies == {type(algo.policy) for algos in ALGOS.values() for algo in algos if hasattr(algo, "policy")}
 
 
 SPHERE = ENVS["sphere"][1].spec

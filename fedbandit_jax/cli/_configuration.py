@@ -318,12 +318,13 @@ def _algorithms() -> Types:
 
 def _parts() -> Types:
     from fedbandit_jax import algos, data, networks, privacy, schedules
+    from fedbandit_jax.interfaces import Policy
 
+    rooms = (*vars(algos).values(), *vars(schedules).values())
+    kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
     parts = (
-        *(privacy.Budget, privacy.Mechanism, algos.UCB, algos.LogDetUCB, algos.Thompson, algos.Greedy),
-        *(algos.EpsilonGreedy, algos.PhasedElimination, algos.Mixture),
-        privacy.Decaying,
-        *(schedules.Every, schedules.Geometric, schedules.LogDet, schedules.PrivateLogDet),
+        *(privacy.Budget, privacy.Mechanism, privacy.Decaying, algos.Mixture),
+        *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )
     graphs = {name: functools.partial(networks.make, name) for name in networks.GRAPHS}

@@ -43,7 +43,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_UCB, "privacy.trust": ("central",)}, ORANGE),
     ({**_UCB, "privacy.trust": ("local",)}, SKY),
     ({**_SILOS, "privacy.release": ("tree", "prefix_tree", None)}, BLUE),  # Private-FedLinUCB of the papers
-    ({**_SILOS, "privacy.release": ("blt", "sqrt_toeplitz", "honaker", "input_perturbation")}, VERMILLION),
+    (_SILOS, VERMILLION),  # other releases
     ({"type": ("Federated",), "policy.type": ("Greedy",)}, ORANGE),
     ({"type": ("GossipFedUCB", "Gossip"), "privacy": (None,)}, GREEN),
     ({"type": ("GossipFedUCB", "Gossip")}, VERMILLION),
