@@ -27,6 +27,7 @@ from fedbandit_jax.algos import (
     fed_ucb,
     private_fed_lin_ucb,
 )
+from fedbandit_jax.algos.loops.federated import BatchLoop
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.transcripts import Transcript, alone, case_of, certified, one_budget, spec_of
@@ -71,11 +72,12 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
-    if batch and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
+    whole = batch if type(bound) is BatchLoop else 0  # the view of other loops is not one sum of all silos
+    if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
         measure = prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
-    elif batch:  # by how much slower are integers, counts of users' bits, and both message by message?
+    elif whole:  # by how much slower are integers, counts of users' bits, and both message by message?
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)
     options["name"] = f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)

@@ -53,6 +53,9 @@ class BatchSums(NamedTuple):
 class BatchLoop(PolicyLoop):
     """Federated learning with a fixed batch, for a known environment and horizon; private if its mechanism is.
 
+    All silos send in every batch, and the mechanism releases their sum, so that `gather` may add up groups of agents.
+    Of another rule of who sends make a subclass of `PolicyLoop`.
+
     With B = 1, learning inside the batch opens no door to raw data: `sync` drops what was learned, and the next batch
     downloads what was released, before any other user comes.
     """

@@ -258,7 +258,7 @@ class PolicyLoop(PlayingLoop):
         std = jnp.asarray(self.stds)[k]
         return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 
-    def report(self, due: Array, k: Array, status: Array, *, senders: int = 1, receivers: int) -> Report:
+    def report(self, due: Array, k: Array, status: Array, *, senders: int | Array = 1, receivers: int) -> Report:
         """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver."""
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
