@@ -56,7 +56,7 @@ def test_what_is_recorded(whole):
 @pytest.mark.slow
 def test_one_by_one_and_side_by_side_agree(private, monkeypatch):
     """Branches become selections under vmap; arithmetic is reassociated."""
-    monkeypatch.setattr(ArrivalClock, "alone", False)
+    monkeypatch.setattr(ArrivalClock, "branches", False)
     together = play({"cdp": ALGOS["cdp"]})
     for label in together:
         equal(together[label], private[label], atol=1e-4)

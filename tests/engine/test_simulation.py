@@ -65,7 +65,7 @@ def test_stride_and_chunks_change_nothing(monkeypatch):
 
 
 @pytest.mark.slow
-def test_horizon_that_the_batch_does_not_divide():
+def test_horizon_that_the_batch_does_not_divide(same_noise):
     """The tail is played and counted; no synchronisation follows it, and it is not released."""
     whole, cut = simulate(horizon=40), simulate(horizon=43)
     assert cut.regret.shape == (3, 43)
@@ -170,7 +170,7 @@ def test_not_definite_is_a_status_not_a_nan():
 
 
 @pytest.mark.slow
-def test_status_ignores_the_synchronisation_that_never_happens():
+def test_status_ignores_the_synchronisation_that_never_happens(same_noise):
     """Only releases that somebody acts on count: T = 12 has the two synchronisations of T = 10, and their status."""
     env = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
     flagged = []

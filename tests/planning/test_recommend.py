@@ -142,7 +142,7 @@ def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):
 
 
 @pytest.mark.slow
-def test_a_whole_run_is_predicted_as_it_is():
+def test_a_whole_run_is_predicted_as_it_is(same_noise):
     """The seeds are those of `simulate`, so that nothing is left to predict but their mean."""
     found = plan()
     alike = {one.label: one.algo for one in found.candidates if one.group == found.best.group}

@@ -163,7 +163,7 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
     algo = gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(12.0, trigger))
     _, regret, _, synced, _ = run(script, algo, key)
     monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.REFRESH", 3)
-    for module in ("algos.linear.tracked", "core.rows", "core.control"):
+    for module in ("algos.loops.own_rows", "core.ridge", "core.control"):
         monkeypatch.setattr(f"fedbandit_jax.{module}.on_cpu", lambda: cpu)
     play.clear_cache()
     _, again, _, synced_again, _ = run(script, algo, key)
