@@ -409,6 +409,7 @@ def test_certificates(key):
         (lambda: A.Grouped(grouping=A.Mixture(theta_norm=-1.0)), "theta_norm must be"),
         (lambda: A.Grouped(grouping=A.Mixture(subgaussian=np.nan)), "subgaussian must be"),
         (lambda: A.Grouped(privacy=mechanism(visits=None)), "visits must say"),
+        (lambda: A.Grouped(privacy=mechanism(messages=True)), "messages must be False where every user has a stream"),
     ],
 )
 def test_bad_input(algo, message):

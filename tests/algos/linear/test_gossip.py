@@ -38,7 +38,7 @@ def run(env, algo, key, horizon=T):
     were."""
     clock = RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
     carry, (regret, report, synced) = play(clock, np.arange(clock.n_steps), key)
-    counts = {name: int(np.sum(count)) for name, count in report.counts.items()}
+    counts = {name: int(np.sum(count)) for name, count in {**report.counts, "floats": report.floats}.items()}
     return clock.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
 
 
@@ -122,6 +122,7 @@ def test_algorithm_3(script, key, graph, budget, schedule):
     np.testing.assert_allclose(regret, expected.regret, atol=2e-5)
     assert counts["messages"] == len(expected.log)
     assert counts["hops"] == sum(expected.transmissions.values())
+    assert counts["floats"] == expected.transmissions["data"] * packed_size(D)
     assert int(np.bitwise_or.reduce(state.status)) == 0
 
 
@@ -181,7 +182,7 @@ def test_seeds_side_by_side_equal_each_alone(key, same_noise):
     for i in range(0, 3, 2):
         _, regret, counts, *_ = run(env, algo, jax.random.fold_in(key, i), 41)
         np.testing.assert_allclose(many.regret[i], np.cumsum(regret), atol=1e-3)
-        assert {name: many.counts[name][i, -1] for name in counts} == counts
+        assert {name: many.counts[name][i, -1] for name in many.counts} == {name: counts[name] for name in many.counts}
 
 
 @pytest.mark.slow
