@@ -106,6 +106,16 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "secagg", "central"])
+def test_visits_add_up(trust, adjacency):
+    """A user who comes three times moves what is released three times as far, not sqrt 3 times."""
+    moved = math.sqrt(kappa("tree", 20) * DELTA_SQ[adjacency, trust == "silo_local_matrix"])
+    for visits in (1, 3):
+        c = calibrate(Budget(1.0, 1e-3, adjacency), n_syncs=20, trust=trust, visits=visits, **SIZE)
+        assert c.sensitivity == pytest.approx(visits * moved, rel=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
 @pytest.mark.parametrize("visits", [1, 3])
 @pytest.mark.parametrize("release", ["tree", "blt"])
 def test_secure_aggregation_pays_for_rounding(adjacency, visits, release):
