@@ -8,7 +8,7 @@ from helpers import ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
-from fedbandit_jax.engine import driver, setup
+from fedbandit_jax.engine import batching, driver, setup
 from fedbandit_jax.engine.clocks import RoundClock, rounds
 from fedbandit_jax.engine.curves import RoundTally
 
@@ -95,6 +95,13 @@ def test_sweep_equals_simulate():
             one, algo = result.sel(environment=name, epsilon=epsilon), PRIVATE.replace(epsilon=epsilon)
             np.testing.assert_allclose(one.regret[0], simulate(env=env, algo=algo).regret, atol=1e-4)
             assert one.certificate == algo.certificate(env.spec, 40)
+
+
+def test_seeds_in_groups_are_those_alone(monkeypatch):
+    alone = simulate(seeds=8)
+    monkeypatch.setattr(batching, "_cores", lambda: 1)
+    monkeypatch.setattr(RoundClock, "seeds_together", 4)
+    np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
 
 @pytest.mark.slow
