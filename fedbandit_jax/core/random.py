@@ -56,20 +56,11 @@ def check_key(name: str, key: Any) -> Array:
     return key
 
 
-SEEDS = 64  # keys that are made at a time, so that no number of seeds needs a program of its own
-
-
 def of_seeds(key: Array, seeds: Int[np.ndarray, " S"]) -> Array:
-    """The keys `fold_in(key, i)` of seeds i, (S,)."""
-    padded = np.zeros(-(-len(seeds) // SEEDS) * SEEDS, np.uint32)
-    padded[: len(seeds)] = seeds
-    words = np.concatenate([np.asarray(_of_seeds(key, some)) for some in padded.reshape(-1, SEEDS)])
-    return jax.random.wrap_key_data(jax.device_put(words[: len(seeds)]), impl=jax.random.key_impl(key))
-
-
-@jax.jit
-def _of_seeds(key: Array, seeds: Array) -> Array:
-    return jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, seeds))
+    """The keys `fold_in(key, i)` of seeds i, (S,), made on the host, which compiles nothing."""
+    low = seeds.astype(np.uint32)
+    words = _threefry(tuple(np.asarray(jax.random.key_data(key))[:, None]), np.zeros_like(low), low)
+    return jax.random.wrap_key_data(jax.device_put(np.stack(words, 1)), impl=jax.random.key_impl(key))
 
 
 def stream(key: Array, name: str) -> Array:
@@ -92,21 +83,21 @@ def bits(key: Array, size: int, first: Array | int = 0) -> tuple[Array, Array]:
     return _threefry(key, jnp.zeros_like(counter), counter)
 
 
-def _threefry(key: Array | tuple[Array, Array], high: Array, low: Array) -> tuple[Array, Array]:
-    """Both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast.
+def _threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
+    """Both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast, of JAX or NumPy.
 
     The key is a typed one, or a tuple of its two words, which a kernel can be given.
     """
     k0, k1 = key if isinstance(key, tuple) else jax.random.key_data(key)
-    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
+    schedule = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = high + k0, low + k1
     for group in range(5):
         for r in _ROTATIONS[group % 2]:
             x0 = x0 + x1
-            x1 = (x1 << jnp.uint32(r)) | (x1 >> jnp.uint32(32 - r))
+            x1 = (x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r))
             x1 = x0 ^ x1
         x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+        x1 = x1 + schedule[(group + 2) % 3] + np.uint32(group + 1)
     return x0, x1
 
 

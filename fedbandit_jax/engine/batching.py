@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import weakref
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
@@ -23,10 +22,9 @@ from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import lapack, programs
-from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.engine.clocks import Clock
 
-_several = weakref.WeakKeyDictionary()  # program -> whether it factorises several matrices at once
 PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
 WAITING = 1.15  # most time over that of pieces that keep all workers busy
 
@@ -48,6 +46,7 @@ class Layout(NamedTuple):
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
     n_configs: int
     n_seeds: int  # G
+    emitters: bool  # as in `Clock`
 
     def over_runs(self, method: str) -> Any:
         """`init` or `step` of the clock over seeds (G) and configurations (C), which share the world.
@@ -87,7 +86,7 @@ class Pieces:
         self.pieces = []
         for c, group in enumerate(groups):
             leaves, treedef, axes = _stack(group)
-            layout = Layout(treedef, axes, len(group), size)
+            layout = Layout(treedef, axes, len(group), size, clock.emitters)
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
                 which = len(self.pieces) % len(devices)
@@ -101,19 +100,20 @@ class Pieces:
         """(worlds, states) of every piece before the first step."""
         return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
 
-    def compile(self, states: list[Any], capacity: int) -> None:
-        """Compiles, on a CPU, what `advance` needs, by taking no step; elsewhere programs take all their steps."""
-        if not on_cpu():
-            return
+    def compile(self, capacity: int) -> None:
+        """Compiles what `init` and `advance` need, and runs nothing."""
         piece = self.pieces[0]
-        arguments = piece.leaves, piece.keys, *states[0], *_steps(range(0), capacity)
-        program = _advance(piece.layout)
-        if program not in _several:
-            operations = programs.equations(program.trace(*arguments).jaxpr)
-            _several[program] = any(map(lapack.factorises_several, operations))
-        if _several[program]:
+        init, advance = _init(piece.layout), _advance(piece.layout)
+        first = init.lower(piece.leaves, piece.keys).compile()
+        states = jax.tree.map(
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type),
+            jax.eval_shape(init, piece.leaves, piece.keys),
+            first.output_shardings,
+        )
+        traced = advance.trace(piece.leaves, piece.keys, *states, *_steps(range(0), capacity))
+        traced.lower().compile()
+        if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
             self.workers = 1  # such programs must not run beside each other, see `core.lapack`
-        program(*arguments)
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
         """The records of all runs: name -> array (C, S, N, ...)."""
@@ -183,14 +183,9 @@ def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, .
     return leaves, jax.tree.structure(clocks[0]), tuple(axes)
 
 
-def options() -> dict[str, Any] | None:
-    """Options for XLA's compiler: vectors of 512 bits, which XLA:CPU halves by default; loops are twice as fast."""
-    return {"xla_cpu_prefer_vector_width": 512} if on_cpu() else None
-
-
 @functools.lru_cache(PROGRAMS)
 def _init(layout: Layout):
-    return jax.jit(layout.over_runs("init"), compiler_options=options())
+    return jax.jit(layout.over_runs("init"), compiler_options=quick_options(3))  # runs once
 
 
 @functools.lru_cache(PROGRAMS)
@@ -221,4 +216,4 @@ def _advance(layout: Layout):
         (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
         return world, state, metrics
 
-    return jax.jit(advance, compiler_options=options())
+    return jax.jit(advance, compiler_options=loop_options(layout.emitters))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from fedbandit_jax.engine.setup import seeds_together, set_up
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.report.result import Result, concat
 
+AHEAD = 2  # programs that are compiled while another runs
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never cut, and
@@ -43,8 +46,12 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     keys = random.of_seeds(run.key, run.seeds)
     checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()
-    by_label: dict[str, Curves] = {}
-    programs, together = 0, n_seeds
+    programs, together = [], n_seeds
+    for labels in setup.groups:
+        group = [clocks[label].sharing(len(labels)) for label in labels]
+        most = seeds_together(group[0], len(group), n_seeds, len(at))
+        together = min(together, most)
+        programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]
     bar = tqdm(
         total=len(clocks) * n_seeds * run.horizon,
         unit=" rounds",
@@ -52,20 +59,26 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         desc="simulate",
         disable=None if run.progress is None else not run.progress,
     )
-    with contextlib.nullcontext() if checkpoints is None else checkpoints.lock(), bar:
-        for labels in setup.groups:
-            group = [clocks[label].sharing(len(labels)) for label in labels]
-            most = seeds_together(group[0], len(group), n_seeds, len(at))
-            together = min(together, most)
-            if most < n_seeds:
-                bar.set_postfix_str(f"{most} seeds at a time, to fit into memory")
-            parts = []
-            for first in range(0, n_seeds, most):
-                few = keys[first : first + most]
-                parts.append(run_program(group, few, at=at, bar=bar, checkpoints=checkpoints, program=programs))
-                programs += 1
-            curves = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x, 1), *parts)
-            by_label |= {label: jax.tree.map(lambda curve, j=j: curve[j], curves) for j, label in enumerate(labels)}
+    parts: dict[str, list[Curves]] = {}
+    with (
+        contextlib.nullcontext() if checkpoints is None else checkpoints.lock(),
+        bar,
+        ThreadPoolExecutor(AHEAD) as pool,
+    ):
+        if together < n_seeds:
+            bar.set_postfix_str(f"{together} seeds at a time, to fit into memory")
+        coming = (pool.submit(_compiled, group, some) for _, group, some in programs)
+        compiling = collections.deque(itertools.islice(coming, AHEAD))
+        for i, (labels, group, _) in enumerate(programs):
+            bar.set_description(f"compiling {i + 1} of {len(programs)}")
+            play = compiling.popleft().result()
+            compiling.extend(itertools.islice(coming, 1))  # while this one runs
+            bar.set_description("simulate")
+            bar.unpause()  # waiting does not count
+            curves = run_program(play, group[0], at=at, bar=bar, checkpoints=checkpoints, program=i)
+            for j, label in enumerate(labels):
+                parts.setdefault(label, []).append(jax.tree.map(lambda curve, j=j: curve[j], curves))
+    by_label = {label: jax.tree.map(lambda *x: np.concatenate(x), *found) for label, found in parts.items()}
     account = {
         **provenance(),
         "seconds": round(time.monotonic() - started, 3),
@@ -87,30 +100,30 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     )
 
 
+def _compiled(clocks: Sequence[Clock], keys: Array) -> Pieces:
+    play = Pieces(clocks, keys)
+    play.compile(_chunk(clocks[0], len(clocks) * len(keys))[1])
+    return play
+
+
 def run_program(
-    clocks: Sequence[Clock],
-    keys: Array,
+    play: Pieces,
+    clock: Clock,
     *,
     at: np.ndarray,
     bar: tqdm,
     checkpoints: Checkpoints | None = None,
     program: int = 0,
 ) -> Curves:
-    """The curves, at the rounds `at` (N,), of C clocks of equal `signature` under the keys (S,).
+    """The curves, at the rounds `at` (N,), of the runs of these pieces, all of clocks like this one.
 
     Checkpoints, named by the number of this program, are continued, and written now and then, and when the run stops
     for any reason, Ctrl-C and SIGTERM included.
     """
-    clock = clocks[0]
-    play = Pieces(clocks, keys)
     kind = StretchTally if clock.rounds_at(0) is None else RoundTally
     layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
-    length, capacity = _chunk(clock, len(clocks) * len(keys))
-    bar.set_description("compiling")
-    progress = Progress(layout, 0, play.init(), kind(at, len(clocks), len(keys)))
-    play.compile(progress.states, capacity)
-    bar.set_description("simulate")
-    bar.unpause()  # compiling does not count
+    length, capacity = _chunk(clock, play.n_configs * play.n_seeds)
+    progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
         bar.update(progress.tally.played)

@@ -103,7 +103,7 @@ def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
     process = bind("own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)[0]
     play = batching.Pieces([process], jax.random.split(jax.random.key(0), 4))
     assert play.workers == batching._cores()
-    play.compile(play.init(), 4)
+    play.compile(4)
     assert play.workers == 1
 
 

@@ -14,7 +14,7 @@ ALPHA = 1e-4  # chance that a correct generator fails a law test, over seeds; th
 
 
 def test_keys_of_seeds(key):
-    """However many there are: those of several blocks are folded in like those of one."""
+    """They are those of JAX, though made on the host."""
     seeds = np.array([*range(70), 2**32 - 1, 5], np.uint32)
     keys = random.of_seeds(key, seeds)
     assert keys.shape == (72,)

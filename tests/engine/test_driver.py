@@ -3,6 +3,7 @@
 import functools
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -51,6 +52,17 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     with jax.log_compiles(), caplog.at_level("WARNING"):
         for horizon, n_seeds in ((5, 2), (33, 3), (200, 7)):
             simulate(algo=algo, horizon=horizon, seeds=n_seeds)
+    assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
+
+
+def test_programs_are_compiled_before_they_run(caplog):
+    """The steps that run are those that were compiled for the shapes of their states alone."""
+    play = batching.Pieces(
+        [RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 9), horizon=9)], jax.random.split(jax.random.key(0), 2)
+    )
+    play.compile(4)
+    with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(1) as pool:
+        play.advance(pool, play.init(), range(2), 4)
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 
 
@@ -119,5 +131,5 @@ def test_compiling_is_told_apart(monkeypatch):
 
     monkeypatch.setattr("fedbandit_jax.engine.driver.tqdm", Bar)
     simulate(algo=PLAIN)
-    assert told[:4] == ["simulate", "compiling", "simulate", "unpause"]
+    assert told[:4] == ["simulate", "compiling 1 of 1", "simulate", "unpause"]
     assert sum(told[4:-1]) == 40 * 3

@@ -35,7 +35,7 @@ def clocks(monkeypatch, env, algos, horizon=2, **options):
         found.extend(made)
         raise StopIteration
 
-    monkeypatch.setattr(driver, "run_program", stop)
+    monkeypatch.setattr(driver, "Pieces", stop)
     for algo in algos:
         with pytest.raises(StopIteration):
             fb.sweep(env, [algo], horizon=horizon, key=jax.random.key(0), seeds=1, **options)

@@ -19,9 +19,9 @@ def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
     assert whole.provenance["seeds_together"] == 3
     ran, run = [], driver.run_program
 
-    def noted(clocks, keys, **options):
-        ran.append((len(keys), options["program"]))
-        return run(clocks, keys, **options)
+    def noted(play, clock, **options):
+        ran.append((play.n_seeds, options["program"]))
+        return run(play, clock, **options)
 
     monkeypatch.setattr(driver, "run_program", noted)
     monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)

@@ -32,6 +32,7 @@ from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metr
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
 DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
+SMALL_DIM = 8  # features of a drawn arm up to which XLA:CPU's fusion emitters are used, with slow loops: see `emitters`
 VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
 
 
@@ -151,6 +152,16 @@ class RoundClock(Clock):
         if self.shared or self.recorder is not None or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
             return False
         return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
+
+    @property
+    @override
+    def emitters(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True but where few features are drawn, which XLA:CPU's fusion emitters make a loop of that is not vectorised.
+
+        From about 1,000 operations on they leave an expression to older code. With M = K = 100 a round of d = 5 takes
+        76 us with them and 32 without; at d = 10 it is 40 and 50, and 50 and 100 where agents learn within a batch.
+        """
+        return not self.draws or self.env.spec.dim > SMALL_DIM
 
     @property
     def lists(self) -> bool:
