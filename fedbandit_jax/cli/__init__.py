@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import sys
@@ -120,6 +121,7 @@ def entry() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     _keep_programs()
+    gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live
     if not sys.stderr.isatty():  # a line now and then
         sparse: Any = functools.partialmethod(tqdm.__init__, mininterval=30.0, maxinterval=60.0, ascii=True)
         tqdm.__init__ = sparse

@@ -177,7 +177,7 @@ class NoisyMechanism(BoundMechanism):
     @property
     def has_own_parts(self) -> bool:
         """Whether the release or the trust model is of the caller's making: matrices, or numbers and words."""
-        return isinstance(self.release, Explicit) or isinstance(self.trust, BoundGaussian)
+        return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
 
     @override
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:

@@ -123,6 +123,12 @@ class Explicit(Release):
         return np.frombuffer(self.factor, np.float32).reshape(self.n_syncs, self.n_syncs)
 
 
+@struct.sealed
+@dataclasses.dataclass(frozen=True)
+class Optimal(Explicit):
+    """The matrices of `Decaying`, which are not of somebody else's making."""
+
+
 def explicit(release: Release) -> Explicit:
     """The matrices C and R of a release of one's own, of its `encode` and `decode` on unit vectors.
 
@@ -198,7 +204,7 @@ class Decaying:
     def __post_init__(self):
         validate.within("decay", self.decay, 1.0, 100.0)
 
-    def __call__(self, n_syncs: int) -> Explicit:
+    def __call__(self, n_syncs: int) -> Optimal:
         """The release for S = `n_syncs` synchronisations."""
         if n_syncs > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
@@ -208,7 +214,7 @@ class Decaying:
             c = _encoder(sums.T @ weights @ sums)
             r = np.linalg.solve(c.T, sums.T).T
             c, r = (x.astype(np.float32) for x in (c, r))
-            made = Explicit(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
+            made = Optimal(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
         except np.linalg.LinAlgError:
             made = None
         if made is None or not np.isfinite(made.sensitivity_sq()):
