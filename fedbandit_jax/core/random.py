@@ -21,6 +21,7 @@ from jax import Array, lax
 from jaxtyping import Int
 
 from fedbandit_jax.core import control, validate
+from fedbandit_jax.core.backend import on_cpu
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # Central and tail polynomials for float32 of M. Giles, "Approximating the erfinv function", 2010.
@@ -173,17 +174,22 @@ def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int
 
 
 @functools.partial(jax.jit, static_argnames="n")
-def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int) -> list[Array]:
+def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> list[Array]:
     """The n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
 
     A uniform point of R^2p consists of p points of the plane with uniform angles, whose squared lengths are the gaps
     that p - 1 sorted uniform numbers leave in (0, 1): there is no logarithm in it and nothing to divide by. With one
     coordinate less, of an odd n, what is left is scaled to length 1. All is elementwise, and unrolled.
 
-    The blocks j < (n + 1) // 2 are used, see `block_at`.
+    The blocks j < (n + 1) // 2 are used, see `block_at`. Of one arm for each agent a CPU stores their words, by t, any
+    traced integer (see `control.stored`), lest it draws all of them again for every coordinate.
     """
     p = (n + 1) // 2
-    drawn = [word for j in range(p) for word in block_at(key, arm, agent, j)]
+    if on_cpu() and arm.ndim == 1:
+        both = control.stored(lambda: jnp.stack(block_at(key, arm, agent, jnp.arange(p)[:, None]), 1), t)
+        drawn = list(both.reshape(2 * p, -1))
+    else:
+        drawn = [word for j in range(p) for word in block_at(key, arm, agent, j)]
     points = [_circle(word) for word in drawn[:p]]
     cuts = [jnp.float32(0), *_sorted([unit(word) for word in drawn[p : 2 * p - 1]]), jnp.float32(1)]
     squares = [high - low for low, high in itertools.pairwise(cuts)]

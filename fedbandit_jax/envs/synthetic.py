@@ -58,7 +58,7 @@ class Sphere(Linear):
         if n >= ridge.UNROLL_DIM:
             u = random.long_direction(key, arm.ravel(), agent.ravel(), n, t)
             return jnp.concatenate([half * u, one[..., None]], -1)
-        return [*(half * x for x in random.direction(key, arm, agent, n)), one]
+        return [*(half * x for x in random.direction(key, arm, agent, n, t)), one]
 
     @override
     def means_of(self, world: SphereWorld, offered: Round) -> Float[Array, "K M"]:
@@ -141,7 +141,7 @@ class Gap(Linear):
         if d > ridge.UNROLL_DIM:
             ball = list(jnp.moveaxis(random.long_direction(key, arm.ravel(), agent.ravel(), d + 1, t), -1, 0))[: d - 1]
         else:
-            ball = random.direction(key, arm, agent, d + 1)[: d - 1]
+            ball = random.direction(key, arm, agent, d + 1, t)[: d - 1]
         u = random.uniform_at(key, arm, agent, d // 2 + 1)  # the block after those of the direction
         position = random.uniform_at(key, jnp.uint32(self.spec.n_arms), agent) * self.spec.n_arms
         best = arm == position.astype(jnp.uint32)

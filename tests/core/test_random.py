@@ -3,6 +3,7 @@ import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -66,7 +67,7 @@ def test_law(key, draw, law):
 def test_directions_are_uniform(key, n):
     """Of length 1, and every coordinate's square is Beta(1/2, (n - 1)/2); both samplers."""
     numbers = np.arange(20_000, dtype=np.uint32)
-    short = np.stack(random.direction(key, numbers, np.uint32(5), n)).astype(float)
+    short = np.stack(random.direction(key, numbers, np.uint32(5), n, 0)).astype(float)
     arms, agents = numbers[:100], numbers[:200]
     long = jax.jit(random.long_direction, static_argnums=3)(key, arms, agents, n, 0)
     for x in (short, np.asarray(long, float).reshape(-1, n).T):
@@ -75,6 +76,17 @@ def test_directions_are_uniform(key, n):
         if n > 1:
             assert np.abs(n * np.cov(x) - np.eye(n)).max() < 6 * np.sqrt(2 / x.shape[1])
             assert min(stats.kstest(row**2, stats.beta(0.5, (n - 1) / 2).cdf).pvalue for row in x) > ALPHA / n
+
+
+@pytest.mark.parametrize("n", [2, 9])
+def test_one_direction_for_each_agent_is_that_among_all_arms(key, n):
+    """Its words are stored, under vmap too."""
+    arms, agents = np.array([3, 0, 3, 2], np.uint32), np.arange(4, dtype=np.uint32)
+    direction = jax.jit(jax.vmap(random.direction, (0, None, None, None, None)), static_argnums=3)
+    keys = jax.random.split(key, 2)
+    among = np.stack(direction(keys, np.arange(5, dtype=np.uint32)[:, None], agents[None], n, 0))
+    one = np.stack(jax.vmap(lambda key: jnp.stack(random.direction(key, arms, agents, n, 0)))(keys))
+    np.testing.assert_allclose(one, np.moveaxis(among[:, :, arms, agents], 0, 1), atol=1e-6)
 
 
 def test_draws_of_arms_and_agents(key):

@@ -32,7 +32,7 @@ from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metr
 SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
 DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
-SMALL_DIM = 8  # features of a drawn arm up to which XLA:CPU's fusion emitters are used, with slow loops: see `emitters`
+SMALL = 1_000  # features offered in a round, up to which programs are compiled quickly, and run about as fast
 VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
 
 
@@ -156,12 +156,7 @@ class RoundClock(Clock):
     @property
     @override
     def emitters(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True but where few features are drawn, which XLA:CPU's fusion emitters make a loop of that is not vectorised.
-
-        From about 1,000 operations on they leave an expression to older code. With M = K = 100 a round of d = 5 takes
-        76 us with them and 32 without; at d = 10 it is 40 and 50, and 50 and 100 where agents learn within a batch.
-        """
-        return not self.draws or self.env.spec.dim > SMALL_DIM
+        return self.env.spec.n_agents * self.env.spec.n_arms * self.env.spec.dim > SMALL
 
     @property
     def lists(self) -> bool:
