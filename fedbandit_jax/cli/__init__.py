@@ -21,8 +21,6 @@ from fedbandit_jax.cli.files import DataCommand, ReportCommand, ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
-from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine.cache import LEAST_SECONDS, default_folder
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.
 
@@ -120,7 +118,6 @@ def entry() -> None:
     stop = _Stop()
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    _keep_programs()
     gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live
     if not sys.stderr.isatty():  # a line now and then
         sparse: Any = functools.partialmethod(tqdm.__init__, mininterval=30.0, maxinterval=60.0, ascii=True)
@@ -134,18 +131,6 @@ def entry() -> None:
     if code in (INTERRUPTED, TERMINATED):
         os._exit(code)
     sys.exit(code)
-
-
-def _keep_programs() -> None:
-    """Does what `fb.keep_programs` does, before JAX is imported."""
-    folder = default_folder()
-    try:
-        check_writable("the cache folder", folder)
-    except ValueError as error:
-        print(f"fedbandit: compiled programs are not kept: {error}", file=sys.stderr)
-    else:
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 class _Stop:

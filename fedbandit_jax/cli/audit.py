@@ -66,12 +66,14 @@ class AuditCommand(Command):
     @override
     def run(self) -> int:
         import fedbandit_jax as fb
+        from fedbandit_jax.engine.cache import keep_by_default
         from fedbandit_jax.report.findings import table
 
         check_writable("out", self.out)
         validate.integer("runs", self.runs, at_least=1000)
         validate.probability("confidence", self.confidence)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
+        keep_by_default()
         found: dict[str, list[Any]] = {}
         wrong, groups = [], self.cases()
         for group, cases in groups.items():

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from fedbandit_jax.core import random
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.batching import Pieces
+from fedbandit_jax.engine.cache import keep_by_default
 from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
@@ -40,6 +41,7 @@ CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
 
 def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     """The result of all configurations, with one row for each."""
+    keep_by_default()
     setup = set_up(configurations, run)
     clocks, at, n_seeds = setup.clocks, run.at, len(run.seeds)
     certificates = {label: certify(one.algo).among(one.env.spec.visits(run.horizon)) for label, one in clocks.items()}

@@ -13,22 +13,47 @@ RUN = """
 import sys, jax, fedbandit_jax as fb
 compiled = []
 jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event))
-fb.keep_programs(sys.argv[1])
 env = fb.envs.sphere(2, 3, 3)
 fb.simulate(env, fb.algos.fed_lin_ucb(schedule=2), horizon=4, key=jax.random.key(0), seeds=1)
 print(sum(event.endswith("cache_hits") for event in compiled))
 """
 
 
+def runs(**variables):
+    """Cache hits, and what is written to stderr, of a new process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XDG_"))}
+    ran = subprocess.run([sys.executable, "-c", RUN], env=kept | variables, check=True, capture_output=True, text=True)
+    return int(ran.stdout), ran.stderr
+
+
 @pytest.mark.slow
-def test_the_next_process_finds_them(tmp_path, monkeypatch):
-    environment = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    hits = [
-        int(subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], env=environment, check=True,
-                           capture_output=True, text=True).stdout)
-        for _ in range(2)
-    ]  # fmt: skip
-    assert hits[0] == 0 < hits[1]
+def test_the_next_process_finds_them(tmp_path):
+    """They are kept by default, which is announced once."""
+    here = dict(XDG_CACHE_HOME=str(tmp_path))
+    (first, said), (second, nothing) = runs(**here), runs(**here)
+    assert first == 0 < second
+    assert said.startswith(f"compiled programs are kept in {tmp_path}")
+    assert not nothing
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_where_jax_keeps_nothing(tmp_path):
+    assert runs(XDG_CACHE_HOME=str(tmp_path), JAX_ENABLE_COMPILATION_CACHE="0") == (0, "")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    hits, said = runs(XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert hits == 0
+    assert said.startswith("compiled programs are not kept: folder must be a folder that can be written to")
+
+
+def test_old_programs_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_BYTES", 25)
+    monkeypatch.setattr(cache.jax.config, "update", lambda *_: None)
+    for i, name in enumerate(("a-cache", "b-cache", "c-cache", "mine")):
+        (tmp_path / name).write_bytes(bytes(10))
+        os.utime(tmp_path / name, (i, i))
+    fb.keep_programs(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b-cache", "c-cache", "mine"]
 
 
 def test_where_they_are_kept(tmp_path, monkeypatch):
