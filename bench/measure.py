@@ -156,12 +156,15 @@ def _processor() -> str:
 
 
 def output(title: str, rows: Sequence[Row], ratios: Mapping[str, Row], *, json: bool) -> None:
-    """Prints what was measured: as JSON only, or the title, the machine, tables and ratios for a reader."""
-    if json:
-        print(json_format.dumps({"machine": machine(), "rows": rows, "ratios": ratios}, indent=1))
-        return
+    """Prints what was measured: as JSON only, or as `report` says it."""
+    found = {"machine": machine(), "rows": rows, "ratios": ratios}
+    print(json_format.dumps(found, indent=1) if json else report(title, rows, ratios))
+
+
+def report(title: str, rows: Sequence[Row], ratios: Mapping[str, Row]) -> str:
+    """The title, the machine, tables and ratios, for a reader."""
     found = ", ".join(f"{name} {value}" for name, value in machine().items())
-    print("\n\n".join(part for part in (f"{title}\n{found}", *_tables(rows), _verdicts(ratios)) if part))
+    return "\n\n".join(part for part in (f"{title}\n{found}", *_tables(rows), _verdicts(ratios)) if part)
 
 
 def _tables(rows: Sequence[Row]) -> list[str]:

@@ -44,13 +44,15 @@ _QUICK = {
 }
 
 
-def quick_options(level: int) -> dict[str, Any] | None:
+def quick_options(level: int | None = None) -> dict[str, Any] | None:
     """Compiler options for programs that run briefly, or None where XLA does not know them.
 
-    On a CPU compiling takes half of the time at level 3, with the results of a program compiled in full; a third at
-    level 1, and the program is about as fast; at level 0 a sixth, and the program two or three times as long.
+    On a CPU compiling takes half of the time at the usual level, with the results of a program compiled in full; a
+    third at level 1, and the program is about as fast; at level 0 a sixth, and the program two or three times as long.
     """
-    return _QUICK | {"xla_backend_optimization_level": level} if on_cpu() and _knows_quick() else None
+    if not (on_cpu() and _knows_quick()):
+        return None
+    return _QUICK if level is None else _QUICK | {"xla_backend_optimization_level": level}
 
 
 def loop_options(emitters: bool) -> dict[str, Any] | None:

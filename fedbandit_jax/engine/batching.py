@@ -185,7 +185,7 @@ def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, .
 
 @functools.lru_cache(PROGRAMS)
 def _init(layout: Layout):
-    return jax.jit(layout.over_runs("init"), compiler_options=quick_options(3))  # runs once
+    return jax.jit(layout.over_runs("init"), compiler_options=quick_options())  # runs once
 
 
 @functools.lru_cache(PROGRAMS)

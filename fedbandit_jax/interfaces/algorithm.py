@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key, Num
@@ -294,8 +293,11 @@ def certify(bound: Algorithm) -> Certificate:
         )
     bound = jax.tree.map(np.asarray, bound)
     for leaf in jax.tree.leaves(bound):
-        if leaf.dtype.kind in "iuf" and not np.allclose(leaf, np.asarray(jnp.asarray(leaf)), 1e-6, 0, equal_nan=True):
-            return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
+        if leaf.dtype.kind in "iuf":
+            with np.errstate(over="ignore"):
+                held = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+            if not np.allclose(leaf, held, 1e-6, 0, equal_nan=True):
+                return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
     found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
     if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
         return found
