@@ -212,7 +212,8 @@ def choose_by_kernel(
             x = offer.draw(shared, new.astype(jnp.uint32), agent)
             index = scorer.worth(own, x)
             higher = offered & (index > score)
-            best = jnp.where(offered, jnp.maximum(best, offer.mean(shared, x)), best)
+            mean = offer.mean(shared, x)
+            best = jnp.where(offered & ((mean > best) | jnp.isnan(mean)), mean, best)  # PTX's max would drop a NaN
             unknown = jnp.where(offered & jnp.isnan(index), 1, unknown)
             return jnp.where(higher, index, score), jnp.where(higher, new, arm), best, unknown
 
@@ -220,7 +221,8 @@ def choose_by_kernel(
         score, arm, best, unknown = lax.fori_loop(0, pl.cdiv(n_arms, high), look, (lowest, zeros, lowest, zeros))
         first = jnp.where(score == score.max(0), arm, NOWHERE).min(0)
         triton.store(arms.at[:, :], jnp.where(unknown.max(0) == 1, NOWHERE, first)[None], mask=exists)
-        triton.store(means.at[:, :], best.max(0)[None], mask=exists)
+        lost = jnp.where(jnp.isnan(best), 1, 0).max(0) == 1
+        triton.store(means.at[:, :], jnp.where(lost, jnp.nan, best.max(0))[None], mask=exists)
 
     def block(leaf):
         if leaf.ndim == 1 or leaf.shape[1] == 1:

@@ -159,3 +159,22 @@ def test_agents_have_their_own_numbers():
     whole = choose(draw, worth, mean, shared, own, 20, agents)
     part = choose(draw, worth, mean, shared, own, 20, agents[13:])
     assert_same(part, (whole[0][13:], whole[1][13:]))
+
+
+def test_a_mean_that_is_not_a_number_is_told():
+    """A later arm does not cover it up, though the largest of PTX would drop it."""
+    shared, own, agents = known(3, 1)
+
+    def lost(arm):
+        def mean_of(shared, x):
+            found = mean(shared, x)
+            return jnp.where(jnp.abs(found - expected[arm, 1]) < 1e-6, jnp.nan, found)
+
+        return mean_of
+
+    n_arms = 2 * TILE // FEW + 1
+    x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
+    expected = np.asarray(mean(shared, x))
+    for arm in (0, n_arms - 1):
+        found = choose(draw, worth, lost(arm), shared, own, n_arms, agents)[1]
+        np.testing.assert_array_equal(np.isnan(found), [False, True, False])

@@ -210,15 +210,20 @@ class RoundClock(Clock):
             carry, (records, gap, wrong) = lax.scan(play, carry, now)
             return carry, (algo.gather(records), gap, wrong)
 
-        def add(carry, now):  # a GPU has many agents at once: the records of a batch would take much of its memory
-            carry, total = carry
-            carry, (record, gap, wrong) = play(carry, now)
-            new = algo.gather(jax.tree.map(lambda y: y[None], record))
-            return (carry, jax.tree.map(jnp.add, total, new)), (gap, wrong)
+        rounds, streams = now
+        b = len(rounds)
 
-        record = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1][0])
+        def add(i, carry):  # a GPU has many agents at once: the records of a batch would take much of its memory
+            carry, total, told = carry
+            carry, (record, *new) = play(carry, (rounds[0] + i, jax.tree.map(lambda x: x[i], streams)))
+            total = jax.tree.map(jnp.add, total, algo.gather(jax.tree.map(lambda y: y[None], record)))
+            here = lax.iota(jnp.int32, b) == i  # nothing is cut out or put in by a copy, so that a batch is one graph
+            return carry, total, [jnp.where(here, x, old) for old, x in zip(told, new)]
+
+        record, *new = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1])
         empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
-        (carry, total), (gap, wrong) = lax.scan(add, (carry, empty), now)
+        told = [jnp.zeros(b, x.dtype) for x in new]
+        carry, total, (gap, wrong) = lax.fori_loop(0, b, add, (carry, empty, told))
         return carry, (total, gap, wrong)
 
     def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
