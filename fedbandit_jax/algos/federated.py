@@ -84,7 +84,7 @@ class Federated(PolicyRecipe):
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         (schedule, _), m = self.normalised, spec.n_agents
         batch = schedule.batch if isinstance(schedule, Every) else None
-        longest = min(horizon, REFRESH, max(1, USERS // m))
+        longest = min(REFRESH, max(1, USERS // m))
         sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest)
         mechanism, stds = self.calibrated(spec, m, self.n_syncs(horizon), **sizes)
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))

@@ -121,7 +121,7 @@ class Gossip(NetworkRecipe):
                 f"schedule must leave gamma = {self.gamma} rounds or more between two releases, got {schedule!r}, "
                 f"which leaves {shortest}"
             )
-        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=min(horizon, REFRESH))
+        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         hears = network.distances <= self.gamma
         sizes = hears.sum(1)
         of_size = {

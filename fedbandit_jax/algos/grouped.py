@@ -90,7 +90,7 @@ class Grouped(PolicyRecipe):
         schedules.check(bound, 1)
         if bound.reads != "nothing":
             raise ValueError(refusal)
-        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=min(horizon, REFRESH))
+        mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         bias_scale = 1.0
         if privacy is not None:
             bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)

@@ -12,6 +12,7 @@ import numpy as np
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.loop import check_policy
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
@@ -111,7 +112,7 @@ def parts(spec: Spec, policy: Any, mechanism: BoundMechanism, stds: np.ndarray, 
     return dict(
         policy=policy,
         mechanism=mechanism,
-        stds=stds.astype(np.float32) if noisy else np.zeros(1, np.float32),
+        stds=padded(stds.astype(np.float32)) if noisy else np.zeros(1, np.float32),
         n_syncs=len(stds),
         spec=spec,
         **more,

@@ -39,7 +39,11 @@ def pytree(cls: T) -> T:
     >>> jax.tree.leaves(Line(slope=3.0))
     [3.0]
     """
-    cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
+    return node(dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls))
+
+
+def node(cls: T) -> T:
+    """Registers a dataclass as a JAX pytree, whose `static()` fields are compile-time constants."""
     fields = dataclasses.fields(cls)
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]

@@ -291,9 +291,9 @@ def certify(bound: Algorithm) -> Certificate:
             f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which "
             "is given released statistics only, to have it certified"
         )
-    bound = jax.tree.map(np.asarray, bound)
+    bound = jax.tree.map(lambda leaf: leaf if np.asarray(leaf).dtype == object else np.asarray(leaf), bound)
     for leaf in jax.tree.leaves(bound):
-        if leaf.dtype.kind in "iuf":
+        if np.asarray(leaf).dtype.kind in "iuf":
             with np.errstate(over="ignore"):
                 held = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
             if not np.allclose(leaf, held, 1e-6, 0, equal_nan=True):

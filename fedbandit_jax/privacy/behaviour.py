@@ -98,7 +98,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
     release, trust, dim = mechanism.release, mechanism.trust, mechanism.statistic.dim
     if not mechanism.stds().any():
         return ""  # it says that there is none
-    size, n = packed_size(dim), min(release.n_syncs, SYNCS)
+    size, n = packed_size(dim), min(int(release.n_syncs), SYNCS)
     weights = matrix_weights(size) / math.sqrt(2) if trust.joint_matrix else np.ones(size)
     by_silo = isinstance(mechanism, Messages) and type(trust).silo_stds is not Trust.silo_stds
     each, most = mechanism.n_agents if by_silo else 1, NUMBERS

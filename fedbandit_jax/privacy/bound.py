@@ -159,7 +159,7 @@ class NoisyMechanism(BoundMechanism):
     fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
 
     trust: Trust
-    release: Release = struct.static()
+    release: Release
     statistic: LinearStatistic = struct.static()
     adjacency: str = struct.static()
     epsilon: Any  # (1,) asked for by all silos, or (M,) by each
@@ -250,7 +250,7 @@ class NoisyMechanism(BoundMechanism):
             noise_whose=f"per entry {self.trust.whose}" + (f", {1 / scale:g} times that on x x'" if scale != 1 else ""),
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
-            releases=self.release.n_syncs,
+            releases=int(self.release.n_syncs),
             releases_per_user=self.release.sensitivity_sq(),
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),

@@ -81,15 +81,17 @@ class Messages(NoisyMechanism):
     def init(self, dim: int) -> MechanismState:
         size, release = packed_size(dim), self.release
         batch = self.batch or 0  # `Mechanism.bind` makes `Messages` only for batches of one known size
+        users = ()
         if self.trust.needs_users:
-            bits = release.n_syncs * batch * self.n_agents * size * self.trust.width
+            most = release.size  # pyright: ignore[reportAttributeAccessIssue] - of a `Tree`
+            bits = most * batch * self.n_agents * size * self.trust.width
             if bits > MAX_BITS:
                 raise ValueError(
                     f"messages=True would hold {bits:.3g} bits of users' messages at once, more than {MAX_BITS:.0e}: "
                     "choose fewer silos, rounds or features"
                 )
+            users = jnp.zeros((most, batch, size, self.n_agents))
         decoder = release.init((size,))
-        users = jnp.zeros((release.n_syncs, batch, size, self.n_agents)) if self.trust.needs_users else ()
         state = MechanismState(
             sums=None,
             release=(
@@ -125,7 +127,7 @@ class Messages(NoisyMechanism):
         users = state.trust
         if trust.needs_users:
             users = users.at[k - 1].set(pack_users(x, y), mode="drop")
-            batches = jnp.arange(1, release.n_syncs + 1)
+            batches = jnp.arange(1, len(users) + 1)
             inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
             messages = (
                 jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.privacy.bound import Timing
 
@@ -227,7 +228,7 @@ class Fixed(Schedule):
 
     @override
     def bind(self, setting: Setting) -> BoundFixed:
-        return BoundFixed(rounds=np.asarray(self.rounds(setting.horizon), np.int32))
+        return BoundFixed(rounds=padded(np.asarray(self.rounds(setting.horizon), np.int32)))
 
 
 @dataclasses.dataclass(frozen=True)

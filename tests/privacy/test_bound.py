@@ -284,7 +284,7 @@ def test_vector_sum_shows_only_mixed_bits(key):
     mechanism = formed(Messages, rounded)
     x, y = users()
     _, shown = PLAY(mechanism, key, x, y)
-    assert shown.shape == (packed_size(D), M * S * B * trust.width)
+    assert shown.shape == (packed_size(D), M * mechanism.release.size * B * trust.width)
     assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
     _, again = PLAY(mechanism, jax.random.fold_in(key, 1), x, y)
     assert not np.array_equal(shown, again)

@@ -32,6 +32,7 @@ from jaxtyping import Bool, Float, Int, Key, Real
 from typing_extensions import override
 
 from fedbandit_jax.core import lapack, struct, validate
+from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
 
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
@@ -195,7 +196,7 @@ class PhasedElimination(Policy):
         centred = private and law.mechanism.statistic.centred
         return BoundPhasedElimination(
             arms=arms,
-            stds=(law.mechanism.batch_stds() if private else np.zeros(max(phases, 1))).astype(np.float32),
+            stds=padded((law.mechanism.batch_stds() if private else np.zeros(max(phases, 1))).astype(np.float32)),
             reward=np.float32(0.5 if centred else 1.0),
             log_term=np.float32(math.log(2 * len(arms) * max(phases, 1) / self.failure)),
             scale=np.float32(self.exploration_scale),

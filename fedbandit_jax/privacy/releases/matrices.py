@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import padding, struct, validate
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
@@ -25,23 +25,24 @@ ITERATIONS = 2000  # of the fixed point; it converges linearly
 MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
-Memory = tuple[Float[Array, " SP *shape"], Float[Array, " S *shape"]]  # messages, or draws, so far
+Memory = tuple[Float[Array, " NP *shape"], Float[Array, " N *shape"]]  # messages, or draws, so far
 
 
 @struct.sealed
-@dataclasses.dataclass(frozen=True)
+@struct.node
+@dataclasses.dataclass(frozen=True, eq=False)
 class Explicit(Release):
     """A release that keeps C, R and L, L L' = R R', as float32 matrices, for P parts of a message.
 
-    Its states hold all batch sums, or all messages, so far. Whatever code the matrices came from, the run multiplies by
-    them.
+    They are padded by zeros for N = `padding.room` (S) synchronisations. Its states hold all batch sums, or all
+    messages, so far. Whatever code the matrices came from, the run multiplies by them.
     """
 
-    of: str  # name of the class that the matrices came from
-    parts: int  # P, parts of one message
-    c: bytes = dataclasses.field(repr=False)  # (S, P, S) float32, the matrix C
-    r: bytes = dataclasses.field(repr=False)  # (S, S P) float32, the matrix R
-    factor: bytes = dataclasses.field(repr=False)  # (S, S) float32, lower triangular L with L L' = R R'
+    c: Any = dataclasses.field(repr=False)  # (N, P, N) float32, the matrix C
+    r: Any = dataclasses.field(repr=False)  # (N, N P) float32, the matrix R
+    factor: Any = dataclasses.field(repr=False)  # (N, N) float32, lower triangular L with L L' = R R'
+    of: str = struct.static()  # name of the class that the matrices came from
+    parts: int = struct.static()  # P, parts of one message
 
     @property
     @override
@@ -50,22 +51,22 @@ class Explicit(Release):
 
     @override
     def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
-        return jnp.asarray((self._c != 0).any(2))[k - 1]
+        return (jnp.asarray(self.c)[k - 1] != 0).any(1)
 
     @override
-    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
-        return jnp.zeros((self.n_syncs, *shape))
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " N *shape"]:
+        return jnp.zeros((len(self.factor), *shape))
 
     @override
     def encode(
-        self, state: Float[Array, " S *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " P *shape"], Float[Array, " S *shape"]]:
+        self, state: Float[Array, " N *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " P *shape"], Float[Array, " N *shape"]]:
         state = state.at[k - 1].set(gamma)
-        return _weigh(jnp.asarray(self._c)[k - 1], state), state
+        return _weigh(jnp.asarray(self.c)[k - 1], state), state
 
     @override
     def init(self, shape: tuple[int, ...]) -> Memory:
-        return jnp.zeros((self.n_syncs * self.parts, *shape)), jnp.zeros((self.n_syncs, *shape))
+        return jnp.zeros((self.r.shape[1], *shape)), jnp.zeros((len(self.factor), *shape))
 
     @override
     def decode(
@@ -73,7 +74,7 @@ class Explicit(Release):
     ) -> tuple[Float[Array, "*shape"], Memory]:
         messages, draws = state
         messages = jax.lax.dynamic_update_slice_in_dim(messages, message, (k - 1) * self.parts, 0)
-        return _weigh(jnp.asarray(self._r)[k - 1][None], messages)[0], (messages, draws)
+        return _weigh(jnp.asarray(self.r)[k - 1][None], messages)[0], (messages, draws)
 
     @override
     def step(
@@ -81,11 +82,11 @@ class Explicit(Release):
     ) -> tuple[Float[Array, "*shape"], Memory]:
         messages, draws = state
         draws = draws.at[k - 1].set(z)
-        return _weigh(jnp.asarray(self._factor)[k - 1][None], draws)[0], (messages, draws)
+        return _weigh(jnp.asarray(self.factor)[k - 1][None], draws)[0], (messages, draws)
 
     @override
     def encoder(self) -> Float[np.ndarray, "messages S"]:
-        rows = self._c.reshape(-1, self.n_syncs).astype(float)
+        rows = np.asarray(self.c, float)[: self.n_syncs, :, : self.n_syncs].reshape(-1, self.n_syncs)
         return rows[(rows != 0).any(1)]
 
     def sensitivity_sq(self) -> float:
@@ -94,15 +95,7 @@ class Explicit(Release):
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
         float32 loses noise if its parts are too different.
         """
-        return self._sensitivity_sq()
-
-    @override
-    def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        return (self._factor.astype(float) ** 2).sum(1)
-
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - of a value that is hashed by its matrices
-    def _sensitivity_sq(self) -> float:
-        factor, sums = self._factor.astype(float), np.tril(np.ones((self.n_syncs, self.n_syncs)))
+        factor, sums = self._factor, np.tril(np.ones((self.n_syncs, self.n_syncs)))
         fresh, largest = np.abs(np.diag(factor)).min(), np.abs(factor).max()
         if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
             return math.inf
@@ -110,21 +103,33 @@ class Explicit(Release):
         squares = np.array([super().sensitivity_sq(), (alone**2).sum(0).max()])
         return float(squares.max()) if (squares >= RANGE**-2).all() and (squares <= RANGE**2).all() else math.inf
 
-    @property
-    def _c(self) -> np.ndarray:
-        return np.frombuffer(self.c, np.float32).reshape(self.n_syncs, self.parts, self.n_syncs)
-
-    @property
-    def _r(self) -> np.ndarray:
-        return np.frombuffer(self.r, np.float32).reshape(self.n_syncs, -1)
+    @override
+    def prefix_variance(self) -> Float[np.ndarray, " S"]:
+        return (self._factor**2).sum(1)
 
     @property
     def _factor(self) -> np.ndarray:
-        return np.frombuffer(self.factor, np.float32).reshape(self.n_syncs, self.n_syncs)
+        return np.asarray(self.factor, float)[: self.n_syncs, : self.n_syncs]
+
+    @classmethod
+    def of_matrices(cls, of: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Self:
+        """The release with C (S, P, S), R (S, S P) and L (S, S), for a class of this name."""
+        n, parts, _ = c.shape
+        more = padding.room(n) - n
+        c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
+        return cls(
+            n,
+            c=np.pad(c, ((0, more), (0, 0), (0, more))),
+            r=np.pad(r, ((0, more), (0, more * parts))),
+            factor=np.pad(factor, (0, more)),
+            of=of,
+            parts=parts,
+        )
 
 
 @struct.sealed
-@dataclasses.dataclass(frozen=True)
+@struct.node
+@dataclasses.dataclass(frozen=True, eq=False)
 class Optimal(Explicit):
     """The matrices of `Decaying`, which are not of somebody else's making."""
 
@@ -161,8 +166,7 @@ def explicit(release: Release) -> Explicit:
         raise ValueError(
             f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
         )
-    matrices = (x.astype(np.float32).tobytes() for x in (c, r, np.linalg.cholesky(r @ r.T)))
-    made = Explicit(n, name, parts, *matrices)
+    made = Explicit.of_matrices(name, c, r, np.linalg.cholesky(r @ r.T))
     if not math.isfinite(made.sensitivity_sq()):
         raise ValueError(
             f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
@@ -213,8 +217,7 @@ class Decaying:
         try:
             c = _encoder(sums.T @ weights @ sums)
             r = np.linalg.solve(c.T, sums.T).T
-            c, r = (x.astype(np.float32) for x in (c, r))
-            made = Optimal(n_syncs, "Decaying", 1, c.tobytes(), r.tobytes(), r.tobytes())
+            made = Optimal.of_matrices("Decaying", c[:, None], r, r)
         except np.linalg.LinAlgError:
             made = None
         if made is None or not np.isfinite(made.sensitivity_sq()):

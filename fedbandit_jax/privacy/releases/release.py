@@ -30,7 +30,8 @@ class Release(abc.ABC):
 
     A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape): `encode` is C
     and `decode` is R. Sensitivity and variance follow from the matrices of these two, unless a subclass has closed
-    forms. Instances are hashable, because a release is part of the compiled program.
+    forms. The package's own releases are pytrees, in which S and all coefficients are leaves, and whose states have
+    room for other S: one compiled program serves many horizons.
 
     Args:
         n_syncs: S, the number of synchronisations.

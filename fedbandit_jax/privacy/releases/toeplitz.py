@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import padding, struct, validate
 from fedbandit_jax.privacy.releases.release import Release
 
 MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
@@ -34,6 +35,7 @@ TABLE = {
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class InputPerturbation(Release):
     """The release that sends every batch sum once: C = I, prefix k carries k noises, and each batch alone one.
@@ -132,56 +134,73 @@ class _Toeplitz(Release):
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class SqrtToeplitz(_Toeplitz):
     """The release whose factors R = C are the square root of the prefix-sum matrix: c_j = binom(2j, j) / 4^j.
 
-    It has nearly the least noise of all factorisations, but both states hold all S arrays, (S, *shape).
+    It has nearly the least noise of all factorisations, but both states hold all batch sums or messages, padded to
+    (size, *shape).
+
+    Args:
+        n_syncs: S, the number of synchronisations.
 
     Reference: Fichtenberger, Henzinger & Upadhyay (2023); Henzinger, Upadhyay & Upadhyay (2023).
     """
 
+    size: int = struct.static(init=False, repr=False, compare=False)  # `padding.room` of S
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "size", padding.room(self.n_syncs))
+
     @override
     def column(self) -> Float[np.ndarray, " S"]:
-        j = np.arange(1, self.n_syncs)
-        return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
+        return sqrt_column(int(self.n_syncs))
 
     @override
     def response(self) -> Float[np.ndarray, " S"]:
         return self.column()
 
     @override
-    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
-        return jnp.zeros((self.n_syncs, *shape))
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " size *shape"]:
+        return jnp.zeros((self.size, *shape))
 
     @override
     def encode(
-        self, state: Float[Array, " S *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " S *shape"]]:
+        self, state: Float[Array, " size *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " size *shape"]]:
         message, state = self._row(state, k, gamma)
         return message[None], state
 
     @override
-    def init(self, shape: tuple[int, ...]) -> Float[Array, " S *shape"]:
-        return jnp.zeros((self.n_syncs, *shape))
+    def init(self, shape: tuple[int, ...]) -> Float[Array, " size *shape"]:
+        return jnp.zeros((self.size, *shape))
 
     @override
     def decode(
-        self, state: Float[Array, " S *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " S *shape"]]:
+        self, state: Float[Array, " size *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " size *shape"]]:
         return self._row(state, k, message[0])
 
     def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:
         inputs = inputs.at[k - 1].set(new)
-        age = k - 1 - jnp.arange(self.n_syncs)
-        weights = jnp.where(age >= 0, jnp.asarray(self.column())[age], 0)
+        age = k - 1 - jnp.arange(self.size)
+        weights = jnp.where(age >= 0, jnp.asarray(sqrt_column(self.size))[age], 0)
         return (weights.reshape(-1, *(1,) * new.ndim) * inputs).sum(0), inputs
+
+
+def sqrt_column(n: int) -> Float[np.ndarray, " n"]:
+    """c_0, ..., c_{n-1} with c_j = binom(2j, j) / 4^j."""
+    j = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
 
 
 Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class Blt(_Toeplitz):
     """The buffered linear Toeplitz (BLT) release: c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1) for j >= 1.
@@ -203,30 +222,28 @@ class Blt(_Toeplitz):
     Reference: McMahan, Xu & Zhang (2024); Dvijotham, McMahan, Pillutla, Steinke & Thakurta (2024).
     """
 
-    n_buffers: int = 3
+    n_buffers: int = struct.static(default=3)
+    theta: Any = dataclasses.field(init=False, repr=False, compare=False)  # (n_buffers,) float32, decays in (0, 1)
+    omega: Any = dataclasses.field(init=False, repr=False, compare=False)  # (n_buffers,) float32, weights > 0
 
     def __post_init__(self):
         super().__post_init__()
         validate.integer("n_buffers", self.n_buffers, at_least=1)
-
-    @property
-    def theta(self) -> Float[np.ndarray, " n_buffers"]:
-        """The decays of the buffers, in (0, 1)."""
-        return np.array(coefficients(self.n_syncs, self.n_buffers)[0])
-
-    @property
-    def omega(self) -> Float[np.ndarray, " n_buffers"]:
-        """The weights of the buffers, > 0."""
-        return np.array(coefficients(self.n_syncs, self.n_buffers)[1])
+        for name, numbers in zip(("theta", "omega"), coefficients(self.n_syncs, self.n_buffers)):
+            object.__setattr__(self, name, np.array(numbers, np.float32))
 
     @override
     def column(self) -> Float[np.ndarray, " S"]:
-        return blt_column(self.theta, self.omega, self.n_syncs)
+        return blt_column(*self._exact, int(self.n_syncs))
 
     @override
     def response(self) -> Float[np.ndarray, " S"]:
-        decays, weights = blt_inverse(self.theta, self.omega)
-        return np.cumsum(blt_column(decays, -weights, self.n_syncs))
+        decays, weights = blt_inverse(*self._exact)
+        return np.cumsum(blt_column(decays, -weights, int(self.n_syncs)))
+
+    @property
+    def _exact(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(self.theta, float), np.asarray(self.omega, float)
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " n_buffers *shape"]:
@@ -254,9 +271,7 @@ class Blt(_Toeplitz):
     def _tail(self, buffers: Array) -> Array:
         # The sum is written out because accelerators round matrix products, and because jaxlib 0.10.2 on two CPU cores
         # reads uninitialised memory when the silos' and the server's buffers are reduced in one program.
-        return sum(
-            (weight * buffer for weight, buffer in zip(self.omega.astype(np.float32), buffers)), start=jnp.zeros(())
-        )
+        return sum((self.omega[i] * buffer for i, buffer in enumerate(buffers)), start=jnp.zeros(()))
 
     def _push(self, buffers: Array, new: Array) -> Array:
         theta = jnp.asarray(self.theta, buffers.dtype).reshape(-1, *(1,) * (buffers.ndim - 1))

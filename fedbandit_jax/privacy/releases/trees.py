@@ -24,6 +24,7 @@ def _level(k: Array) -> Array:
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class Tree(Release):
     """The binary tree of Algorithm 2 of Zhou & Chowdhury (2024).
@@ -33,10 +34,17 @@ class Tree(Release):
     hold the live node of every level, (kappa, *shape).
     """
 
+    n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa
+    # the paper's `1 + log(T/B)` does not name the base, and natural logarithms would be unsound
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "n_levels", int(self.n_syncs).bit_length())
+
     @property
-    def n_levels(self) -> int:
-        """kappa; the paper's `1 + log(T/B)` does not name the base, and natural logarithms would be unsound."""
-        return int(self.n_syncs).bit_length()
+    def size(self) -> int:
+        """The most synchronisations of a tree of so many levels."""
+        return 2**self.n_levels - 1
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
@@ -78,7 +86,7 @@ class Tree(Release):
 
     @override
     def largest_variance(self) -> float:
-        return float((self.n_syncs + 1).bit_length() - 1)  # the popcount of the largest k = 2^m - 1 <= S
+        return float(int(self.n_syncs + 1).bit_length() - 1)  # the popcount of the largest k = 2^m - 1 <= S
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
@@ -96,6 +104,7 @@ class Tree(Release):
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class PrefixTree(Tree):
     """The protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), which is that of Dubey & Pentland (2020).
@@ -109,6 +118,7 @@ class PrefixTree(Tree):
 
 
 @struct.sealed
+@struct.node
 @dataclasses.dataclass(frozen=True)
 class Honaker(Tree):
     """The tree of Honaker (2015): every node is released, and estimated from itself and all nodes below.
@@ -169,7 +179,7 @@ class Honaker(Tree):
 
     @override
     def largest_variance(self) -> float:
-        ones = (self.n_syncs + 1).bit_length() - 1
+        ones = int(self.n_syncs + 1).bit_length() - 1
         return float((1 / (2 - 2.0 ** -np.arange(ones))).sum())
 
     @override

@@ -20,7 +20,7 @@ def noise(release):
 def test_coefficients_are_valid(n, n_buffers):
     """C > 0, its inverse is bounded, its first column is the largest; float32 numbers in decreasing order."""
     release = Blt(n, n_buffers)
-    theta, omega = release.theta, release.omega
+    theta, omega = (np.asarray(x, float) for x in (release.theta, release.omega))
     assert len(theta) == len(omega) == n_buffers
     assert (theta > 0).all()
     assert (theta < 1).all()
