@@ -180,15 +180,15 @@ def test_what_a_recipe_is_bound_to_is_checked_first(name, spec, horizon, error, 
 
 
 def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
-    class Mine(fb.algos.LinUCB):
+    class Mine(fb.algos.Federated):
         def bind(self, spec, horizon):
             """Binds."""
             assert type(horizon) is int
             return super().bind(spec, 2 * horizon)
 
     with pytest.raises(TypeError, match="horizon must be an integer >= 1, got 'x'"):
-        Mine().bind(SPHERE, "x")
-    assert Mine().bind(SPHERE, np.int64(10)).batch == fb.algos.LinUCB().bind(SPHERE, 20).batch == 20
+        Mine(schedule=5).bind(SPHERE, "x")
+    assert Mine(schedule=5).bind(SPHERE, np.int64(10)).n_syncs == 4
     assert Mine.bind.__doc__ == "Binds."
 
 

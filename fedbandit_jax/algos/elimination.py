@@ -14,6 +14,7 @@ from typing_extensions import override
 from fedbandit_jax.algos import radius as radii
 from fedbandit_jax.algos.loops.arms import BoundElimination
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SharedNoiseSum, SumProtocol, grid
@@ -175,13 +176,16 @@ class SuccessiveElimination(Recipe):
         fits = (2 * np.cumsum(users[:, 2]) <= horizon) & (n_arms * users[0, n_arms] <= horizon)
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self.integers(n_arms * len(sizes), horizon)
-        protocol = self.protocol(mechanism, np.where(fits, users[:, n_arms], 0))
+        asked = np.zeros(room(len(users)), np.int32)
+        asked[: len(users)] = np.where(fits, users[:, n_arms], 0)
+        protocol = self.protocol(mechanism, asked)
         delta = DELTA if self.delta is None else self.delta
         if self.epsilon is not None:
             check_delta(delta, protocol.missing)
         return BoundElimination(
-            users=users,
-            radius=(self.radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32),
+            n_batches=len(users),
+            users=padded(users),
+            radius=padded((self.radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32)),
             protocol=protocol,
             epsilon=math.inf if self.epsilon is None else float(self.epsilon),
             delta=float(delta),

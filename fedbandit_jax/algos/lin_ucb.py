@@ -134,6 +134,5 @@ class LinUCB(Recipe):
             raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
         if spec.n_users:
             return BoundUserLinUCB(**seats.common(spec, self.policy))
-        batch = -(-horizon // -(-horizon // seats.REFRESH))  # B <= 100, as few rounds past T as possible
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
-        return BoundLinUCB(policy=policy, spec=spec, batch=batch)
+        return BoundLinUCB(policy=policy, spec=spec, batch=seats.REFRESH)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.core import random
 from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.padding import room
 from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.cache import keep_by_default
 from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
@@ -77,7 +78,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
             compiling.extend(itertools.islice(coming, 1))  # while this one runs
             bar.set_description("simulate")
             bar.unpause()  # waiting does not count
-            curves = run_program(play, group[0], at=at, bar=bar, checkpoints=checkpoints, program=i)
+            curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
             for j, label in enumerate(labels):
                 parts.setdefault(label, []).append(jax.tree.map(lambda curve, j=j: curve[j], curves))
     by_label = {label: jax.tree.map(lambda *x: np.concatenate(x), *found) for label, found in parts.items()}
@@ -104,8 +105,13 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
 
 def _compiled(clocks: Sequence[Clock], keys: Array) -> Pieces:
     play = Pieces(clocks, keys)
-    play.compile(_chunk(clocks[0], len(clocks) * len(keys))[1])
+    play.compile(_chunk(_with_most_steps(clocks), len(clocks) * len(keys))[1])
     return play
+
+
+def _with_most_steps(clocks: Sequence[Clock]) -> Clock:
+    """The clock with the most steps; those that come after a run's horizon do nothing."""
+    return max(clocks, key=lambda clock: clock.n_steps)
 
 
 def run_program(
@@ -117,7 +123,7 @@ def run_program(
     checkpoints: Checkpoints | None = None,
     program: int = 0,
 ) -> Curves:
-    """The curves, at the rounds `at` (N,), of the runs of these pieces, all of clocks like this one.
+    """The curves, at the rounds `at` (N,), of the runs of these pieces, of clocks like this one with no more steps.
 
     Checkpoints, named by the number of this program, are continued, and written now and then, and when the run stops
     for any reason, Ctrl-C and SIGTERM included.
@@ -165,7 +171,7 @@ def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
     """
     first = clock.rounds_at(0)
     if first is None:  # how many rounds a step covers depends on the run
-        return 1, clock.n_steps if on_cpu() else 1
+        return 1, room(clock.n_steps) if on_cpu() else 1
     most = max(1, CHUNK_ROUNDS // len(first))
     work = len(first) * clock.env.spec.n_agents  # of a step
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)

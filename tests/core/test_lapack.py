@@ -12,7 +12,6 @@ from helpers import deep
 import fedbandit_jax as fb
 from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.engine import batching
-from fedbandit_jax.engine.clocks import rounds
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
@@ -99,7 +98,6 @@ def test_the_package_factorises_one_by_one(family):
 
 
 def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
-    monkeypatch.setattr(rounds, "SHORT", 0)  # short runs would not be side by side
     process = bind("own", Configuration(SPHERE, fb.algos.Federated(policy=Ridge()), {}), 4)[0]
     play = batching.Pieces([process], jax.random.split(jax.random.key(0), 4))
     assert play.workers == batching._cores()

@@ -12,7 +12,7 @@ from helpers import ENV, PLAIN, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching
-from fedbandit_jax.engine.clocks import RoundClock, rounds
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
@@ -22,7 +22,6 @@ GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", ENV.spec.n_agents)
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    monkeypatch.setattr(rounds, "SHORT", 0)
     few, many = (
         RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
     )

@@ -56,17 +56,13 @@ class SumLoop(ArmAlgorithm):
 class BoundElimination(SumLoop):
     """Algorithm 1 with its batch sizes and radii as tables, for an environment and a horizon.
 
-    A table has a row for each of S batches, and a column for every number 0 ... K of active arms.
+    A table has a row for each of S batches, is `padded`, and has a column for every number 0 ... K of active arms.
     """
 
+    n_batches: struct.Number  # pyright: ignore[reportIncompatibleVariableOverride]  # S
     users: Any  # (S, K + 1) int32, users who pull each active arm
     radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
     round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
-
-    @property
-    def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The number S of batches in the tables."""
-        return len(self.users)
 
     @override
     def init(self, key: Array, spec: Spec) -> EliminationState:
@@ -117,15 +113,19 @@ class AdaCState(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundAdaC(SumLoop):
-    """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about."""
+    """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about.
 
+    They are `padded`.
+    """
+
+    times: struct.Number  # J
     users: Any  # (J,) int32, users of an arm that is asked about for the j-th time
     radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
 
     @property
     def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The most batches there can be, K J."""
-        return len(self.users) * self.spec.n_arms
+        return self.times * self.spec.n_arms
 
     @override
     def init(self, key: Array, spec: Spec) -> AdaCState:

@@ -15,7 +15,7 @@ from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 
 BLOCK = 2**10  # users who are drawn from one key
-TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop, few enough for the smallest batches
+TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop
 MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the last blocks
 
 
@@ -30,18 +30,12 @@ class ArmBatchClock(Clock):
 
     env: ArmEnvironment
     algo: ArmAlgorithm  # bound
-    horizon: int = struct.static()  # T, which is also the number of users
     block: int = struct.static(default=BLOCK)  # users in a block, even; draws depend on it
 
     @property
     @override
     def n_steps(self) -> int:
         return self.algo.n_batches
-
-    @property
-    def together(self) -> int:
-        """The number of blocks that are drawn at once; draws do not depend on it."""
-        return min(TOGETHER, max(self.env.spec.n_arms, self.horizon // self.block))
 
     @override
     def rounds_at(self, k: int) -> None:
@@ -117,9 +111,9 @@ class ArmBatchClock(Clock):
 
         def add_blocks(carry):
             i, total, outside = carry
-            pulled, collected, wrong = jax.vmap(of_block)(i + jnp.arange(self.together))
+            pulled, collected, wrong = jax.vmap(of_block)(i + jnp.arange(TOGETHER))
             by_arm = wide.where(arms[:, None] == pulled, collected, wide.of(0))
-            return i + self.together, wide.add(total, wide.add_up(by_arm)), outside | wrong.any()
+            return i + TOGETHER, wide.add(total, wide.add_up(by_arm)), outside | wrong.any()
 
         nothing = wide.Wide(jnp.zeros(len(arms), jnp.uint32), jnp.zeros(len(arms), jnp.uint32))
         start = jnp.int32(0), nothing, jnp.bool_(False)

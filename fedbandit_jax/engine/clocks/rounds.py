@@ -29,7 +29,6 @@ from fedbandit_jax.engine.clocks.clock import (
 from fedbandit_jax.engine.recorder import Moment, Recording
 from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Round, Status
 
-SHORT = 20_000  # agent-rounds, which take less time than a program takes to compile
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
 DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
 SMALL = 1_000  # features offered in a round, up to which programs are compiled quickly, and run about as fast
@@ -110,8 +109,8 @@ class RoundClock(Clock):
     @property
     @override
     def seeds_together(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Seeds that have `GROUP` agents together, a power of two; 1 for short runs, which then share a program."""
-        if self.lists or self.horizon * self.env.spec.n_agents < SHORT:
+        """Seeds that have `GROUP` agents together, a power of two."""
+        if self.lists:
             return 1
         return 2 ** max(0, (GROUP // self.env.spec.n_agents - 1).bit_length())
 

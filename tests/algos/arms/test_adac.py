@@ -25,7 +25,7 @@ def test_adac_ucb(key, private):
     clock, found, counters, states = play(algo, key, block=BLOCK)
     rewards, uniforms = drawn(clock, key)
     bound, names = clock.algo, syncs(clock, key)
-    j_most, k = len(bound.users), clock.env.spec.n_arms
+    j_most, k = bound.times, clock.env.spec.n_arms
     assert clock.n_steps == j_most * k
     assert bound.users[:3].tolist() == [2, 4, 8]
     law = [printed("Dist-DP-SE", 2 ** (j + 1), 1.0, k * j_most) for j in range(j_most)]

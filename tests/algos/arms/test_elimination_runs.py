@@ -91,6 +91,20 @@ def test_numbers_do_not_recompile(name):
     assert len(signatures) == 1
 
 
+def test_other_numbers_of_batches_share_a_program(monkeypatch):
+    """Batches that grow faster are fewer; beside them, others still play all of theirs."""
+    algos = [FOUR.replace(growth=growth, name=f"growth {growth}") for growth in (3, 2)]
+    started = []
+    compiled = driver._compiled
+    monkeypatch.setattr(driver, "_compiled", lambda *about: started.append(about) or compiled(*about))
+    together = fb.sweep(ARMS, algos, horizon=30_000, key=jax.random.key(0), seeds=2)
+    assert len(started) == 1
+    assert [one.bind(ARMS.spec, 30_000).n_batches for one in algos] == [10, 14]
+    for one, regret in zip(algos, together.regret):
+        alone = fb.simulate(ARMS, one, horizon=30_000, key=jax.random.key(0), seeds=2)
+        np.testing.assert_array_equal(regret, alone.regret)
+
+
 @fb.pytree
 class Counting:
     """Arms that count how often they are traced."""
@@ -165,11 +179,11 @@ def test_parameters_reach_what_runs():
     np.testing.assert_array_equal(skellam.protocol.steps[:5], np.ceil(3.5 * np.sqrt(sizes[:5])))
     for name, law_of in (("Dist-DP-SE", DiscreteLaplace), ("Dist-RDP-SE", lambda width: Skellam(width**2))):
         bound = algorithm(name, 0.5, radius="exact", failure=p).bind(spec, 5000)
-        users = [int(n) for n in bound.users[:, 2]]
+        users = [int(n) for n in bound.users[: bound.n_batches, 2]]
         steps = [math.ceil({"Dist-DP-SE": 1, "Dist-RDP-SE": 10}[name] * 0.5 * math.sqrt(n)) for n in users]
         laws = [law_of(g / 0.5) for g in steps]  # a sum wraps with probability p / 100, all together
         right = radii.exact(users, laws, steps, n_arms=4, p=p * (1 - 1 / 300))
-        np.testing.assert_allclose(bound.radius, right, rtol=1e-6)
+        np.testing.assert_allclose(bound.radius[: bound.n_batches], right, rtol=1e-6)
 
 
 def test_an_arm_that_was_dropped_has_no_say():

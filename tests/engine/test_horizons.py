@@ -1,0 +1,82 @@
+"""Another horizon compiles nothing: one program serves all whose synchronisations are padded to the same number."""
+
+from pathlib import Path
+
+import jax
+import pytest
+from jax import monitoring
+from test_contract import PAIRS
+
+import fedbandit_jax as fb
+from fedbandit_jax.cli import _configuration
+from fedbandit_jax.engine.clocks import make_clock, signature
+from fedbandit_jax.engine.driver import _chunk
+from fedbandit_jax.privacy.releases import RELEASES, Release
+
+PRESETS = Path(fb.__file__).parent / "cli" / "presets"
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+GAP = fb.envs.gap(n_agents=4, n_arms=5, dim=3)
+
+
+def program(env, algo, horizon):
+    """Whatever a program is compiled for, in runs of one configuration."""
+    clock = make_clock(env, algo.bind(env.spec, horizon), horizon, (), None)
+    return signature(clock), clock.seeds_together, _chunk(clock, 24)[1]
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.toml")))
+def test_every_preset(preset):
+    given = _configuration.read(PRESETS / f"{preset}.toml", [], "").arguments
+    env = next(iter(given["env"].values())) if isinstance(given["env"], dict) else given["env"]
+    for algo in given["algos"].values():
+        for some, more in ((1_100, 1_200), (20_000, 25_000)):
+            assert program(env, algo, some) == program(env, algo, more), algo.name
+
+
+def test_every_family():
+    for env, algo in PAIRS:
+        assert program(env, algo, 1_100) == program(env, algo, 1_200), algo.name
+
+
+class Prefixes(Release):
+    def encode_init(self, shape):
+        return jax.numpy.zeros(shape)
+
+    def encode(self, state, k, gamma):
+        return (state + gamma)[None], state + gamma
+
+    def init(self, shape):
+        return ()
+
+    def decode(self, state, k, message):
+        return message[0], state
+
+
+MECHANISMS = {
+    **{name: fb.privacy.Mechanism(BUDGET, name) for name in RELEASES},
+    "own release": fb.privacy.Mechanism(BUDGET, Prefixes),
+    "shuffle_amplified": fb.privacy.Mechanism(BUDGET, trust="shuffle_amplified"),
+    "shuffle_vector_sum": fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"),
+    "messages": fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism(name):
+    algo = fb.algos.private_fed_lin_ucb(MECHANISMS[name], schedule=5)
+    assert program(GAP, algo, 100) == program(GAP, algo, 153)
+
+
+def test_nothing_is_compiled():
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, "blt"), schedule=5)
+    run = dict(env=GAP, algo=algo, key=jax.random.key(0), seeds=2, progress=False)
+    first = fb.simulate(horizon=100, **run)
+    compiled = []
+    monitoring.register_event_duration_secs_listener(
+        lambda event, _, **about: compiled.append(about) if event.endswith("backend_compile_duration") else None
+    )
+    second = fb.simulate(horizon=153, **run)
+    assert not compiled
+    fb.simulate(horizon=170, **run)  # more synchronisations than there is room for
+    assert compiled
+    assert (first.certificate.releases, second.certificate.releases) == (20, 30)
