@@ -1,7 +1,8 @@
 """How runs of one structure share a machine: in pieces, each of which is one program for some of S seeds.
 
 On a CPU pieces are small, so that their data stay in the cache, and a pool of threads runs as many of them at a time as
-there are cores; branches on data go one by one, so that a branch not taken costs nothing. On accelerators there is a
+there are cores; branches on data go one by one, so that a branch not taken costs nothing. Where there are fewer pieces
+than cores, the agents of a piece are divided, too, and joined where they synchronise. On accelerators there is a
 piece for each device. Leaves that all C configurations share (the environment's) are shared on the device, too: users
 are drawn once per seed.
 """
@@ -29,6 +30,15 @@ PROGRAMS = 32  # layouts whose programs a process keeps, those that were used la
 WAITING = 1.15  # most time over that of pieces that keep all workers busy
 
 
+# method of a clock -> axes of its arguments over seeds and over configurations, and of its results over the latter
+AXES: dict[str, tuple[Any, Any, Any]] = {
+    "init": ((0,), (None,), (None, 0)),
+    "step": ((0, 0, 0, None), (None, None, 0, None), (None, 0, 0)),
+    "part": ((0, 0, 0, None, None), (None, None, 0, None, None), 0),
+    "join": ((0, 0, 0, None, 0), (None, None, 0, None, 0), (0, 0)),
+}
+
+
 class Piece(NamedTuple):
     """Some seeds under some configurations, on one device."""
 
@@ -47,22 +57,22 @@ class Layout(NamedTuple):
     n_configs: int
     n_seeds: int  # G
     emitters: bool  # as in `Clock`
+    part: int | None  # agents that a worker plays in a step, if several workers share it
 
-    def over_runs(self, method: str) -> Any:
-        """`init` or `step` of the clock over seeds (G) and configurations (C), which share the world.
+    def over_runs(self, method: str, **fixed: Any) -> Any:
+        """A method of the clock over seeds (G) and configurations (C), which share the world.
 
-        Worlds have a leading axis G, states and metrics G and C.
+        Worlds have a leading axis G, states, parts and metrics G and C.
         """
 
         def run(leaves, *arguments):
-            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*arguments)
+            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*arguments, **fixed)
 
-        first = method == "init"
+        seeds, configs, results = AXES[method]
         if self.n_configs > 1:
-            arguments, results = ((None,), (None, 0)) if first else ((None, None, 0, None), (None, 0, 0))
-            run = jax.vmap(run, (list(self.axes), *arguments), results, axis_size=self.n_configs)
+            run = jax.vmap(run, (list(self.axes), *configs), results, axis_size=self.n_configs)
         if self.n_seeds > 1:
-            run = jax.vmap(run, (None, 0) if first else (None, 0, 0, 0, None))
+            run = jax.vmap(run, (None, *seeds))
         return run
 
 
@@ -82,11 +92,13 @@ class Pieces:
             self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
             size = _together(len(keys), clock.seeds_together, self.workers)
         groups = [[clock] for clock in clocks] if alone else [clocks]
+        part = clock.divided(self.workers // (len(groups) * -(-len(keys) // size)))
+        self.firsts = range(0, clock.env.spec.n_agents, part or clock.env.spec.n_agents)
         words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
         self.pieces = []
         for c, group in enumerate(groups):
             leaves, treedef, axes = _stack(group)
-            layout = Layout(treedef, axes, len(group), size, clock.emitters)
+            layout = Layout(treedef, axes, len(group), size, clock.emitters, part)
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
                 which = len(self.pieces) % len(devices)
@@ -103,15 +115,22 @@ class Pieces:
     def compile(self, capacity: int) -> None:
         """Compiles what `init` and `advance` need, and runs nothing."""
         piece = self.pieces[0]
-        init, advance = _init(piece.layout), _advance(piece.layout)
+        init = _init(piece.layout)
         first = init.lower(piece.leaves, piece.keys).compile()
         states = jax.tree.map(
             lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type),
             jax.eval_shape(init, piece.leaves, piece.keys),
             first.output_shardings,
         )
-        traced = advance.trace(piece.leaves, piece.keys, *states, *_steps(range(0), capacity))
-        traced.lower().compile()
+        if piece.layout.part:
+            traced = _part(piece.layout).trace(piece.leaves, piece.keys, *states, *_at(0, 0))
+            traced.lower().compile()
+            parts = [traced.out_info] * len(self.firsts)
+            joined = _join(piece.layout).trace(piece.leaves, piece.keys, *states, np.int32(0), parts)
+            joined.lower().compile()
+        else:
+            traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *_steps(range(0), capacity))
+            traced.lower().compile()
         if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
             self.workers = 1  # such programs must not run beside each other, see `core.lapack`
 
@@ -132,7 +151,10 @@ class Pieces:
 
         def run(which: int) -> Any:
             piece, (world, state) = self.pieces[which], states[which]
-            *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
+            if piece.layout.part:
+                *after, metrics = self._in_parts(pool, piece, world, state, ks)
+            else:
+                *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
             return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
         done = list(pool.map(run, range(len(self.pieces))))
@@ -144,6 +166,22 @@ class Pieces:
             return metric
 
         return [after for after, _ in done], jax.tree.map(whole, *(metrics for _, metrics in done))
+
+    def _in_parts(self, pool: Executor, piece: Piece, world: Any, state: Any, ks: range) -> tuple[Any, Any, Any]:
+        given, told = (piece.leaves, piece.keys, world), []
+        for k in ks:
+
+            def play(first: int, k: int = k, state: Any = state) -> Any:
+                return _part(piece.layout)(*given, state, *_at(k, first))
+
+            if self.workers == 1:
+                parts = list(map(play, self.firsts))
+            else:  # this thread is one of the pool
+                others = [pool.submit(play, first) for first in self.firsts[1:]]
+                parts = [play(0), *(one.result() for one in others)]
+            state, metrics = _join(piece.layout)(*given, state, np.int32(k), parts)
+            told.append(metrics)
+        return world, state, jax.tree.map(lambda *x: np.stack(x), *told)
 
 
 def _together(n_seeds: int, most: int, workers: int) -> int:
@@ -167,6 +205,11 @@ def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
     return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
 
 
+def _at(k: int, first: int) -> tuple[Any, Any]:
+    """The arguments `k` and `first` of a part."""
+    return np.int32(k), np.uint32(first)
+
+
 def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
     """The arguments `count` and `ks` of a program for at most so many steps."""
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
@@ -186,6 +229,16 @@ def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, .
 @functools.lru_cache(PROGRAMS)
 def _init(layout: Layout):
     return jax.jit(layout.over_runs("init"), compiler_options=quick_options())  # runs once
+
+
+@functools.lru_cache(PROGRAMS)
+def _part(layout: Layout):
+    return jax.jit(layout.over_runs("part", n=layout.part), compiler_options=loop_options(layout.emitters))
+
+
+@functools.lru_cache(PROGRAMS)
+def _join(layout: Layout):
+    return jax.jit(layout.over_runs("join"), compiler_options=loop_options(layout.emitters))
 
 
 @functools.lru_cache(PROGRAMS)

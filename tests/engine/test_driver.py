@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, simulate
+from helpers import ENV, PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching
@@ -37,6 +37,23 @@ def test_runs_are_cut_into_pieces(monkeypatch):
     assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
 
 
+@pytest.mark.parametrize("algo", [PLAIN, PRIVATE], ids=["plain", "private"])
+def test_workers_without_a_piece_share_the_agents_of_one(algo, monkeypatch):
+    """Parts that are joined where agents synchronise, also after a batch that the horizon cuts short."""
+    env = fb.envs.sphere(300, 3, 2, rewards="bernoulli")
+    runs, parts = {}, []
+    divided = RoundClock.divided
+    monkeypatch.setattr(RoundClock, "divided", lambda clock, most: parts.append(divided(clock, most)) or parts[-1])
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(batching, "_cores", lambda cores=cores: cores)
+        runs[cores] = simulate(env, algo, horizon=17, seeds=1)
+    assert parts == [None, 256, 128]
+    for shared in (runs[2], runs[3]):
+        np.testing.assert_allclose(shared.regret, runs[1].regret, rtol=1e-4)
+        np.testing.assert_array_equal(shared.communication["floats"], runs[1].communication["floats"])
+        np.testing.assert_array_equal(shared.status, runs[1].status)
+
+
 @pytest.mark.parametrize(
     "algo",
     [
@@ -54,13 +71,16 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 
 
-def test_programs_are_compiled_before_they_run(caplog):
+@pytest.mark.parametrize("env", [ENV, fb.envs.sphere(256, 2, 2)], ids=["whole", "parts"])
+def test_programs_are_compiled_before_they_run(env, caplog, monkeypatch):
     """The steps that run are those that were compiled for the shapes of their states alone."""
+    monkeypatch.setattr(batching, "_cores", lambda: 2)
     play = batching.Pieces(
-        [RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 9), horizon=9)], jax.random.split(jax.random.key(0), 2)
+        [RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9)], jax.random.split(jax.random.key(0), 1)
     )
+    assert len(play.firsts) == (2 if env is not ENV else 1)
     play.compile(4)
-    with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(1) as pool:
+    with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(2) as pool:
         play.advance(pool, play.init(), range(2), 4)
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -56,6 +57,18 @@ class Clock:
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         """The world, the learner's state and the metrics after step k; draws depend on (key, round) only."""
+        raise NotImplementedError
+
+    def divided(self, most: int) -> int | None:
+        """How many agents a part of a step has, if it can be cut into up to `most` parts, and None if not."""
+        return None
+
+    def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> Any:
+        """What the n agents from number `first` on play in step k, if it is `divided`."""
+        raise NotImplementedError
+
+    def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:
+        """The learner's state and the metrics after step k, whose `part`s have been played; the world stays."""
         raise NotImplementedError
 
     def opened(self, state: Any) -> tuple[Any, Recording | None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -116,10 +117,7 @@ class RoundClock(Clock):
 
     @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        rounds = k * self.algo.batch + jnp.arange(self.algo.batch)
-        of_round = jax.vmap(jax.random.fold_in, (None, 0))
-        streams = Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
-        syncs = salted(key, "syncs", self.salt)
+        rounds, streams = self._streams(key, k)
         state, recording = self.opened(state)
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
             if self.draws:
@@ -129,6 +127,35 @@ class RoundClock(Clock):
                 played = self._group(streams, world, state, rounds, agents, self._look_up)
             else:
                 played = self._offered(streams, world, state, rounds, recording)
+        return self._synced(key, state, k, rounds, played)
+
+    @override
+    def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> tuple[Any, Array, Array]:
+        rounds, streams = self._streams(key, k)
+        played = self._drawn(streams, world, state, rounds, first, n)
+        return played.records, played.gap, played.wrong
+
+    @override
+    def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:
+        rounds, _ = self._streams(key, k)
+        records, gap = jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(part[:2] for part in parts))
+        wrong = functools.reduce(jnp.logical_or, [part[2] for part in parts])
+        return self._synced(key, state, k, rounds, Played(world, None, records, gap, wrong))[1:]
+
+    @override
+    def divided(self, most: int) -> int | None:
+        m = self.env.spec.n_agents
+        if most < 2 or m < 2 * GROUP or self.mesh is not None or not (self.draws and self.algo.adds and on_cpu()):
+            return None
+        return -(-m // (most * GROUP)) * GROUP
+
+    def _streams(self, key: Array, k: Array) -> tuple[Array, Streams]:
+        rounds = k * self.algo.batch + jnp.arange(self.algo.batch)
+        of_round = jax.vmap(jax.random.fold_in, (None, 0))
+        return rounds, Streams(*(of_round(random.stream(key, name), rounds) for name in Streams._fields))
+
+    def _synced(self, key: Array, state: Any, k: Array, rounds: Array, played: Played) -> tuple[Any, Any, Metrics]:
+        syncs = salted(key, "syncs", self.salt)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
         state = self._spread(state)
         whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
@@ -225,12 +252,18 @@ class RoundClock(Clock):
         carry, total, (gap, wrong) = lax.fori_loop(0, b, add, (carry, empty, told))
         return carry, (total, gap, wrong)
 
-    def _drawn(self, streams: Streams, world: Any, state: Any, rounds: Array) -> Played:
-        """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up."""
-        m = self.env.spec.n_agents
+    def _drawn(
+        self, streams: Streams, world: Any, state: Any, rounds: Array, start: Array | int = 0, n: int | None = None
+    ) -> Played:
+        """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up.
+
+        These are all agents, or n (a multiple of `GROUP`) of them from number `start` on.
+        """
+        m = n or self.env.spec.n_agents
+        start = jnp.asarray(start, jnp.uint32)
         if not self.algo.adds or m < 2 * GROUP or not on_cpu():
             size = -(-m // VECTOR) * VECTOR if self.algo.adds and m > GROUP // 2 and on_cpu() else m
-            agents = self._spread(jnp.arange(size, dtype=jnp.uint32))
+            agents = self._spread(start + jnp.arange(size, dtype=jnp.uint32))
             return self._group(streams, world, state, rounds, agents, self._draw)
 
         def group(first: Array) -> Played:
@@ -242,7 +275,7 @@ class RoundClock(Clock):
             records, gap = jax.tree.map(jnp.add, (total.records, total.gap), (part.records, part.gap))
             return Played(None, None, records, gap, total.wrong | part.wrong), None
 
-        firsts = jnp.arange(0, m, GROUP, dtype=jnp.uint32)
+        firsts = start + jnp.arange(0, m, GROUP, dtype=jnp.uint32)
         part = jax.eval_shape(lambda: group(firsts[0]))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
         if self.mesh is None:
