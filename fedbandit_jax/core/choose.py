@@ -17,6 +17,7 @@ Contexts that are rows of a table, of which each agent is offered another number
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are
 ROWS = 64  # rows of a table scored at once: enough for a matrix product, few enough to waste little on the last tile
 TILE = 256  # (arm, agent) pairs that a block of the kernel works on at a time, two for every thread
 FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
-LARGE = 4096  # number of agents from which on a block takes many, and fewer of its last tile lie beyond the last arm
+LARGE = 4096  # agents of all runs, from which on a block takes many, and fewer of its last tile lie beyond the last arm
 
 
 class Scorer(NamedTuple):
@@ -180,15 +181,14 @@ def choose_by_kernel(
     from jax.experimental.pallas import triton
 
     n_agents = len(agents)
-    wide = MANY if n_agents >= LARGE else FEW
-    high = TILE // wide
     leaves, treedef = jax.tree.flatten((offer.shared, scorer.own))
     n_shared, leaves = len(jax.tree.leaves(offer.shared)), [jnp.asarray(leaf) for leaf in leaves]
     single = [leaf.ndim < (1 if i < n_shared else 2) for i, leaf in enumerate(leaves)]
     given = [leaf.reshape(-1) for leaf in leaves[:n_shared]]
-    given += [leaf.reshape(-1, *leaf.shape[-1:] or (1,)) for leaf in leaves[n_shared:]]
+    given += [leaf.reshape(-1, *leaf.shape[-1:] or (1,)) for leaf in leaves[n_shared:]] + [agents[None]]
 
-    def kernel(*refs):
+    def kernel(wide, *refs):
+        high = TILE // wide
         *refs, numbers, arms, means = refs
         exists = pl.program_id(0) * wide + lax.broadcasted_iota(jnp.int32, (1, wide), 1) < n_agents
 
@@ -224,19 +224,23 @@ def choose_by_kernel(
         lost = jnp.where(jnp.isnan(best), 1, 0).max(0) == 1
         triton.store(means.at[:, :], jnp.where(lost, jnp.nan, best.max(0))[None], mask=exists)
 
-    def block(leaf):
+    def block(leaf, wide):
         if leaf.ndim == 1 or leaf.shape[1] == 1:
             return pl.BlockSpec(leaf.shape, lambda i: (0,) * leaf.ndim)
         return pl.BlockSpec((len(leaf), wide), lambda i: (0, i))
 
-    arms, means = pl.pallas_call(
-        kernel,
-        [jax.ShapeDtypeStruct((1, n_agents), kind) for kind in (jnp.int32, jnp.float32)],
-        grid=(pl.cdiv(n_agents, wide),),
-        in_specs=[*map(block, given), block(agents[None])],
-        out_specs=[pl.BlockSpec((1, wide), lambda i: (0, i))] * 2,
-        interpret=on_cpu(),
-        name="choose",
-        compiler_params=None if on_cpu() else triton.CompilerParams(num_warps=4, num_stages=1),
-    )(*given, agents[None])
+    def called(n_runs):
+        wide = MANY if n_runs * n_agents >= LARGE else FEW
+        return pl.pallas_call(
+            functools.partial(kernel, wide),
+            [jax.ShapeDtypeStruct((1, n_agents), kind) for kind in (jnp.int32, jnp.float32)],
+            grid=(pl.cdiv(n_agents, wide),),
+            in_specs=[block(leaf, wide) for leaf in given],
+            out_specs=[pl.BlockSpec((1, wide), lambda i: (0, i))] * 2,
+            interpret=on_cpu(),
+            name="choose",
+            compiler_params=None if on_cpu() else triton.CompilerParams(num_warps=4, num_stages=1),
+        )
+
+    arms, means = control.by_lanes(called, *given)
     return arms[0], means[0]

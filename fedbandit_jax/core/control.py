@@ -35,6 +35,31 @@ largest = _over_lanes(lambda x: x.max(0))
 in_any_lane = _over_lanes(lambda x: x.any(0))
 
 
+def by_lanes(make: Callable[[int], Callable[..., Any]], *arguments: Array) -> Any:
+    """`make(n)(*arguments)`, where n is the number of lanes of all vmaps around it, 1 without any.
+
+    >>> import jax, jax.numpy as jnp
+    >>> counted = lambda x: by_lanes(lambda n: lambda x: n * x, x)
+    >>> jax.vmap(jax.vmap(counted))(jnp.arange(6).reshape(2, 3)).tolist()
+    [[0, 6, 12], [18, 24, 30]]
+    """
+
+    def called(n: int, within: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., Any]:
+        @jax.custom_batching.custom_vmap
+        def call(*arguments: Array) -> Any:
+            return within(make(n))(*arguments)
+
+        @call.def_vmap
+        def _(axis_size: int, in_batched: list[bool], *arguments: Array) -> tuple[Any, Any]:
+            axes = tuple(0 if batched else None for batched in in_batched)
+            result = called(n * axis_size, lambda one: jax.vmap(within(one), axes, axis_size=axis_size))(*arguments)
+            return result, jax.tree.map(lambda _: True, result)
+
+        return call
+
+    return called(1, lambda one: one)(*arguments)
+
+
 def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
     """`update(state)` where the predicate holds and `state` elsewhere.
 

@@ -92,6 +92,19 @@ def test_equals_stored_contexts_for_many_agents():
     assert_same(choose(*case), stored(*case))
 
 
+def test_blocks_take_many_agents_of_all_runs_together():
+    """The shape of a block, read from the kernel that is traced, not run."""
+    shared, own, agents = known(LARGE // 8, 1)
+
+    def one(word):
+        return choose(draw, worth, mean, ((shared[0] + word), shared[1]), own, 20, agents)
+
+    for seeds, wide in ((7, FEW), (8, MANY)):
+        program = str(jax.make_jaxpr(jax.vmap(one))(jnp.arange(seeds, dtype=jnp.uint32)))
+        grid = f"grid=({seeds}, {len(agents) // wide})"
+        assert grid in program, grid
+
+
 @pytest.mark.slow
 def test_seeds():
     """Under vmap, with key, theta* and models of its own, every seed chooses as it does alone."""

@@ -10,7 +10,7 @@ from jax import lax
 
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
-from fedbandit_jax.core.control import cond_any, largest, once
+from fedbandit_jax.core.control import by_lanes, cond_any, largest, once
 
 
 def plain(x):
@@ -177,3 +177,16 @@ def test_cond_any_selects_where_a_branch_waits_for_the_host(monkeypatch):
     assert not conds
     assert "lu" in str(others)
     assert "cond[" not in str(others)
+
+
+def test_lanes_of_all_vmaps_are_counted():
+    """Also of those whose argument is the same in all lanes, beside one that is not."""
+
+    def scaled(x, y):
+        return by_lanes(lambda n: lambda x, y: (n * x, n * y), x, y)
+
+    x, y = jnp.arange(3.0), jnp.arange(2.0)
+    both = jax.jit(jax.vmap(jax.vmap(scaled, (0, None)), (None, 0)))(x, y)
+    np.testing.assert_array_equal(both[0], np.tile(6 * x, (2, 1)))
+    np.testing.assert_array_equal(both[1], np.tile(6 * y[:, None], (1, 3)))
+    assert scaled(x, y)[0].tolist() == x.tolist()
