@@ -30,7 +30,7 @@ def main(options: LiuOptions) -> None:
     for name, style in fb.plotting.styles(result).items():
         curves = result[name].communication["rounds"]
         mean, spread = curves.mean(0), curves.std(0)
-        seen = mean > 0  # 0 before the first step of up to 256 rounds has been counted
+        seen = mean > 0  # 0 before the first step of 64 rounds has been counted
         given = f": noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
         look = dict(color=style.colour, marker=style.marker, markevery=0.1)
         left.loglog(result.rounds[seen], mean[seen], label=name + given, **look)

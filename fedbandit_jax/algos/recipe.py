@@ -106,13 +106,16 @@ class PolicyRecipe(Recipe):
         return bound, shift
 
 
+FEW = 1024  # synchronisations, up to which tables have as many rows, as these cost nothing
+
+
 def parts(spec: Spec, policy: Any, mechanism: BoundMechanism, stds: np.ndarray, **more: Any) -> dict[str, Any]:
     """The fields of a `PolicyLoop` with S = len(stds) releases, and `more` that its subclass has."""
     noisy = isinstance(mechanism, NoisyMechanism)
     return dict(
         policy=policy,
         mechanism=mechanism,
-        stds=padded(stds.astype(np.float32)) if noisy else np.zeros(1, np.float32),
+        stds=padded(stds.astype(np.float32), FEW) if noisy else np.zeros(1, np.float32),
         n_syncs=len(stds),
         spec=spec,
         **more,

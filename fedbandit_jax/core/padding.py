@@ -12,10 +12,11 @@ def room(n: int) -> int:
     return 1 << int(n).bit_length()
 
 
-def padded(rows: np.ndarray) -> np.ndarray:
-    """An array (n, ...) with its last row repeated up to `room` (n) rows; one without rows is returned as it is.
+def padded(rows: np.ndarray, least: int = 1) -> np.ndarray:
+    """An array (n, ...) with its last row repeated up to `room` (n) rows, or `least`; an empty one as it is.
 
     >>> padded(np.array([3, 2, 1])).tolist()
     [3, 2, 1, 1]
     """
-    return rows if not len(rows) else np.concatenate([rows, np.repeat(rows[-1:], room(len(rows)) - len(rows), axis=0)])
+    more = max(room(len(rows)), least) - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)]) if len(rows) else rows

@@ -228,7 +228,7 @@ class Fixed(Schedule):
 
     @override
     def bind(self, setting: Setting) -> BoundFixed:
-        return BoundFixed(rounds=padded(np.asarray(self.rounds(setting.horizon), np.int32)))
+        return BoundFixed(rounds=padded(np.asarray(self.rounds(setting.horizon), np.int32), 64))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,8 +46,8 @@ def test_what_is_recorded(whole):
     np.testing.assert_array_equal(whole.communication["rounds"], up + down)
     floats = 3 * 6 // 2 + 1
     np.testing.assert_array_equal(whole.communication["floats"], (up + down) * floats)
-    assert (np.isnan(whole.gauges["clusters"]) == (np.arange(1, 71) < 16)).all()  # a step is 16 rounds
-    assert (np.diff(whole.gauges["clusters"][..., 15:], axis=-1)[..., np.arange(16, 70) % 16 != 0] == 0).all()
+    assert (np.isnan(whole.gauges["clusters"]) == (np.arange(1, 71) < 64)).all()  # a step is 64 rounds
+    assert (np.diff(whole.gauges["clusters"][..., 63:], axis=-1)[..., np.arange(64, 70) % 64 != 0] == 0).all()
     text = whole.summary()
     assert "7 users on 2 servers, T = 70 rounds" in text
     assert "adjusted Rand index on servers" in text

@@ -77,6 +77,6 @@ def test_nothing_is_compiled():
     )
     second = fb.simulate(horizon=153, **run)
     assert not compiled
-    fb.simulate(horizon=170, **run)  # more synchronisations than there is room for
+    fb.simulate(horizon=6_000, **run)  # more synchronisations than there is room for
     assert compiled
     assert (first.certificate.releases, second.certificate.releases) == (20, 30)

@@ -24,7 +24,7 @@ from fedbandit_jax.interfaces import (
     Status,
 )
 
-BLOCK = 16, 256  # fewest and most rounds in a step
+BLOCK = 64  # rounds in a step: enough to be worth a step, few enough to see what is recorded after steps
 SLACK = 1e-5  # by how much a norm may exceed its bound, since float32 rounds
 MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
 
@@ -41,15 +41,9 @@ class ArrivalClock(Clock):
 
     env: ArrivalEnvironment
     algo: ArrivalAlgorithm  # bound
-    block: int = struct.static(default=0)  # rounds in a step, a power of two; 0: as many as suit T
+    block: int = struct.static(default=BLOCK)  # rounds in a step; draws do not depend on it
 
     branches = True  # uploads, downloads, splits and merges are branches that are seldom taken
-
-    def __post_init__(self):
-        """Chooses the block. Draws do not depend on it, but gauges are recorded after steps only."""
-        if self.block == 0:
-            fitting = 2 ** max(0, (self.horizon // 64).bit_length() - 1)
-            object.__setattr__(self, "block", min(max(BLOCK[0], fitting), BLOCK[1]))
 
     @property
     @override

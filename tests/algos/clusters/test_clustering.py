@@ -1,5 +1,6 @@
 """LinUCB per user, CLUB, SCLUB and FCLUB equal their float64 oracles round by round; limits, invariants, errors."""
 
+import dataclasses
 import math
 
 import jax
@@ -13,8 +14,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine import batching
-from fedbandit_jax.engine.clocks import ArrivalClock, arrivals
+from fedbandit_jax.engine import batching, setup
+from fedbandit_jax.engine.clocks import ArrivalClock, make_clock
 
 A = fb.algos
 T, INF, STARTS = 300, math.inf, [2**s - 2 for s in range(1, 9)]
@@ -239,7 +240,7 @@ LITTLE = fb.privacy.Budget(3000.0, 0.1)  # little noise
 )
 def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     """A run equals the helper, which knows no blocks, on the draws that the clock makes."""
-    monkeypatch.setattr(arrivals, "BLOCK", (block, block))
+    monkeypatch.setattr(setup, "make_clock", lambda *given: dataclasses.replace(make_clock(*given), block=block))
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     batching._advance.cache_clear()
@@ -247,7 +248,7 @@ def test_process(key, monkeypatch, same_noise, budget, block, chunks):
     algo = A.FCLUB(budget, upload=1.3, download=1.2, trigger="count", alpha_1=0.6, alpha_2=0.4)
     algo = algo.replace(shift="once") if budget else algo
     bound = algo.bind(env.spec, T)
-    clock = ArrivalClock(env=env, algo=bound, horizon=T)
+    clock = ArrivalClock(env=env, algo=bound, horizon=T, block=block)
     result = fb.simulate(env, algo, horizon=T, key=key, seeds=2)
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
