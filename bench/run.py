@@ -66,7 +66,6 @@ CAUSES: dict[str, str] = {  # beginning of the name of a ratio that is missed ->
     "8: n = 1,000": "the target was set on a machine twice as fast",
     "8: n = 10,000": "the target was set on a machine twice as fast",
     "9: fedbandit simulate": "XLA compiles programs of six algorithms, a second run reads them",
-    "9: CDP-FCLUB-DC: programs compiled for another horizon": "a tree of releases has one more level",
     "12: memory after": "programs of up to 32 structures are kept",
     "9: tiny": "most of it is XLA's, for two programs",
     "9: FedUCB": "most of it is XLA's, for two programs",

@@ -43,6 +43,7 @@ TRUST = (
     "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
     "global server and other servers are not trusted"
 )
+MOST = 32  # phases, each twice as long as the one before, so that no horizon has more
 LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
 NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails that are never drawn of one node, for D <= 2^16, i.e. d <= 360
 
@@ -59,7 +60,7 @@ class Replanted:
 
     Attributes:
         std: standard deviation of a node's noise on x y and off the diagonal of x x'; it is sqrt 2 std on the diagonal.
-        leaves: (n_phases,) numbers of leaves of the trees of phases 1, ..., n_phases; later phases plant none.
+        leaves: numbers of leaves of the trees of phases 1, ..., n_phases, padded by 0; later phases plant none.
         visits: number of rounds of one user that are protected together.
         epsilon: epsilon of the budget asked for.
         delta: delta of the budget asked for.
@@ -74,9 +75,9 @@ class Replanted:
     adjacency: str = struct.static()
 
     @property
-    def n_phases(self) -> int:
+    def n_phases(self) -> Any:
         """The number of phases that plant trees."""
-        return len(self.leaves)
+        return ((self.leaves > 0) * np.arange(1, len(self.leaves) + 1)).max(initial=1)
 
     def room(self, planted: Array, phase: Array) -> Array:
         """The most uploads by the end of phase `phase` of a tree planted in phase `planted`."""
@@ -173,7 +174,7 @@ class Replanted:
     @property
     def _counts(self) -> tuple[int, ...]:
         """The leaves of every phase's tree, at least 1, as the first leaf is always released."""
-        return tuple(max(1, math.ceil(count)) for count in np.ravel(self.leaves))
+        return tuple(max(1, math.ceil(count)) for count in np.ravel(self.leaves)[: self.n_phases])
 
     @property
     def _visits(self) -> int:
@@ -223,7 +224,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
         sigma = 8 * math.sqrt(_depth(leaves) * math.log(2 / budget.delta)) / budget.epsilon
     return Replanted(
         std=noise_std(sigma),
-        leaves=np.array(leaves, np.int32),
+        leaves=np.pad(np.array(leaves, np.int32), (0, max(0, MOST - len(leaves)))),
         visits=visits,
         epsilon=float(budget.epsilon),
         delta=float(budget.delta),
