@@ -139,7 +139,7 @@ def by_hand(key, k, x):
     from fedbandit_jax.privacy.statistic import pack_users
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
-    own = Explicit(n_syncs=3, of="Mine", parts=1, c=one.tobytes(), r=sums.tobytes(), factor=sums.tobytes())
+    own = Explicit(n_syncs=3, of="Mine", parts=1, c=one[:, None], r=sums, factor=sums)
     for release in (*(kind(3) for kind in RELEASES.values()), own):
         message, _ = release.encode(release.encode_init(x.shape), k, x)
         for prefix, _ in (release.decode(release.init(x.shape), k, message), release.step(release.init(x.shape), k, x)):

@@ -6,6 +6,7 @@ A forgery changes what an honest recipe has bound, as a subclass does that overr
 import dataclasses
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -223,6 +224,20 @@ def release_that_overrides_step(bound):
 @forgery("tree", "gives epsilon = [1-9]")
 def release_with_more_levels(bound):
     return changed(bound, "mechanism", release=Tree(80))
+
+
+@forgery("tree", "gives epsilon = [1-9]")
+def more_synchronisations_than_levels(bound):
+    leaves, structure = jax.tree.flatten(bound.mechanism.release)
+    return changed(bound, "mechanism", release=jax.tree.unflatten(structure, [10 * leaf for leaf in leaves]))
+
+
+@forgery("own release", "gives epsilon = inf")
+def more_synchronisations_than_matrices_are_for(bound):
+    release = bound.mechanism.release
+    leaves, structure = jax.tree.flatten(release)
+    longer = [10 * leaf if np.ndim(leaf) == 0 else leaf for leaf in leaves]
+    return changed(bound, "mechanism", release=jax.tree.unflatten(structure, longer))
 
 
 @forgery("own release", "gives epsilon = 53")

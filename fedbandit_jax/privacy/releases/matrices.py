@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,8 +93,10 @@ class Explicit(Release):
         """The larger squared sensitivity of C and of L^-1 A, A being the prefix-sum matrix; infinite if noise is lost.
 
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
-        float32 loses noise if its parts are too different.
+        float32 loses noise if its parts are too different, and there is none beyond the matrices.
         """
+        if self.n_syncs > len(self.factor):
+            return math.inf
         factor, sums = self._factor, np.tril(np.ones((self.n_syncs, self.n_syncs)))
         fresh, largest = np.abs(np.diag(factor)).min(), np.abs(factor).max()
         if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
@@ -110,21 +112,6 @@ class Explicit(Release):
     @property
     def _factor(self) -> np.ndarray:
         return np.asarray(self.factor, float)[: self.n_syncs, : self.n_syncs]
-
-    @classmethod
-    def of_matrices(cls, of: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Self:
-        """The release with C (S, P, S), R (S, S P) and L (S, S), for a class of this name."""
-        n, parts, _ = c.shape
-        more = padding.room(n) - n
-        c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
-        return cls(
-            n,
-            c=np.pad(c, ((0, more), (0, 0), (0, more))),
-            r=np.pad(r, ((0, more), (0, more * parts))),
-            factor=np.pad(factor, (0, more)),
-            of=of,
-            parts=parts,
-        )
 
 
 @struct.sealed
@@ -166,13 +153,26 @@ def explicit(release: Release) -> Explicit:
         raise ValueError(
             f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
         )
-    made = Explicit.of_matrices(name, c, r, np.linalg.cholesky(r @ r.T))
+    made = Explicit(n, of=name, **_fields(c, r, np.linalg.cholesky(r @ r.T)))
     if not math.isfinite(made.sensitivity_sq()):
         raise ValueError(
             f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
             f"{RANGE:.0g} of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise, got less"
         )
     return made
+
+
+def _fields(c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> dict[str, Any]:
+    """The fields of `Explicit` for C (S, P, S), R (S, S P) and L (S, S)."""
+    n, parts, _ = c.shape
+    more = padding.room(n) - n
+    c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
+    return {
+        "c": np.pad(c, ((0, more), (0, 0), (0, more))),
+        "r": np.pad(r, ((0, more), (0, more * parts))),
+        "factor": np.pad(factor, (0, more)),
+        "parts": parts,
+    }
 
 
 def _weigh(rows: Array, stacked: Array) -> Array:
@@ -217,7 +217,7 @@ class Decaying:
         try:
             c = _encoder(sums.T @ weights @ sums)
             r = np.linalg.solve(c.T, sums.T).T
-            made = Optimal.of_matrices("Decaying", c[:, None], r, r)
+            made = Optimal(n_syncs, of="Decaying", **_fields(c[:, None], r, r))
         except np.linalg.LinAlgError:
             made = None
         if made is None or not np.isfinite(made.sensitivity_sq()):

@@ -34,12 +34,11 @@ class Tree(Release):
     hold the live node of every level, (kappa, *shape).
     """
 
-    n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa
-    # the paper's `1 + log(T/B)` does not name the base, and natural logarithms would be unsound
+    n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa, of the states
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "n_levels", int(self.n_syncs).bit_length())
+        object.__setattr__(self, "n_levels", self.touched())
 
     @property
     def size(self) -> int:
@@ -70,15 +69,16 @@ class Tree(Release):
 
     @override
     def sensitivity_sq(self) -> float:
-        return float(self.n_levels)  # the first batch is in the nodes that end with batches 1, 2, 4, ...
+        return float(self.touched())  # the first batch is in the nodes that end with batches 1, 2, 4, ...
 
     @override
     def touched(self) -> int:
-        return self.n_levels
+        # the paper's kappa = `1 + log(T/B)` does not name the base, and natural logarithms would be unsound
+        return int(self.n_syncs).bit_length()  # of the S that runs, whatever the states have room for
 
     @override
     def message_bound(self) -> float:
-        return 2.0 ** (self.n_levels - 1)
+        return 2.0 ** (self.touched() - 1)
 
     @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
