@@ -60,6 +60,12 @@ class SumsOfUsers:
 
     algo: ArmAlgorithm
     horizon: int = struct.static()  # T
+    n_batches: int = struct.static()  # the most batches of a run, which the algorithm itself holds as data
+
+    @classmethod
+    def of(cls, algo: Any, horizon: int) -> SumsOfUsers:
+        """The mechanism of an algorithm that is bound to this horizon T."""
+        return cls(algo=algo, horizon=horizon, n_batches=int(algo.n_batches))
 
     def __call__(self, key: Array, rewards: Array) -> Any:
         env = ScriptedUsers(rewards=rewards[0], spec=_spec(rewards.shape[1]))
@@ -73,7 +79,7 @@ class SumsOfUsers:
             asked = metrics.report.rounds > 0
             return (carry[0], state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
 
-        return lax.scan(body, process.init(key), jnp.arange(process.n_steps))[1]
+        return lax.scan(body, process.init(key), jnp.arange(self.n_batches))[1]
 
 
 @struct.pytree
@@ -136,7 +142,7 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     if isinstance(algo, AdaCUCB):
         horizon, sizes = 10, [2, 2, 4]
         bound = algo.bind(_spec(N_ARMS), horizon)
-        return _case(algo, bound, SumsOfUsers(algo=bound, horizon=horizon), sizes, name)
+        return _case(algo, bound, SumsOfUsers.of(bound, horizon), sizes, name)
     spec, first = _spec(N_ARMS), algo.growth or GROWTH
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
@@ -148,7 +154,7 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     bound = algo.bind(spec, horizon)
     radius = np.array(bound.radius)
     radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # in the last batch a single user decides which arm is dropped
-    return _case(algo, bound, SumsOfUsers(algo=dataclasses.replace(bound, radius=radius), horizon=horizon), sizes, name)
+    return _case(algo, bound, SumsOfUsers.of(dataclasses.replace(bound, radius=radius), horizon), sizes, name)
 
 
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:

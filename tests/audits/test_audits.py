@@ -39,6 +39,14 @@ def test_everything_shipped_has_a_case():
     assert len(controls()) >= 60
 
 
+@pytest.mark.parametrize("name", ["LDP-SE", "Dist-DP-SE messages", "AdaC-UCB central", "silo_local tree"])
+def test_mechanisms_are_programs_of_their_data(key, name):
+    """A bound algorithm is an argument of the program that runs it, so that all with the same structure share one."""
+    case = shipped()[name]
+    shapes = jax.eval_shape(lambda mechanism, data: mechanism(key, data), case.mechanism, case.data)
+    assert jax.tree.leaves(shapes)
+
+
 def assert_passes(name, key):
     """And the bound is not vacuous: worst-case neighbours show more than a third of the claim (exact noise)."""
     audit = shipped()[name].run(key, n_runs=40_000 * shipped()[name].slow)

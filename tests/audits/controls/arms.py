@@ -87,6 +87,15 @@ class HalfLocal(LocalNoise):
         return LocalNoise.share(self, key, k, n, shape) // 2
 
 
+@fb.pytree
+class MessagesOnly(LocalNoise):
+    """The noise of every message, and none in a sum that is simulated as one."""
+
+    def total(self, key, k, n, shape):
+        zero = jnp.zeros(shape, jnp.uint32)
+        return wide.Wide(zero, zero)
+
+
 def flawed(name, way):
     """Noise of sums that is changed in one of the `WAYS`."""
     return damaged_sum(name, Flawed, way=WAYS.index(way))
@@ -163,6 +172,11 @@ def broken_local():
     protocol = case.mechanism.protocol
     protocol = replace(protocol, noise=turned(HalfLocal, protocol.noise))
     return replace(case, name="half the local noise", mechanism=replace(case.mechanism, protocol=protocol))
+
+
+def broken_local_sums():
+    """Messages have what they need, and the sum of all that is simulated in their place has nothing."""
+    return damaged_sum("local noise in messages only", MessagesOnly, trust="local")
 
 
 @fb.pytree
