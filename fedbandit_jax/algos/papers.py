@@ -158,7 +158,7 @@ def fed_ucb(
 def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
     """Makes asynchronous FedLinUCB without privacy: Algorithm 1 of He, Wang, Min & Gu (2022).
 
-    An agent uploads when det(V + U) reaches `growth` times det V, where V is the matrix that it downloaded last, and U
+    An agent uploads when det(V + U) exceeds `growth` times det V, where V is the matrix that it downloaded last, and U
     the sum of x x' over its rounds since.
 
     Args:
@@ -172,8 +172,7 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
         >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
         (0.693, 'he22')
 
-    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds; and an agent
-    uploads if the determinant has grown by `growth` or more, not by more than that.
+    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds.
     """
     if not validate.positive("growth", growth) > 1:
         raise ValueError(f"growth must be > 1, got {growth!r}")

@@ -23,11 +23,16 @@ THRESHOLDS = ("M log T", "M^1.5")
 UNITS = 64  # the most that one user adds to the integer sum that a private test reads, i.e. its sensitivity
 LEAST = 1e-5  # smallest epsilon of a private test: with less, its noise would exceed the range of the int32 sampler
 LONGEST = 2**23  # most rounds in an epoch of private tests, in which their sums stay within 2^29
+TIE = 2.0**-20  # a share of D, by which float32 may miss a tie of g_i with D
 
 
 @struct.pytree
 class BoundLogDet(BoundSchedule):
-    """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D."""
+    """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D.
+
+    D / Dt is reached (Dubey & Pentland 2020 print ">="), and D is exceeded (He et al. 2022 print ">"). With V = I and a
+    unit vector x an agent's first round ties with D = ln 2, where rounding must not decide.
+    """
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
     reads = "log_det"
@@ -37,7 +42,9 @@ class BoundLogDet(BoundSchedule):
 
     @override
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
-        return gained >= _level(self.threshold, since, self.patient)
+        if self.patient:
+            return gained >= self.threshold / since
+        return gained > self.threshold * (1 + TIE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +58,8 @@ class LogDet(Schedule):
             (ln(rho_max/rho_min + T / (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
         trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
             rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020); in line 12 of their Algorithm
-            1 a bracket is misplaced. Without privacy noise they are the same. "he22" compares g_i with D and not with D
-            / Dt, as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
+            1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if g_i > D, whatever Dt is,
+            as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
         max_syncs: most synchronisations in a run, so that less noise is needed; default: one per round.
 
     Raises:

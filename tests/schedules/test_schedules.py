@@ -88,6 +88,22 @@ def test_logdet():
     assert S.LogDet(max_syncs=7).n_syncs(20) == 7
 
 
+def test_a_tie_with_the_threshold_is_no_request_of_he_et_al():
+    """Line 8 has det(V + U) > (1 + alpha) det V, and det(I + x x') = 2 for a unit vector x, in float32, too.
+
+    Dubey & Pentland (2020), Algorithm 1, have ">=".
+    """
+    x = np.random.default_rng(0).standard_normal((10_000, 10)).astype(np.float32)
+    gained = np.log1p((np.square(x / np.linalg.norm(x, axis=1, keepdims=True))).sum(1))
+    assert gained.dtype == np.float32
+    assert 0.1 < (gained > np.float32(math.log(2))).mean() < 0.9, "rounding goes both ways"
+    since = np.int32(1)
+    strict = S.LogDet(math.log(2), "he22").bind(SETTING)
+    assert not strict.requests(None, 0, None, gained, since).any()
+    assert strict.requests(None, 0, None, gained * np.float32(1 + 3e-6), since).all()
+    assert S.LogDet(0.5).bind(SETTING).requests(None, 0, None, np.float32(0.25), np.int32(2))
+
+
 def test_thresholds_of_the_paper():
     """Theorem 1 and Remark 1 with M = 4, d = 3, T = 1000, rho = 0.5 .. 1.5."""
     bound = S.LogDet().bind(SETTING)

@@ -152,9 +152,16 @@ def test_private(key, name, policy, budget):
     compare(played, trace, uploads=5)
 
 
+def test_nobody_uploads_after_one_round_that_doubles_the_determinant(key):
+    """Items of `clustered` are unit vectors, det(I + x x') = 2, and line 8 asks for more than (1 + alpha) det V."""
+    env = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4)
+    sent = fb.simulate(env, A.async_fed_lin_ucb(), horizon=2, key=key, seeds=64).communication["rounds"]
+    np.testing.assert_array_equal(sent, [[0, 1]] * 64)
+
+
 @pytest.mark.slow
 def test_one_agent_is_lin_ucb(key):
-    """If every round is an upload. Where all items have one norm, as in `clustered`, rounding decides round one."""
+    """If every round is an upload."""
     env, algo = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4), A.async_fed_lin_ucb(1.0 + 1e-6)
     spec, given = population(1, 1), draws(3, 1)
     arms = play(algo.bind(spec, T), key, *given, spec=spec)[1][0]
