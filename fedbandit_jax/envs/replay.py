@@ -73,7 +73,9 @@ def replay(
 
     Query q owns `query_sizes[q]` consecutive rows of `features`. Queries are split over the M agents in contiguous
     blocks of (nearly) equal size; each round every agent receives one of its queries, uniformly at random, and
-    chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query.
+    chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query. If every agent
+    has one query, or several with the same rows in the same order, then all rounds offer the same contexts, which are
+    public: `spec.fixed_contexts`.
 
     Args:
         features: finite feature vectors; private algorithms require Euclidean norms <= 1, and centred rewards a column
@@ -111,16 +113,35 @@ def replay(
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
     law = reward_law(rewards, noise_std, np.matmul(features, theta))
     n_arms, dim = int(sizes.max()), features.shape[1]
-    spec = Spec(n_agents=n_agents, n_arms=n_arms, dim=dim, **facts(features), rewards_in_unit=law.in_unit)
+    starts = np.cumsum(sizes) - sizes
+    spec = Spec(
+        n_agents=n_agents,
+        n_arms=n_arms,
+        dim=dim,
+        fixed_contexts=_repeat(features, starts, sizes, n_agents),
+        **facts(features),
+        rewards_in_unit=law.in_unit,
+    )
     return Replay(
         features=np.concatenate([features.T, np.zeros((dim, n_arms), np.float32)], axis=1),
-        starts=(np.cumsum(sizes) - sizes).astype(np.int32),
+        starts=starts.astype(np.int32),
         counts=sizes.astype(np.int32),
         theta=theta,
         rewards=law,
         spec=spec,
         ragged=tiles_save(sizes),
     )
+
+
+def _repeat(features: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_agents: int) -> bool:
+    """Whether every agent is offered the same rows in all rounds: each of its queries has those of its first one."""
+    queries = np.arange(len(sizes))
+    block = np.searchsorted(np.arange(1, n_agents + 1) * len(sizes) // n_agents, queries, side="right")
+    first = np.searchsorted(block, block)  # the first query of the same agent
+    if (sizes != sizes[first]).any():
+        return False
+    rows = np.arange(len(features))
+    return np.array_equal(features, features[rows + np.repeat(starts[first] - starts, sizes)])
 
 
 @struct.pytree

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -36,6 +38,37 @@ def test_a_constant_column_is_found():
     for column, constant in ((np.full(9, 0.5), True), (np.zeros(9), False), (np.arange(9.0), False)):
         rows = np.c_[features[:, :2] / 2, column]
         assert fb.envs.replay(rows, SIZES, theta, n_agents=2).spec.constant is constant
+
+
+def test_arms_that_repeat_are_found(key):
+    """`Spec.fixed_contexts` says that all rounds offer the same: one query for each agent, or copies of one."""
+    features, theta = table()
+    five = fb.envs.replay(features, SIZES, theta, n_agents=5)
+    assert five.spec.fixed_contexts
+    offers, _ = jax.vmap(lambda key: five.observe(key, five.init(key), 0))(jax.random.split(key, 20))
+    for seen in (offers.contexts, offers.mask):
+        np.testing.assert_array_equal(seen, np.broadcast_to(seen[:1], seen.shape))
+    assert not fb.envs.replay(features, SIZES, theta, n_agents=2).spec.fixed_contexts
+    assert not fb.envs.replay(features, SIZES, theta, n_agents=4).spec.fixed_contexts, "one of four has two"
+    copies = np.concatenate([np.tile(features[:2], (3, 1)), np.tile(features[2:5], (2, 1))])
+    sizes = [2, 2, 2, 3, 3]
+    assert fb.envs.replay(copies[:6], sizes[:3], theta, n_agents=1).spec.fixed_contexts
+    assert not fb.envs.replay(copies, sizes, theta, n_agents=1).spec.fixed_contexts
+    assert fb.envs.replay(copies, sizes, theta, n_agents=4).spec.fixed_contexts, "the last of four has a copy"
+    copies[-1] *= 0.5
+    assert not fb.envs.replay(copies, sizes, theta, n_agents=4).spec.fixed_contexts
+
+
+def test_arms_that_repeat_are_scored_once_a_batch(key):
+    """The same run as one whose spec does not say so, and a certificate that says that contexts are public."""
+    features, theta = table()
+    env = fb.envs.replay(features, SIZES, theta, n_agents=5, rewards="bernoulli")
+    afresh = dataclasses.replace(env, spec=dataclasses.replace(env.spec, fixed_contexts=False))
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=5)
+    one, two = (fb.simulate(world, algo, horizon=20, key=key, seeds=2) for world in (env, afresh))
+    np.testing.assert_allclose(one.regret[:, :5], two.regret[:, :5], rtol=1e-5)
+    assert "contexts, which are fixed and public" in one.certificate.not_covered
+    assert "contexts, which are fixed and public" not in two.certificate.not_covered
 
 
 @pytest.mark.slow

@@ -190,6 +190,7 @@ class RoundClock(Clock):
         if (
             self.recorder is not None
             or self.mesh is not None
+            or self.env.spec.fixed_contexts
             or not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged)
         ):
             return False
