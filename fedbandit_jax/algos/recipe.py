@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.loop import check_policy
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
@@ -20,6 +20,8 @@ from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import TRUST, find
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
+
+NOISES = 3  # copies of the standard deviations of all silos, in float64, while a mechanism is bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class PolicyRecipe(Recipe):
         if privacy is None:
             return Exact(n_agents=n_agents), np.zeros(n_syncs)
         check_norms(str(self.name), spec.max_norm)
+        memory.check("n_agents", n_agents, NOISES * 8 * n_agents, "the noise of every silo")
         pure = schedule.pure(privacy.shares())
         mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=n_agents, n_syncs=n_syncs, pure=pure, **rounds)
         return mechanism, mechanism.stds()

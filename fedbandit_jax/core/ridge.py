@@ -127,8 +127,10 @@ def solve_by_kernel(
 
 
 def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Posterior:
+    if _wide(theta):
+        return Posterior(inverse, theta)
     rows, columns = np.tril_indices(len(theta))
-    return Posterior(inverse if _wide(theta) else inverse[:, rows, columns].T, theta)
+    return Posterior(inverse[:, rows, columns].T, theta)
 
 
 def matrices(posterior: Posterior) -> Float[Array, "A d d"]:
@@ -259,8 +261,11 @@ def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) ->
 def update(posterior: Posterior, gain: Gain) -> Posterior:
     """The posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
     left, right = gain.image, gain.image * gain.scale
-    rows, columns = np.tril_indices(len(left))
-    outer = left.T[:, :, None] * right.T[:, None, :] if _wide(left) else left[rows] * right[columns]
+    if _wide(left):
+        outer = left.T[:, :, None] * right.T[:, None, :]
+    else:
+        rows, columns = np.tril_indices(len(left))
+        outer = left[rows] * right[columns]
     return Posterior(posterior.inverse - outer, posterior.theta + gain.image * gain.residual)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fedbandit_jax.core import lapack, programs
+from fedbandit_jax.core import lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.engine.clocks import Clock
 
@@ -117,6 +117,7 @@ class Pieces:
         piece = self.pieces[0]
         init = _init(piece.layout)
         first = init.lower(piece.leaves, piece.keys).compile()
+        self._fit(first)
         states = jax.tree.map(
             lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type),
             jax.eval_shape(init, piece.leaves, piece.keys),
@@ -124,15 +125,31 @@ class Pieces:
         )
         if piece.layout.part:
             traced = _part(piece.layout).trace(piece.leaves, piece.keys, *states, *_at(0, 0))
-            traced.lower().compile()
+            self._fit(traced.lower().compile())
             parts = [traced.out_info] * len(self.firsts)
             joined = _join(piece.layout).trace(piece.leaves, piece.keys, *states, np.int32(0), parts)
-            joined.lower().compile()
+            self._fit(joined.lower().compile())
         else:
             traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *_steps(range(0), capacity))
-            traced.lower().compile()
+            self._fit(traced.lower().compile())
         if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
             self.workers = 1  # such programs must not run beside each other, see `core.lapack`
+
+    def _fit(self, program: Any) -> None:
+        """Lets no more workers run a program at a time than there is memory for, and raises a ValueError if none can.
+
+        What it needs beside states, such as the worth of very many arms, only XLA knows.
+        """
+        sizes, most = program.memory_analysis(), memory.free()
+        if sizes is None:
+            return
+        size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+        if size > most:
+            raise ValueError(
+                f"env, algorithms and seeds must fit into {memory.shown(most)} of memory, got {memory.shown(size)} for "
+                "what one seed needs at a time, as its program was compiled"
+            )
+        self.workers = min(self.workers, max(1, int(most // max(size, 1))))
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
         """The records of all runs: name -> array (C, S, N, ...)."""

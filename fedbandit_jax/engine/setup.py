@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-import psutil
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import memory, struct, validate
+from fedbandit_jax.core.memory import shown
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
@@ -23,11 +22,9 @@ from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, certify
 from fedbandit_jax.report.measured import OF_LABELS, spans
 
-LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
 COPIES = 3  # of records: a program reads one and writes one, and the result is one
 FLOAT = 4  # bytes
 CURVES = 6  # of a run: regret, three of communication, and others
-SHARE = 0.8  # of the memory that a run may take
 _CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
 
 
@@ -179,21 +176,9 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
     return dataclasses.replace(clock, salt=words), mark
 
 
-def total_memory() -> int:
-    """The bytes of memory of the devices that runs share: of this machine, or of all its accelerators."""
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    if all("bytes_limit" in one for one in stats):
-        return sum(one["bytes_limit"] for one in stats)
-    try:
-        limit = int(LIMIT.read_text())
-    except (OSError, ValueError):  # there is none
-        limit = psutil.virtual_memory().total
-    return min(limit, psutil.virtual_memory().total)
-
-
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
     """Raises a ValueError unless what is recorded of so many runs, name -> shape and dtype, fits into memory."""
-    size, most = n_runs * sum(map(bytes_of, arrays.values())), SHARE * total_memory() / COPIES
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.free() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
         raise ValueError(
@@ -216,7 +201,7 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not clock.draws)
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, SHARE * total_memory()
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.free()
     if curves + one > most:
         raise ValueError(
             f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "
@@ -229,11 +214,3 @@ def bytes_of(array: Any) -> int:
     """The bytes of an array, of which only shape and dtype need be known."""
     size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
     return math.prod(array.shape) * size
-
-
-def shown(size: float) -> str:
-    """Bytes in words, such as '3 GiB'."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
-        if size >= unit:
-            return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
-    return f"{size / 2**10:,.3g} KiB"

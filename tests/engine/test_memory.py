@@ -1,17 +1,20 @@
 """What a run needs is known before it is compiled, and seeds that do not fit together run one after the other."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from helpers import PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import memory
 from fedbandit_jax.engine import driver, setup
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
 
 def room(monkeypatch, size):
-    monkeypatch.setattr(setup, "total_memory", lambda: size / setup.SHARE)
+    monkeypatch.setattr(memory, "total", lambda: size / memory.SHARE)
 
 
 def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
@@ -40,6 +43,33 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         simulate()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "algo", "words"),
+    [
+        ((10, 10, 100_000), PRIVATE, "env, algorithms and seeds must fit into 8 GiB of memory, got .* for the state"),
+        ((2 * 10**9, 10, 5), PRIVATE, "n_agents must be such that the noise .* fits into 8 GiB .* got 2,000,000,000"),
+    ],
+)
+def test_sizes_are_refused_before_they_are_made(sizes, algo, words, monkeypatch):
+    """The allocations are counted, as a machine with much memory would pass a test of what is taken."""
+    room(monkeypatch, 2**33)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=words):
+            simulate(env=fb.envs.sphere(*sizes), algo=algo)
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
+    """The worth of very many arms is in no state."""
+    monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
+    room(monkeypatch, 2**20)
+    with pytest.raises(ValueError, match=r"must fit into 1 MiB of memory, got .* as its program was compiled"):
+        simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
+
+
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
         clock = bind("x", Configuration(env, algo, {}), 40)[0]
@@ -51,14 +81,14 @@ def test_more_of_anything_needs_more(monkeypatch):
     assert fitting(drawn, PLAIN) > fitting(drawn, PLAIN, n_records=8)
     contexts = 2 * 300 * 4 * 25 * 4  # more than 20 features: stored
     assert fitting(large, PLAIN) < 2**33 // contexts
-    one = (setup.SHARE * setup.total_memory() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
+    one = (memory.free() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
     assert 100 < one < 2000  # bytes: theta, and two copies of the server's sums and estimate
 
 
 def test_a_container_may_have_less(monkeypatch, tmp_path):
-    monkeypatch.setattr(setup, "LIMIT", tmp_path / "memory.max")
-    machine = setup.total_memory()
+    monkeypatch.setattr(memory, "LIMIT", tmp_path / "memory.max")
+    machine = memory.total()
     assert machine > 2**28
     for text, expected in (("max\n", machine), (str(2**27), 2**27), (str(2**60), machine)):
-        setup.LIMIT.write_text(text)
-        assert setup.total_memory() == expected
+        memory.LIMIT.write_text(text)
+        assert memory.total() == expected

@@ -7,6 +7,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import memory
 from fedbandit_jax.engine import batching, driver, setup, store
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.recorder import Recorder, Recording
@@ -285,10 +286,11 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
     with pytest.raises(ValueError, match=r"record must fit into .*, got 224 GiB of 2 runs, most of it 'x'"):
         simulate(record={"arms": R.arms, "x": lambda moment: jnp.zeros((751_619, 1000))})
+    monkeypatch.setattr(batching.Pieces, "_fit", lambda *_: None)  # of programs,
     monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
     size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
     record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
     for room, fits in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(setup, "total_memory", lambda room=room: room * setup.COPIES / setup.SHARE)
+        monkeypatch.setattr(memory, "total", lambda room=room: room * setup.COPIES / memory.SHARE)
         with pytest.raises(pytest.fail.Exception if fits else ValueError):
             simulate(record=record)
