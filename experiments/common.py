@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import curves as kept
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
+from curves import Curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
+from matplotlib.ticker import LogLocator, NullFormatter
 
 import fedbandit_jax as fb
 
@@ -32,12 +35,14 @@ class Size:
     Args:
         smoke: run a few rounds only, to see that everything works.
         full: run at the paper's size instead of the default, smaller one.
+        redraw: run nothing, and draw from the numbers (CSV) beside the picture.
         seed: seed of the random number generator.
         out: folder for the picture; by default experiments/figures, or results with --smoke.
     """
 
     smoke: bool = False
     full: bool = False
+    redraw: bool = False
     seed: int = 0
     out: Path | None = None
 
@@ -53,6 +58,11 @@ class Size:
     def pick(self, smoke: T, default: T, full: T) -> T:
         """Returns the value for the size that was asked for."""
         return smoke if self.smoke else full if self.full else default
+
+    def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
+        """Returns the curves behind a picture: measured, or with --redraw those of its CSV; rounded to five digits."""
+        path = self.folder / f"{name}.csv"
+        return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
     def run(self, *horizons: int) -> dict[str, Any]:
         """Returns arguments of `fb.sweep`, given T for smoke, default and full; these have 2, 8 and 25 seeds."""
@@ -170,16 +180,21 @@ def liu_users(**shape: Any) -> fb.envs.Clustered:
     return fb.envs.clustered(**{**authors, **shape})
 
 
-def random_play(env: Any, seed: int) -> float:
-    """Returns the mean regret per round of random recommendations, over 16 worlds and 4,096 rounds in each."""
+def random_play(env: Any, seed: int = 0) -> float:
+    """Returns the mean group regret per round if arms are drawn at random, over 16 worlds."""
+    rounds = max(64, 16_384 // env.spec.n_agents)
+
+    def of_round(key, world, t):
+        observed, drawn, paid = jax.random.split(key, 3)
+        offered, world = env.observe(observed, world, t)
+        there = jax.numpy.ones(offered.contexts.shape[:2]) if offered.mask is None else offered.mask
+        return env.pull(paid, world, offered, jax.random.categorical(drawn, jax.numpy.log(there * 1.0))).gap.sum()
 
     def of_world(key):
-        world, keys = env.init(key), jax.random.split(jax.random.fold_in(key, 1), 4096)
-        offered = jax.vmap(lambda key: env.observe(key, world, 0)[0])(keys)
-        means = (offered.contexts[:, 0] @ world.thetas[offered.user[:, 0]][..., None])[..., 0]
-        return (means.max(1) - means.mean(1)).mean()
+        keys = jax.random.split(jax.random.fold_in(key, 1), rounds)
+        return jax.vmap(of_round, (0, None, 0))(keys, env.init(key), jax.numpy.arange(rounds)).mean()
 
-    return float(jax.jit(jax.vmap(of_world))(jax.random.split(jax.random.key(seed), 16)).mean())
+    return float(jax.jit(lambda keys: jax.lax.map(of_world, keys))(jax.random.split(jax.random.key(seed), 16)).mean())
 
 
 def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
@@ -251,51 +266,92 @@ class RealOptions(Options):
 
 def verdict(result: fb.Result, better: str, worse: str) -> str:
     """Returns whether one algorithm has less final regret than another, by paired differences of the seeds."""
-    mean, error = mean_error(result[worse].regret[:, -1] - result[better].regret[:, -1])
-    half = stats.t.ppf(0.975, result.status.shape[-1] - 1) * error  # 95 % confidence
-    found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
-    return f"{better} < {worse}: {found}, by {mean:.0f} ± {error:.0f}"
+    return f"{better} < {worse}: {kept.verdict(result[better].regret[:, -1], result[worse].regret[:, -1])}"
 
 
-def unclipped(result: fb.Result) -> list[str]:
-    """Returns what the released noise would give if rewards were clipped, as certificates without a claim say it."""
-    found = {
-        label: re.search(r"were they.*gives (epsilon = \S+)", result[label].certificate.reason) for label in result
-    }
-    return [f"{label}: with clipped rewards its noise would give {m[1]}" for label, m in found.items() if m]
+def unclipped(result: fb.Result, label: str) -> str:
+    """Returns what the noise would be worth if rewards were clipped, as certificates without a claim say it, or ""."""
+    certificate = result[label].certificate
+    found = re.search(r"were they.*gives epsilon = (\S+?)[,;.]?(?:\s|$)", certificate.reason)
+    return f", noise worth ε = {found[1]} at δ = {certificate.delta:g} were rewards clipped" if found else ""
 
 
 def finish(
     name: str,
     options: Options,
-    panels: dict[str, fb.Result],
+    measure: Callable[[], dict[str, tuple[Any, fb.Result]]],
     claims: Sequence[tuple[str, str]] = (),
+    *,
+    says: Says,
 ) -> None:
-    """Draws the panels (title -> result) side by side, saves picture and results, prints summaries and claims.
+    """Draws panels side by side, saves picture, numbers and results, prints summaries and claims.
 
     Args:
         name: name of the picture.
         options: the options of the command line.
-        panels: title -> result.
+        measure: runs everything; returns title -> environment and result.
         claims: pairs of labels, of which the paper says that the first has less regret; whether it was seen is written
-            below the panels that have both.
+            below the picture.
+        says: what the paper says; `seen` is put before the verdicts.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(7.0 * len(panels), 6.2), layout="constrained", squeeze=False)
     suffix = f"{name}_{options.variant}"
-    for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
-        fb.plotting.regret(result, title=f"{title}, {options.variant}", ax=ax)
-        lines = [verdict(result, *pair) for pair in claims if set(pair) <= set(result)]
-        if lines:
-            head = f"the paper says, and {len(result.status[0])} pairs of seeds show (95 % confidence):"
-            legend = ax.get_legend()
-            legend.set_title("\n".join([head, *lines, *unclipped(result)]), prop={"size": "small"})
-            legend.set_alignment("left")
-        if not options.smoke:
-            result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
-        print(f"\n{title}\n{result.summary()}")
-        for label in result:
-            print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-    save(suffix, options, figure)
+
+    def measured() -> list[Curve]:
+        curves = []
+        for i, (title, (env, result)) in enumerate(measure().items()):
+            if not options.smoke:
+                result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
+            print(f"\n{title}\n{result.summary()}")
+            for label in result:
+                print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
+            panel = kept.of_result(result, title)
+            panel = [dataclasses.replace(one, note=one.note + unclipped(result, one.label)) for one in panel]
+            x = panel[0].x
+            curves += [*panel, Curve(title, "random play", x, random_play(env, options.seed) * x, "#999999 :")]
+        return curves
+
+    curves = options.numbers(suffix, measured)
+    titles = list(dict.fromkeys(one.panel for one in curves))
+    figure, axes = plt.subplots(1, len(titles), figsize=(8.0 * len(titles), 8.0), layout="constrained", squeeze=False)
+    found = []
+    for title, ax in zip(titles, axes[0]):
+        panel = kept.pick(curves, title)
+        draw(panel, ax, average=True)
+        ends = {one.label: one for one in panel}
+        for better, worse in claims:
+            if better in ends and worse in ends:
+                found.append(f"{better} < {worse}: {kept.verdict(ends[better].y[-1], ends[worse].y[-1])}")
+        after = np.array([one.mean[-1] / one.x[-1] for one in panel])
+        spread = after.max() > 8 * after.min()
+        ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$", yscale="log" if spread else "linear")
+        if spread:
+            plain(ax.yaxis)
+        else:
+            ax.set_ylim(0.8 * after.min(), 1.15 * after.max())
+        who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
+        size = f"T = {panel[0].x[-1]:,.0f}, mean of {panel[0].n_seeds} seeds ± 1 standard error"
+        ax.set_title(f"{title}\n{who}; {size}", fontsize="medium")
+        legend_below(ax)
+    seeds = max(one.n_seeds for one in curves)
+    seen = f"{says.seen}; " if says.seen else ""
+    seen += "; ".join(dict.fromkeys(found)) + f" (group regret at T, {seeds} paired seeds, 95 % intervals)"
+    caption(figure, "Zhou & Chowdhury (2024)", dataclasses.replace(says, seen=seen))
+    print("\n".join(found))
+    save(suffix, options, figure, curves)
+
+
+def plain(axis: Any) -> None:
+    """Writes 1, 2 and 5 times powers of ten on a logarithmic axis as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend_below(ax: Axes, **style: Any) -> None:
+    """Writes the legend below the axes, where it hides nothing, and draws a grid."""
+    ax.grid(alpha=0.3)
+    place: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, -0.11), frameon=False, fontsize="small")
+    ax.legend(**{**place, **style})
 
 
 def at(result: fb.Result, algorithm: str, **point: Any) -> fb.Result:
@@ -321,6 +377,57 @@ def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
     ax.fill_between(result.rounds, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def save(name: str, options: Size, figure: Figure) -> None:
-    """Writes the picture as PNG and PDF, and prints where they are."""
-    print(f"\nwrote {' and '.join(map(str, fb.plotting.save(figure, options.folder / name)))}")
+def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool = True) -> None:
+    """Draws curves with a band of one standard error; `average` divides by the round. No curve hides another.
+
+    Later curves are thinner and dashes of equal ones are set apart, so that one that lies on another still shows.
+    """
+    for i, one in enumerate(curves):
+        colour, line, *marker = one.style.split() or [fb.plotting.COLOURS[i % 7], "-"]
+        by = one.x if average else 1.0
+        width = 3.4 - 2.2 * i / max(1, len(curves) - 1)
+        look: dict[str, Any] = dict(color=colour, marker=marker[0] if marker else "", markersize=5, markevery=(i, 8))
+        label = f"{one.label}: {one.note}" if one.note else one.label
+        ax.plot(one.x, one.mean / by, line, linewidth=width, label=label, **look)
+        if band and one.n_seeds > 1:
+            low, high = (one.mean - one.error) / by, (one.mean + one.error) / by
+            ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def slope(ax: Axes, power: float, x: Sequence[float], y: float, text: str) -> None:
+    """Draws a grey line of slope `power` in logarithms through the first of the points x at y, as a reference."""
+    ends = np.array([x[0], x[-1]], float)
+    ax.plot(ends, y * (ends / ends[0]) ** power, color="#999999", linestyle="-.", linewidth=1, label=text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Says:
+    """One claim of a paper, for the caption of a picture.
+
+    Args:
+        where: the figure or theorem.
+        claim: what it says.
+        size: the paper's size, and ours if it is another.
+        seen: whether it was seen here, with the number.
+    """
+
+    where: str
+    claim: str
+    size: str
+    seen: str
+
+
+def caption(figure: Figure, paper: str, *says: Says) -> None:
+    """Writes below a figure what the paper claims, at which size, and whether it was seen."""
+    width = int(13.5 * figure.get_figwidth())
+    text = [f"{paper}: {one.where} says: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
+    lines = [textwrap.fill(line, width, subsequent_indent="    ") for line in text]
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize="small")
+
+
+def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
+    """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
+    paths = fb.plotting.save(figure, options.folder / name)
+    if curves is not None:
+        paths = (*paths, kept.keep(paths[0], curves))
+    print(f"\nwrote {' and '.join(map(str, paths))}")

@@ -9,8 +9,10 @@ shuffling at all. Our version therefore has the same noise in both models; besid
 the same budget, which is certified.
 """
 
+from typing import Any
+
 import tyro
-from common import Options, finish
+from common import Options, Says, finish
 
 import fedbandit_jax as fb
 
@@ -27,9 +29,11 @@ def main(options: Options) -> None:
     ]
     if not options.authors:
         algos.append(options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt"))
-    result = fb.sweep(env, algos, grid={"epsilon": [1e-4, 1e-3]}, **options.run(200, 10_000, 10_000))
+    title = f"Fig. 2 (a): δ={DELTA:g}, M=100, K=100, d=10, B=25"
+    run: dict[str, Any] = dict(grid={"epsilon": [1e-4, 1e-3]}, **options.run(200, 10_000, 10_000))
     claims = [(f"SDP-FedLinUCB(epsilon={epsilon})", f"LDP-FedLinUCB(epsilon={epsilon})") for epsilon in (1e-4, 1e-3)]
-    finish("zhou2024_fig2a", options, {f"Fig. 2(a): δ={DELTA:g}, M=100, K=100, d=10": result}, claims)
+    says = Says("Fig. 2 (a)", "shuffling by amplification has less regret than silo-level LDP", "T=10,000, 25 runs", "")
+    finish("zhou2024_fig2a", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says)
 
 
 if __name__ == "__main__":

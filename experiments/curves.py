@@ -1,0 +1,196 @@
+"""The numbers behind a picture: measured, kept as a small CSV beside it, read again, and fitted.
+
+A picture is drawn from its CSV alone, so that `--redraw` draws it again without a run. The first line of the CSV has
+the command, and a digest of the script, of the numbers and of the picture. A test compares them: none of the three can
+change without the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+import fedbandit_jax as fb
+
+HERE = Path(__file__).parent
+COLUMNS = ("panel", "label", "style", "note", "x", "y")
+POINTS = 40  # recorded rounds of a curve that are kept
+SHARED = ("common", "curves")  # modules of helpers, whose code is in no digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Values y (n, S) of S seeds at the points x (n,); S = 1 for what is computed and not drawn at random.
+
+    Args:
+        panel: the panel of the figure.
+        label: the name in the legend.
+        x: points.
+        y: values of the seeds at the points; numbers (n,) stand for one seed.
+        style: colour, line and marker as matplotlib has them, with spaces between.
+        note: what a certificate claims, or any other word.
+    """
+
+    panel: str
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    style: str = ""
+    note: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "x", np.asarray(self.x, float))
+        object.__setattr__(self, "y", np.asarray(self.y, float).reshape(len(self.x), -1))
+
+    @property
+    def n_seeds(self) -> int:
+        """Returns S."""
+        return self.y.shape[1]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Returns the means over seeds (n,)."""
+        return self.y.mean(1)
+
+    @property
+    def error(self) -> np.ndarray:
+        """Returns standard errors of the means (n,); 0 for one seed."""
+        return self.y.std(1, ddof=1) / np.sqrt(self.n_seeds) if self.n_seeds > 1 else np.zeros(len(self.x))
+
+
+def of_result(result: fb.Result, panel: str, *, each: float = 1.0) -> list[Curve]:
+    """Returns the cumulative regret of every label, divided by `each`, at no more than `POINTS` rounds."""
+    n = len(result.rounds)
+    log = result.config.get("stride") == "log"
+    kept = np.geomspace(1, n, POINTS) - 1 if log and n < POINTS else np.linspace(0, n - 1, POINTS)
+    kept = np.unique(kept.round().astype(int))
+    return [
+        Curve(
+            panel,
+            label,
+            np.asarray(result.rounds)[kept],
+            result[label].regret[:, kept].T / each,
+            " ".join([style.colour, style.line, style.marker]).strip(),
+            style.claim,
+        )
+        for label, style in fb.plotting.styles(result).items()
+    ]
+
+
+def final(result: fb.Result, *, each: float = 1.0) -> np.ndarray:
+    """Returns the regret (S,) of the one algorithm of a result after its last round, divided by `each`."""
+    return result.regret[:, -1] / each
+
+
+def pick(curves: Iterable[Curve], panel: str | None = None, label: str | None = None) -> list[Curve]:
+    """Returns the curves of a panel, of a label or of both."""
+    return [one for one in curves if panel in (None, one.panel) and label in (None, one.label)]
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Returns the mean of values (S,) and half of its 95 % interval by Student's t; nan for one value."""
+    if len(values) < 2:
+        return float(values.mean()), float("nan")
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
+
+
+def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
+    """Returns p of a fit y ~ x^p and half of its 95 % interval, by the jackknife over seeds.
+
+    The fit is to the logarithms of means, as the mean of logarithms is pulled down by seeds that differ much.
+    """
+    x, y = np.log(curve.x[kept]), curve.y[kept]
+
+    def fit(values: np.ndarray) -> float:
+        return float(np.polyfit(x, np.log(values.mean(1)), 1)[0])
+
+    whole, n = fit(y), curve.n_seeds
+    if n == 1:
+        return whole, float("nan")
+    without = np.array([fit(np.delete(y, seed, 1)) for seed in range(n)])
+    error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
+    return whole, float(stats.t.ppf(0.975, n - 1) * error)
+
+
+def verdict(better: np.ndarray, worse: np.ndarray) -> str:
+    """Returns whether one has less than the other, both (S,), by differences of paired seeds with 95 % confidence."""
+    mean, half = interval(worse - better)
+    found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
+    return f"{found}, by {mean:,.0f} ± {half:,.0f}"
+
+
+def written(curves: Sequence[Curve]) -> str:
+    """Returns curves as the text of a CSV; values have five digits."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for one in curves:
+        for x, y in zip(one.x, one.y):
+            values = " ".join(f"{value:.5g}" for value in y)
+            rows.writerow([one.panel, one.label, one.style, one.note, f"{x:.10g}", values])
+    return text.getvalue()
+
+
+def parsed(text: str) -> list[Curve]:
+    """Returns the curves of a CSV; lines that begin with # are skipped."""
+    found: dict[tuple[str, ...], list[tuple[float, list[float]]]] = {}
+    for row in csv.DictReader(io.StringIO(re.sub(r"\A(#.*\n)+", "", text))):
+        key = (row["panel"], row["label"], row["style"], row["note"])
+        found.setdefault(key, []).append((float(row["x"]), [float(value) for value in row["y"].split()]))
+    return [
+        Curve(panel, label, np.array([x for x, _ in points]), np.array([y for _, y in points]), style, note)
+        for (panel, label, style, note), points in found.items()
+    ]
+
+
+def digest(script: Path, numbers: str, picture: bytes) -> str:
+    """Returns the digest of a script with the modules beside it that it imports, of the numbers and of the picture."""
+    sources, seen = [script], set()
+    whole = hashlib.sha256()
+    while sources:
+        source = sources.pop(0)
+        if source in seen:
+            continue
+        seen.add(source)
+        text = source.read_text(encoding="utf-8")
+        whole.update(text.encode())
+        names = sorted(set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)) - set(SHARED))
+        sources += [other for name in names if (other := script.parent / f"{name}.py").exists()]
+    whole.update(numbers.encode())
+    whole.update(picture)
+    return whole.hexdigest()[:32]
+
+
+def keep(picture: Path, curves: Sequence[Curve]) -> Path:
+    """Writes the CSV of a picture that was just drawn, with command and digest, and returns its path."""
+    script = Path(str(sys.modules["__main__"].__file__)).resolve()
+    options = [word for word in sys.argv[1:] if word != "--redraw"]
+    options = " ".join(word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i]))
+    numbers, path = written(curves), picture.with_suffix(".csv")
+    command = f"python experiments/{script.name} {options}".strip()
+    path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
+    return path
+
+
+def stale(path: Path) -> str | None:
+    """Returns what is wrong with the picture of a CSV, or None: script, numbers and picture belong together."""
+    head, _, numbers = path.read_text(encoding="utf-8").partition("\n")
+    found = re.fullmatch(r"# python experiments/(\w+\.py)(?: .*)? \| (\w+)", head)
+    if not found:
+        return f"{path.name}: its first line must have the command and a digest, got {head!r}"
+    script, picture = HERE / found[1], path.with_suffix(".png")
+    if not script.exists() or not picture.exists():
+        return f"{path.name}: {script.name} and {picture.name} must exist"
+    if digest(script, numbers, picture.read_bytes()) != found[2]:
+        return f"{path.name}: {script.name}, the numbers or the picture have changed since they were made together"
+    return None

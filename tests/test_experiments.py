@@ -1,0 +1,79 @@
+"""The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+FIGURES = EXPERIMENTS / "figures"
+WITH_NUMBERS: tuple[str, ...] = ()  # beginnings of the names of pictures that have their numbers beside them
+
+
+@pytest.fixture
+def curves(monkeypatch):
+    """The module of numbers, which scripts import from their own folder."""
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    import curves  # pyright: ignore[reportMissingImports]
+
+    yield curves
+    sys.modules.pop("curves")
+
+
+def test_no_picture_is_stale(curves):
+    assert [wrong for path in sorted(FIGURES.glob("*.csv")) if (wrong := curves.stale(path))] == []
+
+
+def test_pictures_have_their_numbers():
+    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(WITH_NUMBERS)]
+    assert [path.name for path in pictures if not path.with_suffix(".csv").exists()] == []
+
+
+@pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
+def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
+    monkeypatch.setattr(curves, "HERE", tmp_path)
+    script, other, picture = tmp_path / "drawn.py", tmp_path / "arms.py", tmp_path / "drawn.png"
+    script.write_text("import arms\nimport common\n")
+    other.write_text("x = 1\n")
+    picture.write_bytes(b"picture")
+    monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
+    sys.modules["__main__"].__file__ = str(script)
+    monkeypatch.setattr(sys, "argv", ["drawn.py", "--full", "--out", str(tmp_path), "--redraw"])
+    table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])])
+    assert curves.stale(table) is None
+    assert table.read_text().startswith("# python experiments/drawn.py --full |")
+    (tmp_path / "common.py").write_text("helpers are in no digest\n")
+    assert curves.stale(table) is None
+    path = {"script": script, "numbers": table, "picture": picture, "imported": other}[changed]
+    path.write_bytes(path.read_bytes() + b"#\n")
+    assert "have changed" in curves.stale(table)
+
+
+def test_numbers_are_read_as_written(curves):
+    written = [
+        curves.Curve("a, b", "ε = 1\nthen", [1, 20], [[1, 2.5], [3, 40_000]], "#000000 -", "certified"),
+        curves.Curve("a, b", "bound", [1, 2], [1, np.nan]),
+    ]
+    again = curves.parsed("# command\n" + curves.written(written))
+    assert [one.label for one in again] == ["ε = 1\nthen", "bound"]
+    for one, other in zip(written, again):
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.y, other.y)
+        assert (one.panel, one.style, one.note) == (other.panel, other.style, other.note)
+
+
+def test_intervals_of_exponents_cover(curves):
+    """Of 400 fits with 10 seeds, 95 % of the intervals have the true power, within three standard errors."""
+    x, rng = np.array([1.0, 10, 100, 1000]), np.random.default_rng(0)
+    drawn = x[:, None] ** 0.75 * rng.gamma(9, 1 / 9, (400, 4, 10))
+    fits = [curves.exponent(curves.Curve("", "", x, y)) for y in drawn]
+    share = np.mean([abs(power - 0.75) < half for power, half in fits])
+    assert abs(share - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+
+
+def test_verdicts_need_the_interval_to_exclude_nothing(curves):
+    worse = np.array([10.0, 11, 12, 13])
+    assert curves.verdict(worse - 5 + np.array([0.1, -0.1, 0, 0]), worse).startswith("holds, by 5")
+    assert curves.verdict(worse, worse - 5 + np.array([0.1, -0.1, 0, 0])).startswith("reversed")
+    assert curves.verdict(worse + np.array([5.0, -5, 6, -6]), worse).startswith("undecided")
