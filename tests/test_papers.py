@@ -1,0 +1,117 @@
+"""What the papers' lemmas and theorems say that does not hold, each by a counterexample (docs/reproduction)."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
+
+DIM_ONE = np.cumsum(np.ones(1000))  # U_t - U_0 of d = 1, x_t = 1
+
+
+@pytest.mark.parametrize(("nu", "holds"), [(1.5, True), (math.e, True), (10.0, False), (1000.0, False)])
+def test_dubey2020_lemma_2_fails_for_nu_above_e(nu, holds):
+    """sum |x_t|^2 in the norm of U_(t-1)^-1 is at most 2 d log_nu(...) for nu <= e only, of d = 1 and U_0 = L = 1."""
+    left = (1 / DIM_ONE).sum()  # U_(t-1) = t
+    right = 2 * math.log(1 + len(DIM_ONE)) / math.log(nu)
+    assert (left <= right) == holds
+
+
+def test_dubey2020_theorem_3_bounds_a_sum_of_norms_by_that_of_squares():
+    """Its proof puts the sum of norms in place of the sum of squares, and bounds it by Lemma 2, which is about squares.
+
+    Of d = 1 and x = 1 the norms sum to 2 sqrt(n), the squares to ln n.
+    """
+    norms, squares = (1 / np.sqrt(DIM_ONE)).sum(), (1 / DIM_ONE).sum()
+    lemma = 2 * math.log(1 + len(DIM_ONE))
+    assert squares <= lemma < norms / 4
+
+
+def test_dubey2020_corollary_1_does_not_follow_from_theorem_1():
+    """The theorem's sqrt(M T d) (ln + S sqrt(M rho_max) + kappa sqrt M) grows as M sqrt T, eq. (10) as sqrt(M T)."""
+
+    def per_agent(m, terms=1.0, horizon=1e6, dim=10, rho_max=1e3, kappa=10.0):
+        log = math.log(3 + horizon / (dim * rho_max / 3))
+        return math.sqrt(m * horizon * dim) * (log + terms * (math.sqrt(m * rho_max) + kappa * math.sqrt(m))) / m
+
+    assert per_agent(10_000) / per_agent(100) > 0.9  # hardly falls
+    assert per_agent(10_000, terms=0) / per_agent(100, terms=0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "n"), [(0.1, 1e-6, 10), (0.5, 1e-5, 2), (0.01, 1e-8, 100)])
+def test_zhou2024_lemma_f2_takes_n_points_for_n_times_one(epsilon, delta, n):
+    """At an equal delta n points cost a Gaussian mechanism more than n epsilon, which the proof takes them to cost."""
+    low, high = 1e-9, 10.0
+    for _ in range(200):  # the mu of a mechanism that is (epsilon, delta)-DP for one point
+        mu = (low + high) / 2
+        low, high = (low, mu) if gaussian_epsilon(mu, delta) > epsilon else (mu, high)
+    mu = low
+    at_n = n * epsilon  # delta of n points there, by the exact law of Balle & Wang (2018)
+    exact = stats.norm.cdf(n * mu / 2 - at_n / (n * mu)) - math.exp(at_n) * stats.norm.cdf(
+        -n * mu / 2 - at_n / (n * mu)
+    )
+    assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon)
+    assert exact > 2 * delta
+    assert gaussian_epsilon(n * mu, delta) > 1.02 * n * epsilon
+
+
+def test_zhou2024_theorem_5_3_excludes_the_budgets_of_figure_2():
+    """With its constant C1 at 1, epsilon <= sqrt(kappa) / (C1 T sqrt M) is below 10^-4, and far below 10^-3."""
+    horizon, batch, agents = 10_000, 25, 100
+    kappa = 1 + math.log2(horizon / batch)
+    assert math.sqrt(kappa) / (horizon * math.sqrt(agents)) == pytest.approx(3.1e-5, rel=0.01)
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "shuffle_vector_sum", "shuffle_amplified"])
+def test_zhou2024_theorems_5_1_5_3_5_5_fail_for_algorithm_1(trust):
+    """The batch cascade moves a sum by more than one user's share, whatever the noise; Algorithm 8 has none of it."""
+    spec = fb.envs.sphere(100, 10, 10, rewards="bernoulli").spec
+    budget = fb.privacy.Budget(1e-3, 1e-4) if trust == "shuffle_amplified" else fb.privacy.Budget(1.0, 0.1)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, trust=trust))
+    found = {learns: algo.replace(learns_in_batch=learns).certificate(spec, 1_000) for learns in (True, False)}
+    assert found[True].claim == "as_printed"
+    assert found[False].claim == "certified"
+
+
+def test_dubey2020_noise_is_worth_less_than_it_claims():
+    """Its noise is 11 to 13 times what is needed.
+
+    A node has (G + G') / sqrt 2, where G has the variance 16 m (L^2 + 1)^2 ln^2(2/delta) / epsilon^2. A user moves m
+    nodes by z z' - w w', z = (x, y), of which entries off the diagonal have the variance of G and those on it twice
+    that, so that a move is worth half of its squared Frobenius norm, at most 4.
+    """
+    rng = np.random.default_rng(0)
+    users = rng.standard_normal((2, 20_000, 2))
+    users /= np.linalg.norm(users, axis=2, keepdims=True)
+    z, w = np.concatenate([users, rng.integers(0, 2, (2, 20_000, 1))], 2)
+    moves = ((z[:, :, None] * z[:, None] - w[:, :, None] * w[:, None]) ** 2).sum((1, 2)) / 2
+    assert 3.99 < moves.max() < 4 + 1e-9
+    worth = {}
+    for epsilon, delta in ((1, 0.1), (1, 1e-5), (5, 1e-5)):
+        mu = math.sqrt(4.0) * epsilon / (8 * math.log(2 / delta))
+        worth[epsilon, delta] = 0.0 if 2 * stats.norm.cdf(mu / 2) - 1 <= delta else gaussian_epsilon(mu, delta)
+    assert worth[1, 0.1] == 0.0
+    assert worth[1, 1e-5] == pytest.approx(0.0602, abs=1e-4)
+    assert worth[5, 1e-5] == pytest.approx(0.350, abs=1e-3)
+
+
+@pytest.mark.parametrize(("n", "gamma", "cliques"), [(12, 1, 6), (12, 2, 4), (12, 3, 3)])
+def test_dubey2020_remark_2_a_line_has_fewer_cliques_than_it_says(n, gamma, cliques):
+    found = fb.networks.network(fb.networks.make("line", n), gamma).n_cliques
+    assert found == cliques == math.ceil(n / (gamma + 1)) < n / gamma
+
+
+def test_dubey2020_footnote_4_composes_over_agents_in_vain():
+    """One record is at one agent, so that M mechanisms cost what one does; the footnote's sum is far above that."""
+    m, epsilon, slack = 100, 1.0, 1e-6
+    printed = math.sqrt(2 * m * math.log(1 / slack)) * epsilon + m * epsilon * math.expm1(epsilon)
+    assert printed > 200 * epsilon
+    budget = fb.privacy.Budget(epsilon, 0.1)
+    certificates = [
+        fb.algos.private_fed_lin_ucb(budget).certificate(fb.envs.sphere(agents, 5, 4, rewards="bernoulli").spec, 100)
+        for agents in (2, m)
+    ]
+    assert certificates[0].epsilon_exact == pytest.approx(certificates[1].epsilon_exact) == pytest.approx(epsilon)
