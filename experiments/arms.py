@@ -6,13 +6,17 @@ Letters: K arms, T users, p the failure probability of the confidence radii, s t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
+import curves as kept
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, save
+from common import Says, Size, caption, save
+from common import draw as draw_curves
+from curves import Curve
 
 import fedbandit_jax as fb
 
@@ -24,13 +28,34 @@ CURVES: dict[str, tuple[str, float | None]] = {  # label -> name in fb.algos.ELI
     "Dist-CDP-SE (s=10)": ("Dist-CDP-SE", 10.0),
 }
 LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
-PAIRS = (("Dist-DP-SE", "DP-SE"), ("Dist-RDP-SE (s=10)", "Dist-DP-SE"), ("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)"))
-MATCHES = (
-    "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE, the more so at large ε; Dist-RDP-SE is\n"
-    "considerably better than Dist-DP-SE, more so at small ε, and the better the larger s is (Section 7, Appendix J).\n"
-    "Whether it matches depends on radii and on the growth of batches: see chowdhury2023_matches.png."
-)
 AUTHORS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What the paper says of the regret of two algorithms at T: that the first has less, or that it matches the other.
+
+    Args:
+        one, other: labels.
+        says: the paper's words.
+        matches: whether it says that both have the same; seen where the ratio is at most 1.1, or 1 within 2 errors.
+    """
+
+    one: str
+    other: str
+    says: str
+    matches: bool = False
+
+    def seen(self, value: float, error: float) -> bool:
+        """Returns whether a ratio of regrets, first over second, is what the paper says."""
+        return value < max(1.1, 1 + 2 * error) if self.matches else value < 1 - 2 * error
+
+
+MATCHES = (  # of Figures 1 to 3
+    Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE", matches=True),
+    Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably, more at small ε"),
+    Claim("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", "the gain is the higher the larger s is"),
+)
 
 
 def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.SuccessiveElimination:
@@ -48,18 +73,19 @@ def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.S
 
 
 def ratio(result: fb.Result, one: str, other: str) -> tuple[float, float]:
-    """Returns the final regret of one algorithm over that of another, means over seeds, and its standard error.
+    """Returns the final regret of one algorithm over that of another, means over seeds, and its standard error."""
+    return quotient(result[one].regret[:, -1], result[other].regret[:, -1])
 
-    The error is that of the linearised ratio of paired means.
-    """
-    a, b = (result[label].regret[:, -1] for label in (one, other))
+
+def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Returns the mean of paired values a over that of b, and the standard error of the linearised ratio."""
     value = a.mean() / b.mean()
     return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
 
 
-def given(label: str, panels: dict[str, fb.Result]) -> str:
+def given(label: str, results: list[fb.Result]) -> str:
     """Returns the epsilon that the noise of an algorithm gives in each panel, if it differs from the one asked for."""
-    certificates = [result[label].certificate for result in panels.values()]
+    certificates = [result[label].certificate for result in results]
     values = [found.epsilon_exact for found in certificates]
     if any(value is None for value in values) or all(
         abs(value - (found.epsilon or 0)) < 0.01 * value for value, found in zip(values, certificates) if value
@@ -147,49 +173,87 @@ class ArmsOptions(RadiusOptions):
         return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.arguments(horizon))
 
 
+def random_arms(env: Any, seed: int) -> float:
+    """Returns the mean regret of a user who pulls any arm, over 256 instances."""
+    means = jax.vmap(lambda key: env.means(env.init(key)))(jax.random.split(jax.random.key(seed), 256))
+    return float((means.max(1) - means.mean(1)).mean())
+
+
 def draw(
     name: str,
     options: ArmsOptions,
-    panels: dict[str, fb.Result],
-    pairs: tuple[tuple[str, str], ...],
-    claim: str,
+    measure: Callable[[], dict[str, tuple[fb.Environment, fb.Result]]],
+    claims: tuple[Claim, ...],
+    where: str,
 ) -> None:
-    """Draws the panels (title -> result) side by side, and below them how the paper's claim compares.
+    """Draws panels side by side, and below them what the paper claims and whether it was seen.
 
     Args:
         name: name of the files.
         options: those of the command line.
-        panels: title -> result.
-        pairs: pairs of labels whose ratios of final regret the claim is about.
-        claim: what the paper says.
+        measure: runs everything; returns title -> environment and result.
+        claims: what the paper says.
+        where: in which figure or section.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.8 * len(panels), 7.2), layout="constrained", squeeze=False)
-    seen = {pair: [ratio(result, *pair) for result in panels.values()] for pair in pairs}
-    labels = next(iter(panels.values())).labels
-    words = [
-        f"{one} / {other}: " + ", ".join(f"{r:.2f} ± {e:.2f}" for r, e in found) for (one, other), found in seen.items()
-    ]
-    words += ["The noise gives: " + "; ".join(filter(None, (given(label, panels) for label in labels)))]
-    caption = f"The paper: {claim}\nRatios of mean regret at T seen here, by panel, ± 1 s.e.:\n" + "\n".join(words)
     suffix = f"{name}_{options.variant}"
-    for i, ((title, result), ax) in enumerate(zip(panels.items(), axes[0])):
-        fb.plotting.regret(result, title=title, ax=ax)
-        if not options.smoke:
-            result.save(f"results/{suffix}_{'abcdef'[i]}")
-        print(f"\n{title}\n{result.summary()}")
-        for label in result:
-            print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-    figure.supxlabel(caption, fontsize="medium", x=0.01, ha="left")
-    print(f"\n{caption}")
-    save(suffix, options, figure)
+
+    def measured() -> list[Curve]:
+        curves, panels = [], measure()
+        for i, (title, (env, result)) in enumerate(panels.items()):
+            if not options.smoke:
+                result.save(f"results/{suffix}_{'abcdef'[i]}")
+            print(f"\n{title}\n{result.summary()}")
+            for label in result:
+                print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
+            panel = kept.of_result(result, title)
+            x = panel[0].x
+            curves += [*panel, Curve(title, "random play", x, random_arms(env, options.seed) * x, "#999999 :")]
+        words = "; ".join(filter(None, (given(label, [one for _, one in panels.values()]) for label in labels(curves))))
+        return [*curves, Curve("words", words, np.array([0.0]), np.array([0.0]))]
+
+    *curves, words = options.numbers(suffix, measured)
+    titles = list(dict.fromkeys(one.panel for one in curves))
+    figure, axes = plt.subplots(1, len(titles), figsize=(6.0 * len(titles), 7.6), layout="constrained", squeeze=False)
+    found: dict[Claim, list[tuple[float, float]]] = {claim: [] for claim in claims}
+    for title, ax in zip(titles, axes[0]):
+        panel = kept.pick(curves, title)
+        draw_curves(panel, ax, average=True)
+        ends = {one.label: one.y[-1] for one in panel}
+        for claim, ratios in found.items():
+            ratios.append(quotient(ends[claim.one], ends[claim.other]))
+        ax.set(xscale="log", yscale="log", xlim=(100, panel[0].x[-1]), xlabel="user $t$", title=title)
+        ax.set_ylim(0.7 * min(one.mean[-1] / one.x[-1] for one in panel), 1.3 * panel[-1].mean[-1] / panel[-1].x[-1])
+        ax.grid(alpha=0.3, which="both")
+    axes[0, 0].set_ylabel("time-average regret, Reg$(t)/t$")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
+    ours = f"{len(titles)} panels, {curves[0].n_seeds} instances, T as printed, ± 1 standard error"
+    says = []
+    for claim, ratios in found.items():
+        right = [claim.seen(*one) for one in ratios]
+        verdict = "yes" if all(right) else "in part" if any(right) else "no"
+        if claim.matches and verdict != "yes" and max(ratios)[0] < 3:
+            verdict = "in order, not in constants"
+        shown = ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in ratios)
+        seen = f"{verdict}; {claim.one} / {claim.other}, regret at T by panel: {shown}"
+        if words.label and claim is claims[-1]:
+            seen += f" (its certificate: {words.label})"
+        says.append(Says(where, claim.says, ours if claim is claims[0] else "the same", seen))
+    caption(figure, "Chowdhury & Zhou (2023)", *says)
+    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
+    save(suffix, options, figure, [*curves, words])
+
+
+def labels(curves: list[Curve]) -> list[str]:
+    """Returns the names of the algorithms, without that of random play."""
+    return [label for label in dict.fromkeys(one.label for one in curves) if label != "random play"]
 
 
 def time_average(
     number: int,
-    labels: tuple[str, ...],
+    names: tuple[str, ...],
     panels: dict[str, tuple[str, float]],
-    pairs: tuple[tuple[str, str], ...],
-    claim: str,
+    claims: tuple[Claim, ...],
     doc: str | None,
     growth: int = 4,
 ) -> None:
@@ -197,16 +261,21 @@ def time_average(
 
     Args:
         number: number of the figure.
-        labels: names of the algorithms, keys of `CURVES`.
+        names: names of the algorithms, keys of `CURVES`.
         panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
-        pairs, claim: as in `draw`.
+        claims: as in `draw`.
         doc: the text of --help.
         growth: factor between the sizes of batches with --as authors.
     """
     options = tyro.cli(ArmsOptions, description=doc)
-    results = {}
-    for panel, (instance, epsilon) in panels.items():
-        result = options.compare(labels, epsilon, fb.envs.arms(10, instance=instance), HORIZONS[instance], growth)
-        size = f"K=10, T={power(result.rounds[-1])}, p=0.1, {options.how}"
-        results[f"Fig. {number}({panel}): {instance} instances, ε={epsilon}\n{size}"] = result
-    draw(f"chowdhury2023_fig{number}", options, results, pairs, claim)
+
+    def measure() -> dict[str, tuple[fb.Environment, fb.Result]]:
+        results: dict[str, tuple[fb.Environment, fb.Result]] = {}
+        for panel, (instance, epsilon) in panels.items():
+            env = fb.envs.arms(10, instance=instance)
+            result = options.compare(names, epsilon, env, HORIZONS[instance], growth)
+            size = f"K=10, T={power(result.rounds[-1])}, p=0.1, {options.how}"
+            results[f"Fig. {number} ({panel}): {instance} instances, ε={epsilon}\n{size}"] = env, result
+        return results
+
+    draw(f"chowdhury2023_fig{number}", options, measure, claims, f"Fig. {number}, Section 7, Appendix J")

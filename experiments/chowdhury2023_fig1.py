@@ -7,9 +7,9 @@ easy instances at epsilon = 0.1 and 0.5, panel (c) hard ones at 0.1. Panels (d)-
 chowdhury2023_mslr.py.
 """
 
-from arms import LABELS, MATCHES, PAIRS, time_average
+from arms import LABELS, MATCHES, time_average
 
 PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("hard", 0.1)}
 
 if __name__ == "__main__":
-    time_average(1, LABELS, PANELS, PAIRS, MATCHES, __doc__)
+    time_average(1, LABELS, PANELS, MATCHES, __doc__)

@@ -5,9 +5,9 @@ python experiments/chowdhury2023_fig2.py [--radius exact | --as authors] [--smok
 DP-SE trusts the server; Dist-DP-SE (pure DP) and Dist-RDP-SE (Renyi DP) use secure aggregation.
 """
 
-from arms import LABELS, MATCHES, PAIRS, time_average
+from arms import LABELS, MATCHES, time_average
 
 PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("easy", 1.0)}
 
 if __name__ == "__main__":
-    time_average(2, LABELS, PANELS, PAIRS, MATCHES, __doc__)
+    time_average(2, LABELS, PANELS, MATCHES, __doc__)

@@ -8,20 +8,16 @@ With --as authors, batches double, as the authors' plot says; CDP-SE, LDP-SE and
 these has not been released.
 """
 
-from arms import time_average
+from arms import Claim, time_average
 
 LABELS = ("CDP-SE", "LDP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-CDP-SE (s=10)")
-PAIRS = (
-    ("Dist-DP-SE", "CDP-SE"),
-    ("LDP-SE", "CDP-SE"),
-    ("Dist-RDP-SE (s=10)", "Dist-DP-SE"),
-    ("Dist-CDP-SE (s=10)", "Dist-RDP-SE (s=10)"),
+CLAIMS = (
+    Claim("Dist-DP-SE", "CDP-SE", "CDP-SE and Dist-DP-SE are similar", matches=True),
+    Claim("Dist-DP-SE", "LDP-SE", "both are much better than LDP-SE"),
+    Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE is better than Dist-DP-SE"),
+    Claim("Dist-CDP-SE (s=10)", "Dist-RDP-SE (s=10)", "Dist-CDP-SE is better than Dist-RDP-SE"),
 )
 PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("easy", 1.0)}
-CLAIM = (
-    "CDP-SE and Dist-DP-SE are similar and much better than LDP-SE; Dist-RDP-SE is better than Dist-DP-SE,\n"
-    "and Dist-CDP-SE better than Dist-RDP-SE (Appendix J)."
-)
 
 if __name__ == "__main__":
-    time_average(4, LABELS, PANELS, PAIRS, CLAIM, __doc__, growth=2)
+    time_average(4, LABELS, PANELS, CLAIMS, __doc__, growth=2)

@@ -55,6 +55,11 @@ class Size:
         """Returns the folder that the picture is written to."""
         return self.out or (Path("results") if self.smoke else FIGURES)
 
+    @property
+    def store(self) -> Path | None:
+        """Returns the store of a long figure, whose pieces are computed once; none with --smoke."""
+        return None if self.smoke else Path("results") / "store"
+
     def pick(self, smoke: T, default: T, full: T) -> T:
         """Returns the value for the size that was asked for."""
         return smoke if self.smoke else full if self.full else default

@@ -1,61 +1,119 @@
-"""Shows what local clusters and upload times tell about one round, in CDP-FCLUB-DC of Liu et al. (2022).
+"""Shows what clusters, upload times and actions of others tell about one round, in CDP-FCLUB-DC (Liu et al. 2022).
 
 python experiments/liu2022_leak.py [--smoke | --full]
 
-The auditor sees nothing but (a) who is in one local cluster in the end, or (b) after which rounds something is
-uploaded. As printed, raw statistics decide about both; in the certified algorithm they do not. (a) The last round of
-one of two users decides whether their link is cut, so that every run tells which of two data sets it had. (b) There is
-noise in the determinant that decides about uploads, but it is the same at every test until the next upload. So an
-upload right after a round can only be due to what was in that round. The factor U is such that noise decides about the
-first upload.
+Two data sets differ in one round of one user. An auditor sees nothing but (a) who is in one local cluster in the end;
+(b) after which rounds something is uploaded; or (c), as Definition 1 has it, one action of a local cluster of *another*
+server. As printed, raw statistics decide about all three.
+
+(a) The round decides whether the link of two users is cut. (b) There is noise in the determinant that decides about
+uploads, but it is the same at every test until the next upload, so that an upload right after a round can only be due
+to what was in that round. The factor U is such that noise decides about the first upload. (c) If the link is cut, a
+phase begins with new sums, and else the old ones go on, to which 3 rho I has been added at every upload. The user of
+the other server is offered a vector of length 1, and 18 others of length 0.99 along the other axes: whether noise can
+make her choose one of these depends on how large estimates are beside widths, which differs between the two.
 """
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
+import numpy as np
 import tyro
-from common import Size, save
+from common import Says, Size, caption, save
+from curves import Curve, pick
 from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import Case, labels, uploads
+from fedbandit_jax.audits.clusters import TranscriptOfVisits, spec_of_visits
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 
-BUDGET, DELTA = fb.privacy.Budget(1.0, 0.1), 1e-3  # not 0.1, as one round decides about uploads in fewer runs
+BUDGET, DELTAS = fb.privacy.Budget(1.0, 0.1), (1e-3, 1e-2, 0.1)
+DIM, SHORT = 10, 0.99  # of (c)
 ALGOS = {
     "CDP-FCLUB-DC, exact noise": fb.algos.FCLUB(BUDGET),
     "CDP-FCLUB-DC, noise as printed": fb.algos.FCLUB(BUDGET, calibration="theorem"),
     "certified": fb.algos.FCLUB(BUDGET, alpha_1=math.inf, trigger="count"),
 }
+LOOKS = ("#D55E00 - o", "#D55E00 -- s", "#009E73 - ^")
 
 
-def bounds(ax: Axes, make, sizes: list[int], key) -> None:
-    """Draws lower bounds of epsilon against the number of runs, and the epsilon that the noise is worth."""
-    for (name, algo), marker in zip(ALGOS.items(), fb.plotting.MARKERS):
-        case: Case = dataclasses.replace(make(algo, name=name), delta=DELTA)
-        shown = [case.run(key, n_runs=n).epsilon_lower for n in sizes]
-        found = ", ".join(f"{e:.2f} (N = {n:,})" for e, n in zip(shown, sizes))
-        print(f"{make.__name__}, {name}: epsilon >= {found}")
-        ax.semilogx(sizes, shown, marker + "-", color=fb.plotting.colour(algo), label=name, fillstyle="none")
-    worth = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA)
-    ax.axhline(worth, color="grey", linestyle="--", label=f"what noise for ε = 1, δ = 0.1 is worth: {worth:.2f}")
-    ax.set(xlabel="runs with one datum, and with the other", ylabel=f"ε shown, δ = {DELTA:g}", ylim=(-0.3, None))
+@fb.pytree
+class LastArm:
+    """The arm of the last round, as the one view of an auditor."""
+
+    whole: Any
+
+    def __call__(self, key: jax.Array, data: Any) -> jax.Array:
+        """Returns the number of the item that the user of the other server is recommended."""
+        return self.whole(key, data)[1][-1].astype(int)
+
+
+def actions(algo: fb.algos.FCLUB, *, name: str) -> Case:
+    """Builds a case of one action of another local cluster: the data of `labels`, and a last round on server 1."""
+    case = labels(algo, name=name)
+    items = np.concatenate([np.eye(DIM)[:1], SHORT * np.eye(DIM)[1:], -SHORT * np.eye(DIM)[1:]])
+
+    def with_last(data: Any) -> Any:
+        x, y, users = data
+        offered = np.zeros((len(x), 1, len(items), DIM), np.float32)
+        offered[..., :2] = x
+        offered[-1, 0] = items
+        answers = np.tile(y, (1, 1, len(items))).astype(np.float32)
+        answers[-1] = 0
+        return offered, answers, np.append(users[:-1], 1).astype(np.int32)  # of three users, user 1 is on server 1
+
+    spec = spec_of_visits(3, 2, n_arms=len(items), dim=DIM)
+    data, neighbour = with_last(case.data), with_last(case.neighbour)
+    whole = TranscriptOfVisits(algo=algo.bind(spec, len(data[0])), spec=spec)
+    return dataclasses.replace(case, mechanism=LastArm(whole=whole), data=data, neighbour=neighbour)
+
+
+def bounds(make: Any, n_runs: int, key: jax.Array) -> list[Curve]:
+    """Returns lower bounds of epsilon (95 % confidence) against delta."""
+    curves = []
+    for (name, algo), look in zip(ALGOS.items(), LOOKS):
+        case = make(algo, name=name)
+        shown = [dataclasses.replace(case, delta=delta).run(key, n_runs=n_runs).epsilon_lower for delta in DELTAS]
+        print(f"{make.__name__}, {name}, N = {n_runs:,}: {dict(zip(DELTAS, shown))}", flush=True)
+        curves.append(Curve(make.__name__, name, DELTAS, shown, look, f"{n_runs:,}"))
+    return curves
+
+
+def draw(ax: Axes, curves: list[Curve], title: str) -> None:
+    """Draws lower bounds against delta, and the epsilon that noise of (1, 0.1) is worth."""
+    for one in curves:
+        colour, line, mark = one.style.split()
+        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=one.label, fillstyle="none")
+    deltas = np.geomspace(DELTAS[0], DELTAS[-1], 50)
+    mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
+    ax.plot(deltas, [gaussian_epsilon(mu, delta) for delta in deltas], ":", color="#999999", label="noise for (1, 0.1)")
+    ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=12, label="what Theorem 3 claims")
+    ax.set(xscale="log", xlabel="δ", title=f"{title}, {curves[0].note} runs of each", ylim=(-0.3, None))
+    ax.grid(alpha=0.3)
 
 
 def main(options: Size) -> None:
-    key = jax.random.key(options.seed)
-    figure, axes = plt.subplots(1, 2, figsize=(11.0, 4.6), layout="constrained", sharey=True)
-    most = options.pick(3, 5, 6)
-    bounds(axes[0], labels, [10**n for n in range(3, most + 1)], key)
-    axes[0].set_title("(a) local clusters alone")
-    bounds(axes[1], uploads, [10**n for n in range(3, most + 1)], key)
-    axes[1].set_title("(b) upload times alone")
-    axes[0].legend(fontsize="small")
-    printed = ALGOS["CDP-FCLUB-DC, noise as printed"]
-    print(f"\nCertificate as printed\n{printed.certificate(fb.envs.clustered().spec, 10**5)}")
-    save("liu2022_leak", options, figure)
+    key, many = jax.random.key(options.seed), options.pick(1000, 100_000, 10**6)
+    sizes = {labels: many, uploads: many, actions: options.pick(1000, 4_000, 100_000)}
+    curves = options.numbers("liu2022_leak", lambda: [one for make, n in sizes.items() for one in bounds(make, n, key)])
+    figure, axes = plt.subplots(1, 3, figsize=(16.0, 6.4), layout="constrained", sharey=True)
+    titles = ("(a) local clusters", "(b) upload times", "(c) an action of another cluster")
+    seen = []
+    for ax, make, title in zip(axes, sizes, titles):
+        panel = pick(curves, make.__name__)
+        draw(ax, panel, title)
+        seen.append(f"{title} {', '.join(f'{one.y[-1, 0]:.2f} ({one.label})' for one in panel)}")
+    axes[0].set_ylabel("ε shown, with 95 % confidence")
+    axes[2].legend(fontsize="small")
+    says = f"at δ = 0.1 ε is at least: {'; '.join(seen)}"
+    claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
+    caption(figure, "Liu et al. (2022)", Says("Theorem 3, Definition 1", claim, "any", says))
+    print(says)
+    save("liu2022_leak", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+"""Measures Theorem 1 of Liu et al. (2022) in m and in the distance of clusters, with all pairs at one distance.
+
+python experiments/liu2022_distances.py [--smoke | --full]
+
+On random preference vectors more clusters are nearer to each other, so that sqrt m of the theorem's second term and 1 /
+gamma^2 of its first cannot be told apart. Here all pairs of the m vectors are gamma apart: they are (sqrt(1 - gamma^2)
+e_0 + gamma e_i, 1) / sqrt 2. (a) Regret of FCLUB-DC against m at each distance. (b) The round from which on all
+clusters are right, against the distance: the theorem has n d log T / gamma^2.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from common import LiuOptions, Says, caption, save, slope
+from curves import Curve, exponent, pick
+from liu2022_order import right_from
+
+import fedbandit_jax as fb
+
+CLUSTERS, DISTANCES, DIM, USERS = (2, 4, 8), (0.35, 0.5, 0.7, 1.0), 10, 40
+
+
+def apart(n_clusters: int, distance: float) -> fb.Environment:
+    """Returns 40 users on 5 servers in m clusters of equal sizes, whose vectors are all `distance` apart."""
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((4096, DIM - 1))
+    u = np.zeros((n_clusters, DIM - 1))
+    u[:, 0], u[:, 1 : n_clusters + 1] = np.sqrt(1 - distance**2), distance * np.eye(n_clusters)
+    cluster = np.arange(USERS) % n_clusters
+    thetas = np.hstack([u, np.ones((n_clusters, 1))])[cluster] / np.sqrt(2)
+    items = np.hstack([items / np.linalg.norm(items, axis=1, keepdims=True), np.ones((len(items), 1))]) / np.sqrt(2)
+    return fb.envs.community(items, thetas, cluster, n_servers=5)
+
+
+def measure(options: LiuOptions) -> list[Curve]:
+    """Returns regrets, and rounds of the right clusters (nan if never), of all seeds over m for each distance."""
+    run = {**options.run(1_000, 131_070, 131_070), "seeds": options.pick(2, 8, 16), "stride": "log"}
+    clusters, distances = CLUSTERS[: options.pick(2, 3, 3)], DISTANCES[: options.pick(1, 4, 4)]
+    regret, found = (np.empty((len(distances), len(clusters), run["seeds"])) for _ in range(2))
+    for j, m in enumerate(clusters):
+        for i, distance in enumerate(distances):
+            one = fb.simulate(apart(m, distance), fb.algos.FCLUB(), **run, store=options.store)
+            right = right_from(one.gauges["adjusted Rand index"])
+            first = one.rounds[np.minimum((~right).sum(1), len(one.rounds) - 1)]
+            regret[i, j], found[i, j] = one.regret[:, -1], np.where(right[:, -1], first, np.nan)
+    labels = [f"distance {distance}" for distance in distances]
+    both = (("regret", regret), ("round", found))
+    return [Curve(panel, name, clusters, one) for panel, values in both for name, one in zip(labels, values)]
+
+
+def main(options: LiuOptions) -> None:
+    curves = options.numbers("liu2022_distances", lambda: measure(options))
+    regrets, rounds = pick(curves, "regret"), pick(curves, "round")
+    distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 7.0), layout="constrained")
+    found, powers = [], []
+    for one, late, colour, mark in zip(regrets, rounds, fb.plotting.COLOURS, "osDX"):
+        power = "{:.2f} ± {:.2f}".format(*exponent(one))
+        left.errorbar(
+            one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=2, label=f"{one.label}: m^({power})"
+        )
+        found.append(f"{power} at {one.label}")
+        for m, mean, error, first in zip(clusters, one.mean, one.error, late.y):
+            seen = f"right at T in {np.isfinite(first).mean():.0%}"
+            print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {seen}, rounds {np.sort(first).tolist()}")
+    slope(left, 0.5, clusters, 0.8 * regrets[-1].mean[0], "√m")
+    left.set(xlabel="clusters m", ylabel="regret at T", title="(a) regret; exponents of m with 95 % intervals")
+    for m, colour, mark, where in zip(clusters, fb.plotting.COLOURS, "osD", range(len(clusters))):
+        first = np.stack([late.y[where] for late in rounds])
+        every = np.isfinite(first).all(1)  # distances at which all seeds have found their clusters
+        if every.any():
+            one = Curve("", "", np.array(distances)[every], first[every])
+            text = f"m={m}" + (": γ^({:.2f} ± {:.2f})".format(*exponent(one)) if every.sum() > 1 else "")
+            right.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, label=text, capsize=2)
+            powers.append(text)
+    slope(right, -2, distances, 40_000, "1/γ²")
+    right.set(
+        xlabel="distance γ", ylabel="round", title="(b) from when on clusters are right, where all seeds find them"
+    )
+    for ax, ticks in ((left, clusters), (right, distances)):
+        ax.set(xscale="log", yscale="log")
+        ax.xaxis.minorticks_off()
+        ax.set_xticks(ticks, ticks)
+        ax.grid(alpha=0.3, which="both")
+        ax.legend(fontsize="small")
+    size = f"n={USERS} (random seats), L=5, K=10 of 4,096 items, d={DIM}, T=131,070"
+    n_seeds = regrets[0].n_seeds
+    figure.suptitle(f"FCLUB-DC, all pairs of vectors at one distance: {size}; mean of {n_seeds} seeds ± 1 s.e.")
+    ours = f"asymptotic; {n_seeds} seeds here"
+    first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, "; ".join(found))
+    second = Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", ours, "; ".join(powers))
+    print(first.seen, second.seen, sep="\n")
+    caption(figure, "Liu et al. (2022)", first, second)
+    save("liu2022_distances", options, figure, curves)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(LiuOptions, description=__doc__))

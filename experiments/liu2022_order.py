@@ -1,0 +1,77 @@
+"""Decides the order of Figure 2 (a) of Liu et al. (2022) without noise, which ten seeds leave open, on 100 seeds.
+
+python experiments/liu2022_order.py [--smoke | --full]
+
+(a) Paired differences of final regret, one row for each inequality of Section 5. Seeds differ in how near two of their
+four preference vectors are, so that ten of them do not decide. (b) In which share of seeds the clusters are exactly
+right from round t on, which the paper speaks of ("after all user clusters are correctly detected").
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from common import LiuOptions, Says, caption, liu_users, mean_error, save
+from curves import Curve, interval, pick, verdict
+
+import fedbandit_jax as fb
+
+SHOWN = ("FCLUB", "FCLUB-DC", "CLUB", "SCLUB", "LinUCB")
+CLAIMS = [("FCLUB", "FCLUB-DC")] + [(one, other) for one in SHOWN[:2] for other in SHOWN[2:]]  # less regret, more
+
+
+def right_from(rand_index: np.ndarray) -> np.ndarray:
+    """Returns whether all clusters are right at this record and at all later ones, given an adjusted Rand index."""
+    return np.logical_and.accumulate((rand_index > 1 - 1e-6)[..., ::-1], axis=-1)[..., ::-1]
+
+
+def measure(options: LiuOptions) -> list[Curve]:
+    """Returns the final regrets of all seeds, and over time whether clusters are right."""
+    every = options.methods(fb.privacy.Budget(1.0, 0.1))
+    run = {**options.run(1_000, 100_000, 100_000), "seeds": options.pick(3, 100, 200), "stride": "log"}
+    result = fb.sweep(liu_users(), {name: every[name] for name in SHOWN}, **run, store=options.store)
+    print(result.summary())
+    curves = [Curve("regret", name, [run["horizon"]], result[name].regret[:, -1][None]) for name in SHOWN]
+    few = np.unique(np.geomspace(1, len(result.rounds), 40).astype(int)) - 1
+    right = [right_from(result[name].gauges["adjusted Rand index"])[:, few].T for name in SHOWN[:2]]
+    return curves + [Curve("right", name, result.rounds[few], one) for name, one in zip(SHOWN, right)]
+
+
+def main(options: LiuOptions) -> None:
+    curves = options.numbers("liu2022_order", lambda: measure(options))
+    colours = {name: fb.plotting.colour(algo) for name, algo in options.methods(fb.privacy.Budget(1.0, 0.1)).items()}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 6.4), layout="constrained")
+    final = {one.label: one.y[-1] for one in pick(curves, "regret")}
+    found = []
+    for i, (better, worse) in enumerate(CLAIMS):
+        mean, half = interval(final[worse] - final[better])
+        left.errorbar(mean, i, xerr=half, fmt="o", color=colours[better], capsize=3)
+        left.annotate(f"{mean:,.0f} ± {half:,.0f}", (mean, i), xytext=(0, 7), textcoords="offset points", ha="center")
+        found.append(f"{better} < {worse} {verdict(final[better], final[worse])}")
+        print(f"{found[-1]}; s.e. {mean_error(final[worse] - final[better])[1]:.0f}")
+    left.axvline(0, color="grey")
+    left.set(yticks=range(len(CLAIMS)), yticklabels=[f"{worse} minus {better}" for better, worse in CLAIMS])
+    left.set(xlabel="regret at T, paired over seeds (95 % intervals)", title="(a) right of 0: as the paper says")
+    left.set_ylim(len(CLAIMS) - 0.5, -0.7)
+    shares = []
+    for one, line in zip(pick(curves, "right"), ("-", "--")):
+        right.plot(one.x, one.mean, line, color=colours[one.label], label=one.label)
+        shares.append(f"{one.label} {one.mean[-1]:.0%}")
+    right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 1))
+    right.set_title("(b) all clusters exactly right from $t$ on")
+    right.legend(frameon=False)
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    where, n = "n=40, m=4 (consecutive seats), L=5, K=10, d=10, widths as in theory", curves[0].n_seeds
+    figure.suptitle(f"Fig. 2(a) of Liu et al. (2022): {where}, T={curves[0].x[0]:,.0f}, {n} seeds")
+    for name in SHOWN:
+        print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
+    shown = ", ".join(shares) + " of seeds have all clusters right at T"
+    first = Says("Fig. 2(a)", "FCLUB and FCLUB-DC beat CLUB, SCLUB, LinUCB", f"10 seeds; {n} here", "; ".join(found))
+    second = Says("Section 5", "all user clusters are correctly detected", "the same", shown)
+    print(f"{first.seen}\n{shown}")
+    caption(figure, "Liu et al. (2022)", first, second)
+    save("liu2022_order", options, figure, curves)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(LiuOptions, description=__doc__))
