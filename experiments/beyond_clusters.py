@@ -24,6 +24,16 @@ import fedbandit_jax as fb
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # default, if it exists
 CLUSTERS, DELTA = (1, 2, 4, 6, 8, 10), 0.1
 TIMES = fb.schedules.Geometric(1.2, first=300)
+MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
+
+
+def streams(grouping: fb.algos.Grouping, epsilon: float | None = None, delta: float = DELTA) -> fb.Algorithm:
+    """Returns a private stream for every user, released at `TIMES`; without an epsilon it is not private."""
+    privacy = None
+    if epsilon is not None:
+        budget = fb.privacy.Budget(epsilon, delta)
+        privacy = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
+    return fb.algos.Grouped(grouping=grouping, schedule=TIMES, privacy=privacy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +48,7 @@ class Clusters(LiuOptions):
 
     def algorithms(self) -> dict[str, fb.Algorithm]:
         """Returns the algorithms by what the legend says."""
-
-        def streams(grouping: fb.algos.Grouping, epsilon: float | None = None) -> fb.Algorithm:
-            privacy = None
-            if epsilon is not None:
-                budget = fb.privacy.Budget(epsilon, DELTA)
-                privacy = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
-            return fb.algos.Grouped(grouping=grouping, schedule=TIMES, privacy=privacy)
-
-        mixture = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
-        alone = fb.algos.Alone()
+        mixture, alone = MIXTURE, fb.algos.Alone()
         printed = self.methods(fb.privacy.Budget(1.0, DELTA))
         return {
             "mixture, ε = 1": streams(mixture, 1.0),

@@ -210,43 +210,6 @@ def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
     return algo.bind(env.spec, horizon).noise.epsilon_exact
 
 
-def liu_figure(name: str, options: LiuOptions, env: Any, methods: dict[str, Any], title: str, **run: Any) -> None:
-    """Draws regret and clusters over time with one standard deviation, and prints where the paper's order holds."""
-    result = fb.sweep(env, methods, **run)
-    horizon, n_seeds = run["horizon"], run["seeds"]
-    figure, axes = plt.subplots(1, 3, figsize=(17.0, 6.2), layout="constrained")
-    figure.suptitle(f"{title}\nT={horizon:,}; mean of {n_seeds} seeds ± 1 standard deviation")
-    for ax in axes[:2]:
-        fb.plotting.regret(result, time_average=False, band="deviation", ax=ax)
-    axes[0].set_ylim(0, 1.6 * result["LinUCB"].regret[:, -1].mean())
-    axes[0].set_title("(a) regret, up to 1.6 times that of LinUCB", fontsize="medium")
-    axes[1].set(yscale="log", ylabel="")
-    axes[1].set_title("(b) all of it, on a logarithmic scale", fontsize="medium")
-    axes[1].set_ylim(bottom=max(1.0, float(result.regret[..., len(result.rounds) // 100].min())))
-    random = random_play(env, options.seed)
-    axes[1].plot(result.rounds, random * result.rounds, "k:", linewidth=1, label="random play")
-    fb.plotting.gauge(result, "adjusted Rand index", band="deviation", limits=(-0.05, 1.05), ax=axes[2])
-    axes[2].set_ylabel("")
-    axes[2].set_title("(c) adjusted Rand index of the clusters found", fontsize="medium")
-    handles, labels = axes[1].get_legend_handles_labels()
-    given = {label: worth(methods[label], env, horizon) for label in result if label.startswith("CDP")}
-    of = [given.get(text.split(":")[0]) for text in labels]
-    labels = [text if one is None else f"{text}, noise worth ε={one:.2g}" for text, one in zip(labels, of)]
-    for ax in axes:
-        ax.get_legend().remove()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    print(f"\n{title}\n{result.summary()}\n\nrandom play: {random * horizon:,.0f}\nnoise worth: {given}")
-    print("\nThe paper's order, seed by seed:")
-    order = ["FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CLUB", "SCLUB", "LinUCB", "Homo"]
-    claims = [("FCLUB", "FCLUB-DC"), ("FCLUB-DC", "CDP-FCLUB-DC")]
-    claims += [(one, other) for one in order[1:3] for other in order[3:]] + [(other, "Homo") for other in order[3:6]]
-    for better, worse in claims:
-        print(f"  {verdict(result, better, worse)}")
-    if not options.smoke:
-        result.save(Path("results") / name)
-    save(name, options, figure)
-
-
 @dataclasses.dataclass(frozen=True)
 class RealOptions(Options):
     """Draw a figure on real data.

@@ -17,7 +17,8 @@ import dataclasses
 from typing import Literal
 
 import tyro
-from common import LiuOptions, liu_figure, liu_users
+from clusters import liu_figure
+from common import LiuOptions, liu_users
 
 import fedbandit_jax as fb
 
@@ -43,7 +44,8 @@ def main(options: Fig2a) -> None:
     where = f"n=40 users on L=5 servers, m={options.clusters} clusters ({options.seating} seats), K=10, d=10"
     title = f"Fig. 2(a) of Liu et al. (2022): {where}; ε=1 asked, δ=0.1; width × {options.scale:g}"
     name = f"liu2022_fig2a_m{options.clusters}_{options.seating}_{options.scale:g}"
-    liu_figure(name, options, env, methods, title, **options.run(1_000, 100_000, 131_070))
+    paper = ("Fig. 2 (a)", "T=10^5, 10 seeds")
+    liu_figure(name, options, env, methods, title, *paper, **options.run(1_000, 100_000, 131_070))
 
 
 if __name__ == "__main__":

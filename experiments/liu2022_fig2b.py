@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 import tyro
-from common import LiuOptions, liu_figure
+from clusters import liu_figure
+from common import LiuOptions
 
 import fedbandit_jax as fb
 
@@ -66,7 +67,8 @@ def main(options: Fig2b) -> None:
     title = f"Fig. 2(b) of Liu et al. (2022): {data.title}\n{where}"
     name = f"liu2022_fig2b_{options.thetas}_{len(data.thetas)}_{options.scale:g}"
     run = {**options.run(1_000, 200_000, 262_142), "seeds": options.pick(2, 5, 10)}
-    liu_figure(name, options, env, methods, title, **run)
+    paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds")
+    liu_figure(name, options, env, methods, title, *paper, **run)
 
 
 if __name__ == "__main__":
