@@ -18,12 +18,12 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.statistic import LinearStatistic, Sums, packed_size, too_coarse
+from fedbandit_jax.privacy.statistic import LinearStatistic, Steps, Sums, added, packed_size, step_of, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 
@@ -41,7 +41,7 @@ class Timing(NamedTuple):
 class MechanismState(NamedTuple):
     """The state of a mechanism between two synchronisations."""
 
-    sums: Sums | None  # exact sums of all batches, of this batch in `Rounded`; None if the mechanism does not keep them
+    sums: Sums | Steps | None  # exact sums of all batches, of this batch in `Rounded`; None if they are not kept
     release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # what the last synchronisation showed to the parties that are not trusted
@@ -63,13 +63,31 @@ class BoundMechanism:
 
     def init(self, dim: int) -> MechanismState:
         """The state before the first synchronisation, for d = `dim` features."""
-        zeros = jnp.zeros((dim, dim + 1))
-        return MechanismState(Sums(zeros, zeros), (), (), zeros)
+        return MechanismState(self.nothing(dim), (), (), jnp.zeros((dim, dim + 1)))
 
     @property
     def needs_users(self) -> bool:
         """Whether `step` needs single users; otherwise their sum is enough."""
         return False
+
+    dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
+
+    def summands(self, x: Array, y: Array) -> Array:
+        """The summands [x x' | x y], (*n, d, d + 1, M), of users (*n, d, M) and (*n, M), as loops add them up."""
+        return added(x, y)
+
+    def total(self, x: Array, y: Array) -> Array:
+        """The sum of the summands of users (B, d, M) and (B, M), (d, d + 1)."""
+        return jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest")
+
+    def real(self, total: Array) -> Array:
+        """A sum of summands in float32."""
+        return total
+
+    def nothing(self, dim: int) -> Sums | Steps:
+        """The sum of no batch."""
+        zeros = jnp.zeros((dim, dim + 1))
+        return Sums(zeros, zeros)
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
         """Adds part of the sum of a batch, (d, d + 1), before the batch is over; `step` is then given the rest."""
@@ -85,7 +103,8 @@ class BoundMechanism:
             key: of the noise.
             k: number of the batch.
             state: after batch k - 1.
-            total: (d, d + 1) sum of [x x' | x y] over the users of the batch, without what was absorbed before.
+            total: (d, d + 1) sum of the `summands` of the users of the batch, without what was absorbed before, or of
+                [x x' | x y] in float32.
             x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
@@ -138,6 +157,7 @@ class NoRelease(BoundMechanism):
         )
 
 
+MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
     "a user's own recommendation, seen by that user alone",
@@ -166,7 +186,7 @@ class NoisyMechanism(BoundMechanism):
     delta: struct.Number
     visits: struct.Number  # r, how often one user may come to their silo
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
-    longest: int = struct.static()  # the most rounds whose users float32 adds up before `absorb` or `step`
+    longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
 
     @property
@@ -183,6 +203,36 @@ class NoisyMechanism(BoundMechanism):
     def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         return self.statistic.admit(x, y)
 
+    @property
+    def unit(self) -> float:
+        """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
+        return step_of(self.n_agents * self.longest)
+
+    @property
+    @override
+    def dtype(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return jnp.int32 if self.statistic.bounded else jnp.float32
+
+    @override
+    def summands(self, x: Array, y: Array) -> Array:
+        if not self.statistic.bounded:
+            return added(x, y)
+        return jnp.round(added(x, y, self.unit)).astype(jnp.int32)
+
+    @override
+    def total(self, x: Array, y: Array) -> Array:
+        return self.summands(x, y).sum((0, -1)) if self.statistic.bounded else super().total(x, y)
+
+    @override
+    def real(self, total: Array) -> Array:
+        return total.astype(jnp.float32) * self.unit if self.statistic.bounded else total
+
+    @override
+    def nothing(self, dim: int) -> Sums | Steps:
+        if not self.statistic.bounded:
+            return super().nothing(dim)
+        return Steps(wide.from_int32(jnp.zeros((dim, dim + 1), jnp.int32)), jnp.float32(self.unit))
+
     def stds(self) -> np.ndarray:
         """Standard deviations (S,) of the noise on the diagonal of W in every release."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
@@ -192,19 +242,25 @@ class NoisyMechanism(BoundMechanism):
         return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
 
     def coarse(self, batch: int | None) -> str:
-        """Why float32 cannot add up the users of a batch for this noise (see `too_coarse`), or "" if it can.
+        """Why integers cannot add up the users of a batch, or are too coarse for this noise, or "" if they can.
 
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
-        Only the sum that is handed over is rounded (see `Sums`), once for a user. On a grid so are that of the longest
-        batch and, about four times, every message that it enters, before low digits are made random.
+        Sums are exact, see `Steps`. On a grid that of the longest batch is rounded to float32 and, about four times, so
+        is every message that it enters, before low digits are made random.
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
-        std, whole = self.trust.sum_std(), ""
-        move = self.trust.spare() * self.sensitivity / math.sqrt(self.release.sensitivity_sq())
-        if self.trust.on_grid:
-            whole = too_coarse(self.n_agents * (self.batch or 1), std, move, 4 * self.release.touched())
-        return whole or too_coarse(self.n_agents * max(1, batch or self.longest), std, move)
+        if max(1, batch or self.longest) > self.longest:
+            return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"
+        if self.n_agents * self.longest > MOST_USERS:
+            return f"at most {MOST_USERS:,} users can be added up at a time, got {self.n_agents * self.longest:,}"
+        if not 16 * self.stds().max() < 2.0**62 * self.unit:
+            return "64-bit integers do not hold so much noise"
+        if not self.trust.on_grid:
+            return ""
+        move = self.sensitivity / math.sqrt(self.release.sensitivity_sq())
+        roundings = 4 * self.release.touched()
+        return too_coarse(self.n_agents * (self.batch or 1), self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
@@ -325,6 +381,7 @@ class NoisyMechanism(BoundMechanism):
             batch=self.batch or 1,
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),
+            rounding=self.statistic.rounding(self.n_agents * self.longest),
             pure=float(self.visits * (pure[i] if len(pure) == n else pure.max())),
         )
 

@@ -162,7 +162,7 @@ class Mechanism:
             n_syncs: S, the largest number of synchronisations there can be.
             batch: B, if every batch has the same number of rounds, and None otherwise.
             most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
-            longest: the most rounds whose users float32 adds up before this mechanism does; B if `batch` is given.
+            longest: the most rounds whose users are added up before this mechanism does so; B if `batch` is given.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
@@ -170,8 +170,8 @@ class Mechanism:
             `Aggregated` if it is not; `NoRelease` if n_syncs is 0.
 
         Raises:
-            ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or
-                float32 cannot add up so many users exactly enough for the noise.
+            ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
+                many users cannot be added up exactly enough for the noise.
         """
         if len(self.budgets) not in (1, n_agents):
             raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
@@ -212,6 +212,7 @@ class Mechanism:
                 dim=statistic.dim,
                 pure=float(share),
                 moves_sq=statistic.sensitivity_sq(budget.adjacency) if changed else None,
+                rounding=statistic.rounding(n_agents * (batch or longest)),
             )
             for budget, share in zip(self.budgets, shares)
         ]

@@ -15,8 +15,8 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.bound import MechanismState, NoisyMechanism, rows
-from fedbandit_jax.privacy.statistic import Sums, pack_users, packed_size
+from fedbandit_jax.privacy.bound import MechanismState, NoisyMechanism
+from fedbandit_jax.privacy.statistic import pack_users, packed_size
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
 
@@ -54,8 +54,8 @@ class Rounded(NoisyMechanism):
     @override
     def init(self, dim: int) -> MechanismState:
         size = packed_size(dim)
-        release, zeros = (self.release.encode_init((size,)), self.release.init((size,))), jnp.zeros((dim, dim + 1))
-        return MechanismState(Sums(zeros, zeros), release, self.trust.init(size), zeros)
+        release = self.release.encode_init((size,)), self.release.init((size,))
+        return super().init(dim)._replace(release=release, trust=self.trust.init(size))
 
     @override
     def step(
@@ -66,8 +66,7 @@ class Rounded(NoisyMechanism):
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
-        nothing = jax.tree.map(jnp.zeros_like, sums)
-        return statistics, MechanismState(nothing, (encoder, decoder), trust, statistics)
+        return statistics, MechanismState(self.nothing(len(total)), (encoder, decoder), trust, statistics)
 
 
 @struct.sealed
@@ -122,7 +121,7 @@ class Messages(NoisyMechanism):
         trust, release, m = self.trust, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release
-        sums = self.statistic.pack(jnp.einsum("bim,bjm->mij", x, rows(x, y), precision="highest"))
+        sums = self.statistic.pack(jnp.moveaxis(self.real(self.summands(x, y).sum(0)), -1, 0))
         messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
         users = state.trust
         if trust.needs_users:

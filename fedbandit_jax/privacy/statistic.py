@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, wide
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 
 TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
@@ -63,6 +63,13 @@ class LinearStatistic:
     def sensitivity_sq(self, adjacency: str) -> float:
         """The squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
         return sensitivity_sq(adjacency, self.centred, self.gram_scale)
+
+    def rounding(self, users: int) -> float:
+        """How much further one visit moves a packed sum than her exact row, if so many users are added up in steps.
+
+        Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most.
+        """
+        return (step_of(users) + 2.0**-24) * math.sqrt(self.dim * (self.dim + 1)) if self.bounded else 0.0
 
     @property
     def bounded(self) -> bool:
@@ -154,6 +161,11 @@ def pack_users(x: Float[Array, "*n d M"], y: Float[Array, "*n M"]) -> Float[Arra
     return jnp.concatenate([outer, x * y[..., None, :]], axis=-2)
 
 
+def added(x: Float[Array, "*n d M"], y: Float[Array, "*n M"], step: float = 1.0) -> Float[Array, "*n d d+1 M"]:
+    """The summands [x x' | x y] of features x and rewards y, in units of a power of two."""
+    return (x / step)[..., :, None, :] * jnp.concatenate([x, y[..., None, :]], -2)[..., None, :, :]
+
+
 def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) -> str:
     """The objection to a float32 sum over so many users with noise of that standard deviation, or "".
 
@@ -182,6 +194,42 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
         f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
         f"deviation {std:.3g} and users who move it by {move:.3g}"
     )
+
+
+def step_of(users: int) -> float:
+    """The step 2^-j to which the products in a user's row are rounded, so that int32 adds up so many users exactly.
+
+    >>> -math.log2(step_of(2_500)), -math.log2(step_of(2**19))
+    (19.0, 11.0)
+    """
+    return 2.0 ** -math.floor(math.log2((2**31 - 1) / (users * MAX_NORM**2)))
+
+
+class Steps(NamedTuple):
+    """The sum of all batches so far in whole steps, a 64-bit integer: exact, in whatever order rows are added.
+
+    What a user adds is rounded by itself. So she moves the sum by her rounded row and by nothing else; and as the sum
+    of whole steps and of noise that is rounded to them is their sum rounded, a release is post-processing of sum plus
+    noise.
+    """
+
+    whole: wide.Wide  # (d, d + 1)
+    step: Array  # () float32, a power of two
+
+    def add(self, batch: Array) -> Steps:
+        """The sum with one more batch sum (d, d + 1) added: int32 in steps, or float32, which is rounded to steps."""
+        if jnp.issubdtype(batch.dtype, jnp.integer):
+            return self._replace(whole=wide.add(self.whole, wide.from_int32(batch)))
+        return self._replace(whole=wide.add(self.whole, wide.from_float(batch / self.step)))
+
+    def noisy(self, noise: Array) -> Array:
+        """The sum with noise, which is rounded to steps, in float32."""
+        return self.add(noise).high
+
+    @property
+    def high(self) -> Array:
+        """The sum [W | U], rounded to float32."""
+        return wide.to_float(self.whole) * jnp.expand_dims(self.step, (-2, -1))
 
 
 class Sums(NamedTuple):

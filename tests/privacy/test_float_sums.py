@@ -1,17 +1,20 @@
 """Sums over many users: what float32 rounds must not tell users apart, or is refused."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from honest import BUDGET, changed
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
+from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.statistic import Sums, too_coarse
+from fedbandit_jax.privacy.statistic import Steps, Sums, too_coarse
 
 N = 4000
 
@@ -81,37 +84,108 @@ def test_too_coarse(users, last):
         )
 
 
-@pytest.mark.parametrize(
-    ("trust", "claim"),
-    [("central", "none"), ("shuffle_amplified", "none"), ("silo_local", "certified"), ("local", "certified")],
-)
-def test_much_noise_does_not_help_whose_move_is_rounded(trust, claim):
-    """At epsilon = 0.01 noise is 80 times what 4,194,304 users are rounded to, which is a quarter of what one moves.
-
-    Among the noise of many silos, or users, of whom one alone is enough for the claim, that does not matter.
-    """
-    release = "input_perturbation" if trust == "local" else "tree"
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(0.01, 1e-6), release, trust)
-    spec = fb.envs.sphere(2**12, 4, 3, rewards="bernoulli").spec
-    algo = fb.algos.private_fed_lin_ucb(mechanism)
-    assert algo.replace(schedule=2**7).certificate(spec, 2**7).claim == "certified"
-    if claim == "certified":
-        assert algo.replace(schedule=2**10).certificate(spec, 2**10).claim == "certified"
-    else:
-        with pytest.raises(
-            ValueError, match="4,194,304 users to multiples of 0.5, too coarse .* users who move it by 2.12"
-        ):
-            algo.replace(schedule=2**10).bind(spec, 2**10)
+# ---------------------------------------------------------------------------------------------------------------------
+# Sums of a private mechanism, in whole steps.
 
 
-def test_too_many_users_are_refused():
-    """One batch of 2^24 users, at a server whose noise is about 7; half a year of rounds without a clock."""
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
-    env = fb.envs.sphere(64, 4, 3, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(mechanism).replace(schedule=2**18)
-    with pytest.raises(ValueError, match="n_agents, horizon or batch must be smaller.* 16,777,216 users.* of 2, too"):
-        algo.bind(env.spec, 2**20)
-    assert algo.replace(schedule=2**10).certificate(env.spec, 2**20).claim == "certified"
+def neighbours(n, at):
+    """Features (2, n) and rewards (n,) of n users, and those with user `at` turned by 120 degrees: as far as can be."""
+    rng = np.random.default_rng(0)
+    angle, y = rng.uniform(0, 2 * np.pi, n), rng.uniform(0, 1, n).astype(np.float32)
+    y[at] = 1
+    other = angle.copy()
+    other[at] += 2 * np.pi / 3
+    return [(np.stack([np.cos(a), np.sin(a)]).astype(np.float32), y) for a in (angle, other)]
+
+
+def central(n_agents, batch, dim=2):
+    mechanism = fb.privacy.Mechanism(BUDGET, "blt", "central")
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=batch)
+    spec = fb.envs.sphere(n_agents, 4, dim, rewards="bernoulli").spec
+    return algo.bind(spec, 4 * batch)
+
+
+def test_one_of_half_a_million_users_moves_their_sum_by_her_own_row():
+    """In whatever order they are added up. In float32 she moves it further than any sensitivity allows."""
+    n = 2**19
+    mechanism = central(64, n // 64).mechanism
+    assert mechanism.unit == 2.0**-11
+    total = jax.jit(lambda x, y: mechanism.total(jnp.moveaxis(x.reshape(2, -1, 64), 1, 0), y.reshape(-1, 64)))
+    single = jax.jit(lambda x, y: Exact(n_agents=1).total(x[None], y[None]))
+    one, two = neighbours(n, 1234)
+    rows = np.concatenate([one[0], one[1][None]])
+    whole = np.round(one[0][:, None] / np.float32(mechanism.unit) * rows).astype(int).sum(-1)
+    np.testing.assert_array_equal(total(*one), whole)
+    order = np.random.default_rng(1).permutation(n)
+    np.testing.assert_array_equal(total(one[0][:, order], one[1][order]), total(*one))
+
+    def distance(a, b):
+        change = np.asarray(a, float) - np.asarray(b, float)
+        return np.linalg.norm(change)  # (d, d + 1): that of the packed form
+
+    moved = distance(mechanism.unit * total(*one), mechanism.unit * total(*two))
+    assert moved == pytest.approx(math.sqrt(4.5), abs=mechanism.statistic.rounding(n))
+    further = [distance(*(single(*each) for each in neighbours(n, at))) for at in range(0, n, n // 40)]
+    assert max(further) > 1.002 * math.sqrt(4.5)
+
+
+def test_rounding_is_charged():
+    """By hand: a step, and what float32 rounds a product to, in d (d + 1) entries. Without it epsilon is exceeded."""
+    bound = central(64, 2**13)
+    mechanism, certificate = bound.mechanism, bound.guarantee()
+    more = (2.0**-11 + 2.0**-24) * math.sqrt(6)
+    assert (certificate.claim, round(certificate.epsilon_exact, 5)) == ("certified", 1)
+    plain = central(1, 1).mechanism
+    assert mechanism.stds()[0] / plain.stds()[0] == pytest.approx(1 + more / math.sqrt(4.5), rel=1e-6)
+    found = bound.replace(trust=plain.trust).guarantee()
+    assert found.claim == "none"
+    assert found.epsilon_exact > 1 + 0.5 * more / math.sqrt(4.5)
+
+
+def test_steps_are_exact(key):
+    """Against Python's integers; noise is rounded to steps, so that all that is released is sum plus noise, rounded."""
+    step, n = 2.0**-11, 300
+    batches = np.asarray(jax.random.randint(key, (n, 1, 2), -(2**31), 2**31 - 1))
+    noise = np.float32(1e5) * np.asarray(jax.random.normal(key, (n, 1, 2)))
+    sums = Steps(wide.from_int32(jnp.zeros((1, 2), jnp.int32)), jnp.float32(step))
+
+    def run(sums, given):
+        sums = sums.add(given[0])
+        return sums, (sums.whole, sums.add(given[1]).whole, sums.noisy(given[1]))
+
+    last, (exact, noised, shown) = jax.jit(lambda *given: jax.lax.scan(run, sums, given))(batches, noise)
+    prefix = np.cumsum(batches.astype(object), 0)
+    np.testing.assert_array_equal(wide.to_int(exact), prefix)
+    z = np.round(noise.astype(float) / step).astype(int).astype(object)
+    np.testing.assert_array_equal(wide.to_int(noised), prefix + z)
+    np.testing.assert_allclose(shown, (prefix + z).astype(float) * step, rtol=2**-22)
+    np.testing.assert_allclose(last.high, prefix[-1].astype(float) * step, rtol=2**-22)
+
+
+def test_whatever_one_user_moves_is_certified_with_more_noise():
+    """Sums that float32 would round to half of what she moves, and sums that no integer holds."""
+    few, many = central(1, 1), central(2**12, 2**10)  # 4,194,304 users in a batch
+    assert many.guarantee().claim == "certified"
+    ratio = many.mechanism.stds()[0] / few.mechanism.stds()[0]
+    assert ratio == pytest.approx(1 + 2.0**-8 * math.sqrt(6 / 4.5), rel=1e-4)
+    with pytest.raises(ValueError, match="must be smaller, or epsilon: at most 1,073,741,824 users .* 2,147,483,648"):
+        central(2**20, 2**11)
+
+
+def test_noise_that_integers_do_not_hold():
+    bound = central(3, 2)
+    loud = changed(bound, "mechanism.trust", std=np.float32(1e12))
+    assert "64-bit integers do not hold so much noise" in loud.guarantee().reason
+
+
+def test_rewards_that_are_not_bounded_are_added_up_as_they_are():
+    """Nothing is claimed then, and no integer is large enough for all."""
+    mechanism = fb.privacy.Mechanism(BUDGET, clip_rewards=False)
+    env = fb.envs.script(np.ones((4, 2, 1, 1)), np.full((4, 2, 1), 1e6))
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2)
+    bound = algo.bind(env.spec, 4)
+    assert bound.mechanism.total(jnp.ones((2, 1, 2)), jnp.full((2, 2), 1e6)).tolist() == [[4, 4e6]]
+    assert bound.guarantee().claim == "none"
 
 
 def test_long_epochs_are_added_up_in_parts():
@@ -119,12 +193,10 @@ def test_long_epochs_are_added_up_in_parts():
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
     schedule = fb.schedules.Geometric(1.5, first=100)
     algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=schedule)
-    few, many, most = (fb.envs.sphere(m, 4, 3, rewards="bernoulli").spec for m in (64, 2**15, 2**21))
-    for spec, longest in ((few, 1000), (many, 8)):
+    for m, longest in ((64, 1000), (2**15, 8), (2**21, 1)):
+        spec = fb.envs.sphere(m, 4, 3, rewards="bernoulli").spec
         assert algo.bind(spec, 2**25).mechanism.longest == longest
         assert algo.certificate(spec, 2**25).claim == "certified"
-    with pytest.raises(ValueError, match="n_agents.* 2,097,152 users.* of 0.25, too coarse for noise of .* deviation"):
-        algo.bind(most, 2**25)
 
 
 def test_a_run_that_goes_on_hands_over_as_often(key):
@@ -139,22 +211,17 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     world, state = jax.jit(process.init)(key)
     for k in range(50):
         world, state, _ = step(key, world, state, k)
-        assert float(jnp.trace(state.pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
+        pending = bound.mechanism.real(state.pending)
+        assert float(jnp.trace(pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
     assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 30
 
 
 def test_a_loop_of_fixed_batches_adds_them_up_whole():
     """Whatever the mechanism says of itself; its batch is that of the loop."""
-    env = fb.envs.sphere(5000, 4, 3, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), trust="central"), schedule=1000
-    )
-    with pytest.raises(ValueError, match="too coarse"):
-        algo.bind(env.spec, 5000)
-    bound = algo.replace(schedule=10).bind(env.spec, 50)
+    bound = central(64, 10)
     mechanism = dataclasses.replace(bound.mechanism, batch=None, longest=1)
     forged = dataclasses.replace(bound, batch=1000, mechanism=mechanism)
-    assert "too coarse" in forged.guarantee().reason
+    assert "adds up at most 1 rounds at a time, and runs with batches of 1000" in forged.guarantee().reason
 
 
 def test_what_is_absorbed_is_released_to_the_last_bit(key):
@@ -178,7 +245,11 @@ def test_longer_batches_afterwards():
         .replace(schedule=fb.schedules.Geometric(1.5, first=100))
         .bind(env.spec, 2**14)
     )
-    for longest, words in ((2**26, "too coarse for noise"), (999.5, "after 999.5 rounds, which is no integer")):
+    for longest, words in (
+        (2**26, "gives epsilon = "),
+        (2**20, "gives epsilon = 1."),
+        (999.5, "after 999.5 rounds, which is no integer"),
+    ):
         found = bound.replace(longest=longest).guarantee()
         assert (found.claim, words in found.reason) == ("none", True)
 

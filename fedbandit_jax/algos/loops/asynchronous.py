@@ -109,14 +109,13 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
         x, y, broken = self.admit(x[:, None], y[None])  # as of one silo
-        row = added(x, y)[..., 0]
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(agent.belief.posterior, x, y).leverage
             counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
-            mechanism=self.mechanism.absorb(agent.mechanism, row),
-            pending=None if agent.pending is None else agent.pending + row,
+            mechanism=self.mechanism.absorb(agent.mechanism, self.mechanism.summands(x, y)[..., 0]),
+            pending=None if agent.pending is None else agent.pending + added(x, y)[..., 0],
             own=follow(agent.own, x, y),
             counted=counted,
             rounds=agent.rounds + 1,

@@ -16,11 +16,11 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import PolicyLoop, added, first_belief
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import MechanismState, rows
+from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.schedules import BoundSchedule
 
 
@@ -43,7 +43,7 @@ class BatchRecord(NamedTuple):
 class BatchSums(NamedTuple):
     """What a synchronisation needs of a batch: of the records of several groups of agents it is the sum."""
 
-    rows: Array  # (d, d + 1) sum of [x x' | x y] over users
+    rows: Array  # (d, d + 1) sum of the mechanism's summands [x x' | x y] over users
     users: tuple[Array, Array]  # their x (B, d, M) and y (B, M) if the mechanism needs single users, else with B = 0
     outside: Array  # () int32: how many users broke what the environment promises
 
@@ -87,9 +87,8 @@ class BatchLoop(PolicyLoop):
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
         x, y, outside = records
-        total = jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest")
         users = (x, y) if self.mechanism.needs_users else (x[:0], y[:0])
-        return BatchSums(total, users, outside.sum(dtype=jnp.int32))
+        return BatchSums(self.mechanism.total(x, y), users, outside.sum(dtype=jnp.int32))
 
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
@@ -110,7 +109,7 @@ class RoundState(NamedTuple):
 
     mechanism: MechanismState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, shared since the last synchronisation
-    pending: Array  # (d, d + 1, A) sums of [x x' | x y] not in the mechanism yet; A = M if `tracks`, else 1: all
+    pending: Array  # (d, d + 1, A) sums of summands not in the mechanism yet; A = M if `tracks`, else 1: all
     settled: Array | None  # (d, d + 1, M) older rows of this epoch, which are in the mechanism; None unless `tracks`
     own: Tracked | None  # V_i, if tracked
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
@@ -148,14 +147,14 @@ class ScheduledLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> RoundState:
         belief, status = first_belief(self.policy, spec.dim)
-        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1))
+        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1), self.mechanism.dtype)
         return self._epoch(
             key,
             RoundState(
                 mechanism=self.mechanism.init(spec.dim),
                 belief=belief,
                 pending=nothing,
-                settled=nothing if self.tracks else None,
+                settled=self.mechanism.real(nothing) if self.tracks else None,
                 own=None,
                 shifted=None,
                 counted=jnp.zeros(spec.n_agents, jnp.int32),
@@ -180,10 +179,9 @@ class ScheduledLoop(PolicyLoop):
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
         if self.tracks:
-            pending = local.pending + added(x, y)
+            pending = local.pending + self.mechanism.summands(x, y)
         else:
-            rows = jnp.concatenate([x, y[None]])
-            pending = local.pending + jnp.einsum("im,jm->ij", x, rows, precision="highest")[..., None]
+            pending = local.pending + self.mechanism.total(x[None], y[None])[..., None]
         counted = local.counted
         if self.reads == "users":
             leverage = ridge.gain(local.belief.posterior, x, y).leverage
@@ -255,7 +253,7 @@ class ScheduledLoop(PolicyLoop):
         state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
         if own is None or settled is None:
             return state._replace(pending=jnp.where(turn.due, 0, state.pending))
-        rows, pending, settled = own_rows.add_pending(state.pending, settled, turn)
+        rows, _, settled = own_rows.add_pending(self.mechanism.real(state.pending), settled, turn)
         shared = state.belief
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest")
         own, shifted = own_rows.solve_anew(
@@ -266,4 +264,5 @@ class ScheduledLoop(PolicyLoop):
             state.shifted,
             turn,
         )
+        pending = jnp.where(turn.due, 0, state.pending)
         return state._replace(pending=pending, settled=settled, own=own, shifted=shifted)

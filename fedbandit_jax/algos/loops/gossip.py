@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import PolicyLoop, added, first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
@@ -26,7 +26,7 @@ class GossipState(NamedTuple):
     """Everything that silos and agents hold between two rounds."""
 
     mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
-    pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last release
+    pending: Array  # (d, d + 1, M) sums of the mechanism's summands since the last release
     sent: Array  # (M, d, d + 1) what every silo released last
     belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
     released: Array  # int32: number of releases so far
@@ -74,7 +74,7 @@ class GossipLoop(PolicyLoop):
         belief, status = jax.vmap(lambda policy: first_belief(policy, d))(self.policy)
         return GossipState(
             mechanism=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(m)),
-            pending=jnp.zeros((d, d + 1, m)),
+            pending=jnp.zeros((d, d + 1, m), self.mechanism.dtype),
             sent=jnp.zeros((m, d, d + 1)),
             belief=belief,
             released=jnp.int32(0),
@@ -99,7 +99,8 @@ class GossipLoop(PolicyLoop):
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
-        return local._replace(pending=local.pending + added(x, y), status=local.status | broken), ()
+        pending = local.pending + self.mechanism.summands(x, y)
+        return local._replace(pending=pending, status=local.status | broken), ()
 
     def sync(
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any

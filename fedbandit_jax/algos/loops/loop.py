@@ -20,6 +20,7 @@ from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, NoisyMechanism, Timing
+from fedbandit_jax.privacy.statistic import added as added
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
@@ -141,11 +142,6 @@ def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
 def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
     """The belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
     return finite_or(belief, policy.update(k, belief, released))
-
-
-def added(x: Array, y: Array) -> Array:
-    """The summands [x x' | x y], (d, d + 1, M), of features x (d, M) and rewards y (M,)."""
-    return x[:, None] * jnp.concatenate([x, y[None]])[None]
 
 
 @struct.pytree
@@ -272,7 +268,7 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def longest(self) -> int:
-        """The most rounds whose rows float32 adds up before the mechanism does."""
+        """The most rounds whose rows are added up before the mechanism does so."""
         return self.mechanism.longest if isinstance(self.mechanism, NoisyMechanism) else own_rows.REFRESH
 
     def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:

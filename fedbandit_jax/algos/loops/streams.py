@@ -17,7 +17,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, added, first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, first_belief, next_belief
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import cannot, leak
@@ -86,7 +86,7 @@ class StreamState(NamedTuple):
     """What is held between two rounds."""
 
     streams: MechanismState  # exact sums and the noise that was drawn, with leading axis n
-    pending: Array  # (n, d, d + 1) sums of [x x' | x y] since the last release
+    pending: Array  # (n, d, d + 1) sums of the mechanism's summands since the last release
     count: Array  # (n,) int32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     label: Array  # (n,) int32, the group of every user
     belief: Any  # the policy's belief of every user, with leading axis n
@@ -136,7 +136,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         belief, status = first_belief(self.policy, d)
         return StreamState(
             streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
-            pending=jnp.zeros((n, d, d + 1)),
+            pending=jnp.zeros((n, d, d + 1), self.mechanism.dtype),
             count=jnp.zeros(n, jnp.int32),
             label=jnp.zeros(n, jnp.int32),
             belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), belief),
@@ -154,7 +154,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     ) -> tuple[StreamState, Report]:
         x, y, broken = self.admit(x[:, None], y[None])
         sums, count = tables.take((state.streams.sums, state.count), user)
-        pending = state.pending[user] + added(x, y)[..., 0]
+        pending = state.pending[user] + self.mechanism.summands(x, y)[..., 0]
         sums, pending = self._hand_over(sums, pending, count + 1)
         state = state._replace(
             streams=state.streams._replace(sums=tables.put(state.streams.sums, user, sums)),

@@ -168,11 +168,6 @@ class SiloLocal(Trust):
     def sum_std(self) -> float:
         return float(np.linalg.norm(self.silo_stds()))
 
-    @override
-    def spare(self) -> float:
-        most = float(np.max(self.std))
-        return float(np.linalg.norm(np.asarray(self.std, float))) / most if most > 0 else 1.0
-
 
 @struct.sealed
 @struct.pytree
@@ -318,11 +313,7 @@ class Local(Trust):
 
     @override
     def sum_std(self) -> float:
-        return float(self.std) * self.spare()
-
-    @override
-    def spare(self) -> float:
-        return float(self.n_agents * self.batch) ** 0.5
+        return float(self.std) * float(self.n_agents * self.batch) ** 0.5
 
 
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -48,6 +48,7 @@ class Ask:
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
+        rounding: how much further rounding lets it move, see `LinearStatistic.rounding`.
     """
 
     budget: Budget
@@ -58,6 +59,7 @@ class Ask:
     dim: int = 1
     pure: float = 0.0
     moves_sq: float | None = None
+    rounding: float = 0.0
 
     @property
     def draws(self) -> int:
@@ -71,17 +73,20 @@ class Ask:
 
     @property
     def sensitivity(self) -> float:
-        """Computes how far one user moves all messages together: r sqrt(kappa) Delta_J.
+        """Computes how far one user moves all messages together: r sqrt(kappa) Delta_J, and rounding.
 
         kappa is the squared sensitivity of the release, and Delta_J the joint sensitivity of one (x y, x x').
         """
         moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
-        return self.visits * math.sqrt(self.release.sensitivity_sq() * moves_sq)
+        return self._messages(moves_sq)
 
     @property
     def matrix_sensitivity(self) -> float:
         """Computes the same distance in the norm that belongs to noise on the joint matrix of (x, y)."""
-        return self.visits * math.sqrt(self.release.sensitivity_sq() * self.budget.matrix_sensitivity_sq)
+        return self._messages(self.budget.matrix_sensitivity_sq)
+
+    def _messages(self, moves_sq: float) -> float:
+        return self.visits * math.sqrt(self.release.sensitivity_sq()) * (math.sqrt(moves_sq) + self.rounding)
 
     @property
     def points(self) -> list[int]:
@@ -192,10 +197,6 @@ class Trust:
     def silo_stds(self) -> np.ndarray:
         """Standard deviations (M,) of the Gaussians that silos add to their messages, on the diagonal of x x'."""
         raise NotImplementedError(f"{type(self).__name__}.silo_stds")
-
-    def spare(self) -> float:
-        """Computes how many times the noise that the proof counts on is in the sum over silos; 1 if in doubt."""
-        return 1.0
 
     def init(self, size: int) -> Any:
         """The state of `noisy_sum` before the first release of vectors of D = `size` entries."""

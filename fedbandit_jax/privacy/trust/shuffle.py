@@ -122,10 +122,6 @@ class Shuffled(SiloLocal):
     def missing(self, ask: Ask) -> float:
         return ask.n_agents * ask.missing
 
-    def spare(self) -> float:
-        """1: amplification counts on the noise of all silos."""
-        return 1.0
-
     @override
     def third_party(self, key: Array, messages: Array) -> Array:
         return jax.random.permutation(key, messages)
