@@ -12,8 +12,11 @@ from jax.core import Tracer
 
 from fedbandit_jax.core.backend import without_kernels
 
-HOST = ("pure_callback", "io_callback", "debug_callback", "ffi_call", "pallas_call", "infeed", "outfeed")
+ANSWERS = ("pure_callback", "io_callback", "ffi_call", "infeed")  # from where the program does not say what comes
+HOST = (*ANSWERS, "debug_callback", "pallas_call", "outfeed")
 _JAX = os.path.dirname(jax.__file__)
+_INSTALLED = os.path.dirname(_JAX)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 def leak(function: Callable[..., Any], *arguments: Any) -> str:
@@ -32,7 +35,7 @@ def leak(function: Callable[..., Any], *arguments: Any) -> str:
     found = [(one, outer) for outer in program.jaxpr.eqns for one in (outer, *_inner(outer))]
     for one, outer in found:
         name = one.primitive.name
-        if name in HOST or (name == "custom_vmap_call" and not _known(one.params["rule"])):
+        if name in HOST or _mixes(one):
             return f"{name}{_line(one) or _line(outer)}"
     if any(isinstance(const, Tracer) for const in program.consts):
         return "a value of a trace around it"
@@ -49,6 +52,13 @@ def cannot(owner: Any, method: str, found: str) -> str:
     )
 
 
+def unsaid(jaxpr: Any) -> Iterator[str]:
+    """The operations of a program that does not say what they compute, and their lines: answers, batching rules."""
+    for one in equations(jaxpr):
+        if one.primitive.name in ANSWERS or _mixes(one):
+            yield f"{one.primitive.name}{_line(one)}"
+
+
 def equations(jaxpr: Any) -> Iterator[Any]:
     """The operations of a program and of its inner programs."""
     for equation in jaxpr.eqns:
@@ -63,14 +73,20 @@ def _inner(equation: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
-def _known(rule: Any) -> bool:
+def _mixes(equation: Any) -> bool:
+    """Whether this is a batching rule of the caller's own."""
+    if equation.primitive.name != "custom_vmap_call":
+        return False
+    rule = equation.params["rule"]
     written = getattr(getattr(rule, "rule", rule), "__module__", "")
-    return written.partition(".")[0] in ("jax", __name__.partition(".")[0])
+    return written.partition(".")[0] not in ("jax", __name__.partition(".")[0])
 
 
 def _line(equation: Any) -> str:
-    """The line of the caller's code."""
+    """The line of the caller's code: the last one that is in no installed package, of those that we called."""
     trace = equation.source_info.traceback
-    frames = traceback.extract_tb(trace.as_python_traceback()) if trace is not None else []
-    own = [one for one in frames if not one.filename.startswith(_JAX)]
-    return f" in {own[-1].filename}, line {own[-1].lineno} ({own[-1].line})" if own else ""
+    frames = list(traceback.extract_tb(trace.as_python_traceback())) if trace is not None else []
+    ours = max((i for i, one in enumerate(frames) if one.filename.startswith(_PACKAGE)), default=-1)
+    called = [one for one in frames[ours + 1 :] if not one.filename.startswith(_JAX)]
+    own = [one for one in called if not one.filename.startswith(_INSTALLED)][-1:] or called[:1]
+    return "".join(f" in {one.filename}, line {one.lineno} ({one.line})" for one in own)

@@ -51,7 +51,8 @@ def program(clock: Any, *, private: bool = False) -> bytes:
     """The digest of the traced programs of a clock's `init` and `step`, their constants and the shapes of its numbers.
 
     Raises:
-        TypeError: a `private` run calls back to the host, of whose answers a program says nothing.
+        TypeError: a `private` run asks the host, or has a batching rule of the caller's own: of what these answer a
+            program says nothing.
     """
     leaves, treedef = jax.tree.flatten(clock)
 
@@ -63,11 +64,11 @@ def program(clock: Any, *, private: bool = False) -> bytes:
     step = jax.make_jaxpr(method("step"))(leaves, key, *state, 0)
     found = hashlib.sha256()
     for one in (first, step):
-        called = {equation.primitive.name for equation in programs.equations(one.jaxpr)} - {"debug_callback"}
-        if private and (names := sorted(name for name in called if "callback" in name)):
+        if private and (strange := next(programs.unsaid(one.jaxpr), "")):
             raise TypeError(
-                "env and algorithm must not call the host in a private run, for what it answers is in no digest that "
-                f"keeps privacy noise apart, got {', '.join(names)}: hold the data as arrays"
+                "env and algorithm must not ask the host in a private run, nor have batching rules of their own, for "
+                "what these answer is in no digest that keeps privacy noise apart: hold the data as arrays, got "
+                f"{strange}"
             )
         found.update(nameless(str(one)).encode())
         for constant in _constants(one):

@@ -164,7 +164,7 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
     def traced(clock: Clock) -> bytes:
         form = signature(clock)
         if form not in known.programs:
-            known.programs[form] = program(clock, private=certify(clock.algo).claim == "certified")
+            known.programs[form] = program(clock, private=certify(clock.algo).claim != "none")
         return known.programs[form]
 
     if not struct.shipped((plain, one.algo)):

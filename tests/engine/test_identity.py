@@ -1,13 +1,19 @@
 """Configurations under one key have privacy noise of their own, and all else in common."""
 
 import dataclasses
+import importlib
 import itertools
+import json
 import math
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.custom_batching import custom_vmap
 from scipy import optimize, stats
 
 import fedbandit_jax as fb
@@ -194,18 +200,94 @@ def test_a_process_runs_the_table_that_it_finds(table):
     np.testing.assert_allclose(found[0].regret - found[1].regret, 0.25)
 
 
-def test_answers_of_the_host_do_not_count(monkeypatch):
-    """So a private run must not ask it."""
+OWN = '''
+"""An environment whose contexts come from a table, a file, a helper and an object without a repr."""
+import jax, jax.numpy as jnp, numpy as np, fedbandit_jax as fb
+from pathlib import Path
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import bind
+
+TABLE, FILE = np.full(2, .5, np.float32), Path(__file__).with_suffix(".npy")
+
+class Scale:
+    def __init__(self, number):
+        self.number = number
+
+def helper(x):
+    return x * jnp.asarray(np.load(FILE))
+
+@fb.pytree
+class Own:
+    scale: object = fb.static()
+    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=1, n_arms=1, dim=2, max_norm=1.0))
+    def init(self, key):
+        return ()
+    def observe(self, key, world, t):
+        return fb.Round(helper(self.scale.number * jnp.asarray(TABLE))[None, None]), world
+    def pull(self, key, world, offered, arms):
+        return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(1))
+
+def salts():
+    """By what is changed, and back."""
+    global TABLE, helper
+    def salt(number=1.0):
+        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
+        return [int(word) for word in bind("a", Configuration(Own(scale=Scale(number)), algo, {}), 4)[0].salt]
+    np.save(FILE, np.float32(1))
+    found, table, helps = {"plain": salt(), "object": salt(2.0)}, TABLE, helper
+    TABLE = np.array([.5, .25], np.float32)
+    found["table"], TABLE = salt(), table
+    helper = lambda x: x * .5
+    found["helper"], helper = salt(), helps
+    np.save(FILE, np.float32(.75))
+    found["file"] = salt()
+    np.save(FILE, np.float32(1))
+    return found | {"again": salt()}
+'''
+
+
+def test_whatever_a_part_of_ones_own_reads_counts_in_every_process(tmp_path, monkeypatch):
+    """Equal programs on equal data have equal noise in two processes, and a change of either has its own."""
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    here = importlib.import_module("own_parts").salts()
+    assert here.pop("again") == here["plain"]
+    assert len(set(map(tuple, here.values()))) == len(here) == 5
+    program = "import json, own_parts; print(json.dumps(own_parts.salts()))"
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    env = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
+    there = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+    assert json.loads(there) == here | {"again": here["plain"]}
+
+
+def asking(t):
+    return jax.pure_callback(lambda t: np.full((M, 1, 2), 0.5, np.float32), jnp.zeros((M, 1, 2)), t)
+
+
+@custom_vmap
+def batched(t):
+    return jnp.full((M, 1, 2), 0.5)
+
+
+@batched.def_vmap
+def _(size, batched, t):
+    return jnp.broadcast_to(TABLE[0], (size, M, 1, 2)), True
+
+
+@pytest.mark.parametrize(("answer", "name"), [(asking, "pure_callback"), (batched, "custom_vmap_call")])
+@pytest.mark.parametrize("learns", [False, True])  # "certified", and "as_printed"
+def test_answers_that_do_not_count(monkeypatch, answer, name, learns):
+    """So a private run must not ask for them."""
 
     @fb.pytree
     class Asking(Tabled):
         def observe(self, key, world, t):
-            answer = jax.pure_callback(lambda t: np.full((M, 1, 2), 0.5, np.float32), jnp.zeros((M, 1, 2)), t)
-            return fb.Round(answer), world
+            return fb.Round(answer(t)), world
 
     assert clocks(monkeypatch, Asking(), [fb.algos.fed_lin_ucb(schedule=2)])
-    with pytest.raises(TypeError, match="must not call the host in a private run, .* got pure_callback: hold the data"):
-        fb.simulate(Asking(), private(), horizon=2, key=jax.random.key(0), seeds=1)
+    algo = private().replace(learns_in_batch=learns)
+    with pytest.raises(TypeError, match=f"must not ask the host in a private run, .* got {name} in .*test_identity.py"):
+        fb.simulate(Asking(), algo, horizon=2, key=jax.random.key(0), seeds=1)
 
 
 def greedy(bonus):
