@@ -11,13 +11,15 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
 from fedbandit_jax.algos.loops.federated import BatchLoop, ScheduledLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
+from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
+from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.statistic import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
-from fedbandit_jax.schedules import Every, Fixed, LogDet, Schedule
+from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,37 @@ class Federated(PolicyRecipe):
             )
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
             raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
+
+    def patient(self, spec: Spec, horizon: int) -> Federated:
+        """The same recipe with a first release that is late enough for greedy play, by the rule of `fb.algos.Greedy`.
+
+        Args:
+            spec: the description of the environment.
+            horizon: T.
+
+        Raises:
+            ValueError, TypeError: its policy is not greedy, its schedule not `Geometric`, or it cannot be bound.
+
+        Example:
+            >>> import fedbandit_jax as fb
+            >>> env = fb.envs.sphere(n_agents=50, n_arms=5, dim=4, rewards="bernoulli")
+            >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 1e-6), fb.privacy.Decaying(1.5), centred=True)
+            >>> early = fb.schedules.Geometric(1.5, first=1)
+            >>> algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=early, privacy=mechanism)
+            >>> algo.patient(env.spec, horizon=1_000).schedule.first
+            9
+        """
+        schedule = validate.instance("schedule", self.schedule, Geometric, "fb.schedules.Geometric")
+        policy = validate.instance("policy", self.policy, Greedy, "fb.algos.Greedy")
+        centred = isinstance(self.privacy, Mechanism) and self.privacy.centred
+        one = self
+        while True:  # a later first release leaves fewer of them, with less noise each
+            std = float(np.asarray(one.bind(spec, horizon).stds)[0])
+            first = min(math.ceil(policy.users(spec.dim, std, centred) / spec.n_agents), horizon)
+            if first <= schedule.first:
+                return one
+            schedule = dataclasses.replace(schedule, first=first)
+            one = self.replace(schedule=schedule)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:

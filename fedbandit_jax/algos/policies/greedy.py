@@ -45,6 +45,17 @@ class Greedy(Policy):
     the first releases explores as well. Where every round offers the same arms it is not safe: before the first release
     all agents play the first arm.
 
+    Acting on a release that came too early can cost more than what came too late: greedy agents then see arms of one
+    direction only. The first release should have at least
+
+        N = s max(d^(3/2), c d if rewards are not centred)
+
+    users in it, where s is the standard deviation of its noise: `fb.algos.Federated.patient` sees to that. If features
+    of norm 1 lie in all directions alike, then U = sum x y has N ||theta|| / d along theta, and noise of norm s sqrt d
+    at most, which is no more from N = s d^(3/2) on. If rewards are not centred, then U has also the mean reward times
+    sum x. As long as W, about N / d in every direction, is less than the ridge c s, this is not taken for a mean, but
+    for a merit of the direction in which most was played, so that agents go on playing there.
+
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
         regularization: the least lambda, > 0.
@@ -60,6 +71,20 @@ class Greedy(Policy):
 
     shrinkage: float = 12.0
     regularization: float = 1.0
+
+    def users(self, dim: int, std: float, centred: bool) -> float:
+        """The users N that should be in the first release, by the rule above.
+
+        Args:
+            dim: d.
+            std: s, the standard deviation of the noise on the first release of W.
+            centred: whether x (y - 1/2) is summed.
+
+        Example:
+            >>> Greedy().users(4, 10.0, True), Greedy().users(4, 10.0, False)
+            (80.0, 480.0)
+        """
+        return std * max(dim**1.5, 0 if centred else self.shrinkage * dim)
 
     def __post_init__(self):
         validate.single("shrinkage", validate.non_negative("shrinkage", self.shrinkage))
