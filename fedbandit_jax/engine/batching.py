@@ -268,22 +268,18 @@ def _advance(layout: Layout):
     def advance(leaves, keys, world, state, count, ks):
         step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
 
-        def body(carry, k):
-            world, state, metrics = step(leaves, keys, *carry, k)
-            return (world, state), metrics
-
-        if not on_cpu():
-            (world, state), metrics = lax.scan(body, (world, state), ks)
-            return world, state, metrics
-
         def turn(i, carry):
             run, metrics = carry
-            run, new = body(run, ks[i])
-            return run, jax.tree.map(lambda old, x: old.at[i].set(x), metrics, new)
+            k = ks[i] if on_cpu() else ks[0] + i
+            *run, new = step(leaves, keys, *run, k)
+            if not on_cpu():  # a number that is only put in its place would be a copy, see `RoundClock._rounds`
+                new = jax.tree.map(lambda x: jnp.where(k < 0, jnp.zeros_like(x), x), new)
+            return tuple(run), jax.tree.map(lambda old, x: lax.dynamic_update_index_in_dim(old, x, i, 0), metrics, new)
 
-        shapes = jax.eval_shape(body, (world, state), ks[0])[1]
+        shapes = jax.eval_shape(step, leaves, keys, world, state, ks[0])[-1]
         empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)
-        (world, state), metrics = lax.fori_loop(0, count, turn, ((world, state), empty))
+        steps = count if on_cpu() else len(ks)
+        (world, state), metrics = lax.fori_loop(0, steps, turn, ((world, state), empty))
         return world, state, metrics
 
     return jax.jit(advance, compiler_options=loop_options(layout.emitters))
