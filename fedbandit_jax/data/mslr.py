@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import warnings
@@ -21,6 +22,7 @@ RELEVANCE = (0, 1, 2, 3, 4)  # possible relevance labels
 CONSTANT = 0.01  # value of feature number 0, which is not in the data set
 LARGEST = float(np.finfo(np.float32).max)  # largest absolute value that a feature may have
 CACHE = "mslr_parsed.npz"  # file that holds the parsed fold
+BLOCK = 2**26  # bytes of a file that are parsed at once, as sparse rows, which take more memory than the file
 
 # Features 1 ... 125 of the data set are 25 quantities, each for 5 streams: body, anchor, title, url, whole document.
 _STREAM = {name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))}
@@ -36,7 +38,13 @@ class _Fold(NamedTuple):
 
 
 def mslr(
-    path: str | Path, *, features: str = "title", fold: int = 1, penalty: float = 1e-3, cache: bool = True
+    path: str | Path,
+    *,
+    features: str = "title",
+    fold: int = 1,
+    penalty: float = 1e-3,
+    cache: bool = True,
+    normalise: bool = True,
 ) -> Table:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
@@ -64,6 +72,8 @@ def mslr(
         penalty: weight of the l1 norm in the lasso, > 0.
         cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, which is
             used as long as their sizes and modification times are the same.
+        normalise: False leaves rows as they are, and theta, which is fitted to them, of any length. With penalty=1
+            their products are the rewards of the authors' code, which are not bounded.
 
     Raises:
         FileNotFoundError: there is no such folder, or a file is missing in it.
@@ -87,14 +97,16 @@ def mslr(
     rows = np.empty((len(data.values), len(numbers)), np.float32)
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]
-    rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
+    if validate.boolean("normalise", normalise):
+        rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
     # DEVIATION zhou2024 code: the authors' code fits theta on raw values with penalty 1, and pays <raw values, theta>
-    # without noise, while its agents see normalised rows. Here theta is fitted on the normalised rows, so that the
-    # bandit is linear in what agents see.
+    # without noise, while its agents see normalised rows (`RealOptions` in experiments/common.py). By default theta is
+    # fitted on the normalised rows, so that the bandit is linear in what agents see.
     theta = lasso(rows, data.relevance, penalty=penalty)
     if not theta.any():
         raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
-    theta /= max(1.0, float(np.linalg.norm(theta)))
+    if normalise:
+        theta /= max(1.0, float(np.linalg.norm(theta)))
     return Table(rows, data.query_sizes, theta, f"MSLR ({features} features)")
 
 
@@ -183,22 +195,28 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (n, 136), relevances (n,) and query numbers (n,) of one file."""
     load = require("sklearn.datasets").load_svmlight_file
     options = dict(n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True)
-    try:
-        rows, relevance, queries = load(str(file), **options)
-    except (ValueError, OverflowError, IndexError, TypeError) as error:
-        raise ValueError(_fault(file) or f"{file} must be in svmlight format, got: {error}") from error
-    n = len(relevance)
+    blocks = []
+    with file.open("rb") as lines:
+        while block := b"".join(lines.readlines(BLOCK)):
+            try:
+                rows, relevance, queries = load(io.BytesIO(block), **options)
+            except (ValueError, OverflowError, IndexError, TypeError) as error:
+                raise ValueError(_fault(file) or f"{file} must be in svmlight format, got: {error}") from error
+            if not ((np.diff(rows.indptr) == N_FEATURES).all() and len(queries) == len(relevance)):
+                raise ValueError(_fault(file) or f"{file} must be in the format of MSLR-WEB10K")
+            blocks.append((rows.data.reshape(-1, N_FEATURES), relevance, queries))
+    if not blocks:
+        raise ValueError(_fault(file))
+    values, relevance, queries = map(np.concatenate, zip(*blocks))
     sound = (
-        n > 0
-        and len(queries) == n
-        and (np.diff(rows.indptr) == N_FEATURES).all()
-        and np.isfinite(rows.data).all()
+        len(relevance) > 0
+        and np.isfinite(values).all()
         and np.isin(relevance, RELEVANCE).all()
         and np.count_nonzero(np.diff(queries)) + 1 == len(np.unique(queries))
     )
     if not sound:
         raise ValueError(_fault(file) or f"{file} must be in the format of MSLR-WEB10K")
-    return rows.data.reshape(n, N_FEATURES), relevance.astype(np.int8), queries
+    return values, relevance.astype(np.int8), queries
 
 
 def _fault(file: Path) -> str | None:

@@ -82,6 +82,27 @@ def test_folds_and_a_folder_that_is_one_fold(root):
     assert fb.data.mslr(root / "Fold2", penalty=1e-4).query_sizes.tolist() == [2, 3, 4]
 
 
+def test_blocks_of_a_file_are_the_file(root, monkeypatch):
+    """Wherever a block ends, at the end of a line, inside one or before the first, rows are read once."""
+    whole = fb.data.mslr(root, penalty=1e-4, cache=False)
+    first = (root / "Fold1" / "train.txt").read_bytes().index(b"\n") + 1
+    for size in (first, first - 1, first + 1, 3 * first, 100):
+        monkeypatch.setattr(module, "BLOCK", size)
+        again = fb.data.mslr(root, penalty=1e-4, cache=False)
+        np.testing.assert_array_equal(again.features, whole.features)
+        np.testing.assert_array_equal(again.query_sizes, whole.query_sizes)
+
+
+def test_raw_rows_have_the_rewards_of_the_authors(root):
+    """Rows are not normalised, and theta, which is fitted to them, is not shortened."""
+    raw, table = fb.data.mslr(root, penalty=1e-9, normalise=False), fb.data.mslr(root, penalty=1e-9)
+    norms = np.linalg.norm(raw.features.astype(float), axis=1, keepdims=True)
+    np.testing.assert_allclose(raw.features / norms, table.features, rtol=1e-5)
+    assert norms.max() > 1e4
+    relevance = [int(line[0]) for part in PARTS for line in (root / "Fold1" / part).read_text().splitlines()]
+    np.testing.assert_allclose(raw.theta, module.lasso(raw.features, np.array(relevance), penalty=1e-9))
+
+
 def test_a_query_of_908_documents(tmp_path):
     write(tmp_path, [lines([3, 908]), lines([1], first_query=3), lines([2], first_query=4)])
     table = fb.data.mslr(str(tmp_path), penalty=1e-4)
