@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 from curves import Curve
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 import fedbandit_jax as fb
@@ -220,16 +220,61 @@ class RealOptions(Options):
 
     mslr: Path | None = None
 
-    def table(self, features: str, components: int) -> fb.data.Table:
-        """Returns MSLR-WEB10K with these features, or its stand-in: so many principal components of digits."""
-        if self.mslr is None:
-            return fb.data.classification("digits", components=components)
-        return fb.data.mslr(self.mslr, features=features)
+    def environment(self, features: str, components: int, n_agents: int) -> tuple[Any, str]:
+        """Returns the environment with these features of MSLR-WEB10K, or with its stand-in, and a title.
 
-    @property
-    def real_rewards(self) -> str:
-        """Returns the law of rewards; ours is clipped Gaussian on MSLR, whose means can be negative."""
-        return "clipped_gaussian" if self.mslr and not self.authors else self.rewards
+        The stand-in has so many principal components of digits. Ours on MSLR has the mean (1 + <x, theta>) / 2, which
+        is in [0, 1] and linear in (x, 1) / sqrt 2, so that d is larger by one, and rewards are 0 or 1. That of the
+        authors is `RawRewards`.
+        """
+        if self.mslr is None:
+            table = fb.data.classification("digits", components=components)
+            return fb.envs.replay(**table.replay_arguments(), n_agents=n_agents, rewards=self.rewards), table.title
+        if self.authors:
+            raw = fb.data.mslr(self.mslr, features=features, penalty=1.0, normalise=False)
+            return raw_rewards(raw, n_agents), f"{raw.title}, rewards without noise, not linear in what agents see"
+        table = fb.data.mslr(self.mslr, features=features)
+        rows = np.c_[table.features, np.ones(len(table.features), np.float32)] * np.float32(0.5**0.5 * (1 - 1e-6))
+        theta = np.append(table.theta, 1.0) * 0.5**0.5
+        env = fb.envs.replay(rows, table.query_sizes, theta, n_agents=n_agents, rewards="bernoulli")
+        return env, table.title
+
+
+@fb.pytree
+class RawRewards:
+    """Pays <raw features, theta> without noise, and offers normalised rows: the real-data bandit of the authors' code.
+
+    Rewards are not bounded, and not linear in what agents are offered (Assumption 4.1 of the paper asks for both).
+    """
+
+    table: Any  # normalised rows, and their rewards as a last feature
+    spec: fb.Spec = fb.static()
+
+    def init(self, key: jax.Array) -> Any:
+        """Returns the world of the table, and the rewards of a round."""
+        return self.table.init(key), jax.numpy.zeros((self.spec.n_agents, self.spec.n_arms))
+
+    def observe(self, key: jax.Array, world: Any, t: jax.Array) -> tuple[fb.Round, Any]:
+        """Offers the normalised rows of a query to every agent."""
+        offered, inner = self.table.observe(key, world[0], t)
+        return fb.Round(offered.contexts[..., :-1], offered.mask), (inner, offered.contexts[..., -1])
+
+    def pull(self, key: jax.Array, world: Any, offered: fb.Round, arms: jax.Array) -> fb.Feedback:
+        """Returns the rewards of the rows played."""
+        paid = jax.numpy.take_along_axis(world[1], arms[:, None], 1)[:, 0]
+        return fb.Feedback(paid, jax.numpy.where(offered.mask, world[1], -jax.numpy.inf).max(1) - paid)
+
+
+def raw_rewards(raw: fb.data.Table, n_agents: int) -> RawRewards:
+    """Returns the environment of raw rows and of a theta that was fitted to them."""
+    rows = raw.features.astype(float)
+    seen = rows / np.linalg.norm(rows, axis=1, keepdims=True) * (1 - 1e-6)
+    both = np.c_[seen, rows @ raw.theta].astype(np.float32)
+    table = fb.envs.replay(both, raw.query_sizes, np.eye(both.shape[1])[-1], n_agents=n_agents)
+    spec = dataclasses.replace(
+        table.spec, dim=seen.shape[1], max_norm=float(np.linalg.norm(both[:, :-1], axis=1).max())
+    )
+    return RawRewards(table=table, spec=spec)
 
 
 def verdict(result: fb.Result, better: str, worse: str) -> str:
@@ -385,9 +430,10 @@ class Says:
     seen: str
 
 
-def caption(figure: Figure, paper: str, *says: Says) -> None:
+def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
     """Writes below a figure what the paper claims, at which size, and whether it was seen."""
-    width = int(13.5 * figure.get_figwidth())
+    whole = figure.get_figure(root=True)
+    width = int(13.5 * (whole or figure).get_figwidth())  # pyright: ignore[reportAttributeAccessIssue]
     text = [f"{paper}: {one.where} says: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
     lines = [textwrap.fill(line, width, subsequent_indent="    ") for line in text]
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize="small")

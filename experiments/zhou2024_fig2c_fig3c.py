@@ -4,7 +4,8 @@ python experiments/zhou2024_fig2c_fig3c.py [--mslr DIR] [--as authors] [--smoke 
 
 The figures show regret over rounds at epsilon = 0.2, 1 and 5, with a tenth of the confidence width. MSLR-WEB10K may not
 be redistributed: without your copy (--mslr DIR) they are drawn on scikit-learn's digits, and their titles say so. On
-MSLR, whose means can be negative, our version has Gaussian rewards clipped to [0, 1].
+MSLR, whose means can be negative, our version has means (1 + <x, theta>) / 2 and rewards of 0 or 1; with --as authors
+rewards are those of their code, without noise and not linear in what agents see.
 """
 
 from typing import Any
@@ -22,10 +23,9 @@ def main(options: RealOptions) -> None:
     def measure() -> dict[str, tuple[Any, fb.Result]]:
         panels: dict[str, tuple[Any, fb.Result]] = {}
         for figure, features, components in (("Fig. 2 (c)", "title", 5), ("Fig. 3 (c)", "body", 7)):
-            table = options.table(features, components)
-            env = fb.envs.replay(**table.replay_arguments(), n_agents=10, rewards=options.real_rewards)
+            env, of = options.environment(features, components, n_agents=10)
             size = f"δ=0.1, M=10, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
-            name = f"{figure}{'' if options.mslr else ', stand-in for MSLR'}: {table.title}\n{size}"
+            name = f"{figure}{'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
             algos, grid = [options.fed_lin_ucb(**widths), private], {"epsilon": [0.2, 1, 5]}
             panels[name] = env, fb.sweep(env, algos, grid=grid, **options.run(100, 5_000, 25_000))
         return panels

@@ -15,8 +15,7 @@ import fedbandit_jax as fb
 
 
 def main(options: RealOptions) -> None:
-    table = options.table("body", components=7)
-    env = fb.envs.replay(**table.replay_arguments(), n_agents=100, rewards=options.real_rewards)
+    env, of = options.environment("body", 7, n_agents=100)
     widths: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
     budget = fb.privacy.Budget(1e-4, 1e-4)
     algos = [
@@ -29,7 +28,7 @@ def main(options: RealOptions) -> None:
         algos.append(secagg)
     run = options.run(100, 5_000, 25_000)
     size = f"ε=δ=1e-4, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
-    title = f"Fig. 3 (d){'' if options.mslr else ', stand-in for MSLR'}: {table.title}\n{size}"
+    title = f"Fig. 3 (d){'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
     claims = [("FedLinUCB", "SDP-FedLinUCB"), ("SDP-FedLinUCB", "LDP-FedLinUCB")]
     on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it"
     claim = "on MSLR-WEB10K shuffling by amplification has less regret than silo-level LDP"

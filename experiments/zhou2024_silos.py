@@ -39,12 +39,13 @@ PANELS = (  # instance, whether M T is fixed and not T, and which numbers of sil
     ("random contexts", False, slice(4)),
 )
 LARGEST = 0.5  # gap of the fixed arms
+PARTS = (0.6, 1)  # gaps that are tried, as parts of beta sqrt(d / (M T))
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 
 @fb.pytree
 class FixedArms:
-    """Offers everybody the arms (1, 0) and (0, 1), of mean 1/4 and 1/4 + gap."""
+    """Offers everybody the d unit vectors as arms; the second has mean 1/4 + gap, and the others 1/4."""
 
     gap: float
     spec: fb.Spec = fb.static()
@@ -54,8 +55,9 @@ class FixedArms:
         return ()
 
     def observe(self, key: jax.Array, world: tuple[()], t: jax.Array) -> tuple[fb.Round, tuple[()]]:
-        """Offers both arms to every user."""
-        return fb.Round(jnp.broadcast_to(jnp.eye(2), (self.spec.n_agents, 2, 2))), world
+        """Offers all arms to every user."""
+        d = self.spec.dim
+        return fb.Round(jnp.broadcast_to(jnp.eye(d), (self.spec.n_agents, d, d))), world
 
     def pull(self, key: jax.Array, world: tuple[()], offered: fb.Round, arms: jax.Array) -> fb.Feedback:
         """Draws rewards of 0 or 1."""
@@ -80,7 +82,7 @@ def measure(instance: str, name: str, m: int, horizon: int, options: Size) -> tu
         spec = fb.Spec(n_agents=m, n_arms=2, dim=2, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True)
         policy: Any = algo.bind(spec, horizon).policy
         bound = float(policy.width(horizon)) * math.sqrt(spec.dim * m * horizon)
-        envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in (0.6, 1)]
+        envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in PARTS]
     seeds, key = options.pick(2, 6, 25), jax.random.key(options.seed)
     run: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=horizon, throw=False)
     found = [fb.simulate(env, algo, **run) for env in envs]

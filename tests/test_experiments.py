@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+
+import fedbandit_jax as fb
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
@@ -77,3 +80,19 @@ def test_verdicts_need_the_interval_to_exclude_nothing(curves):
     assert curves.verdict(worse - 5 + np.array([0.1, -0.1, 0, 0]), worse).startswith("holds, by 5")
     assert curves.verdict(worse, worse - 5 + np.array([0.1, -0.1, 0, 0])).startswith("reversed")
     assert curves.verdict(worse + np.array([5.0, -5, 6, -6]), worse).startswith("undecided")
+
+
+def test_rewards_of_the_authors_on_real_data(curves, key):
+    """They are <raw features, theta> of the row that was played, whatever its norm, and agents see normalised rows."""
+    import common  # pyright: ignore[reportMissingImports]
+
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 2.0]], np.float32)
+    env = common.raw_rewards(fb.data.Table(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
+    offered, world = env.observe(key, env.init(key), 0)
+    np.testing.assert_allclose(offered.contexts[0, :2], [[0.6, 0.8]] * 2, rtol=1e-5)
+    for arm, paid in ((0, 34.0), (1, 3.4)):
+        found = env.pull(key, world, offered, jax.numpy.array([arm, 0]))
+        np.testing.assert_allclose(found.reward, [paid, 2.0], rtol=1e-5)
+        np.testing.assert_allclose(found.gap, [34.0 - paid, 0.0], rtol=1e-5, atol=1e-5)
+    assert not env.spec.rewards_in_unit
+    sys.modules.pop("common")

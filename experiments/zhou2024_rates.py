@@ -1,0 +1,133 @@
+"""Measures the powers of M, T, d, epsilon and delta in Corollary 5.2 of Zhou & Chowdhury (2024).
+
+python experiments/zhou2024_rates.py [--smoke | --full] [--redraw]
+
+The corollary: with batches of B = sqrt(T / M) rounds silo-level LDP has regret of order T^(1/2) (M d)^(3/4)
+log^(1/4)(1 / delta) / epsilon^(1/2). One of M, T, d, epsilon and delta varies, and M = 100 otherwise. Where M varies,
+the central model is there too: the paper has it at a factor of M^(1/4) less. Above, everybody is offered the d unit
+vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py. Below, contexts are
+random, with the paper's confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not in proportion
+to 1 / epsilon: as epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6,
+too.
+"""
+
+import math
+from typing import Any
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from common import Says, Size, caption, legend_below, save, slope
+from curves import Curve, exponent, pick
+from zhou2024_silos import LARGEST, PARTS, FixedArms
+
+import fedbandit_jax as fb
+
+M = 100
+MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
+INSTANCES = ("worst gap", "random contexts")
+SWEEPS: dict[str, tuple[float, str, dict[str, float]]] = {  # panel -> power in the bound, what varies, other values
+    "M": (0.75, "M", {"T": 1e3}),
+    "T": (0.5, "T", {}),
+    "d": (0.75, "d", {}),
+    "epsilon, δ = 0.1": (-0.5, "epsilon", {}),
+    "epsilon, δ = 1e-6": (-0.5, "epsilon", {"delta": 1e-6}),
+    "ln(1/δ)": (0.25, "delta", {}),
+}
+
+
+def values(what: str, instance: str, options: Size) -> tuple[float, ...]:
+    """Returns the values of what varies."""
+    long = (1e5,) if instance == "worst gap" or options.full else ()
+    found: dict[str, tuple[float, ...]] = {
+        "T": (1e3, 1e4, *long),
+        "M": (10, 100, 1_000),
+        "d": (2, 4, 8) if instance == "worst gap" else (5, 10, 20),
+        "epsilon": (0.2, 1, 5, 25),
+        "delta": (1e-3, 1e-6, 1e-9),
+    }
+    return options.pick(found[what][:2], found[what], found[what])
+
+
+def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
+    """Returns the final regret (S,), at the worse of two gaps, and beta sqrt(d M T), which is nan without gaps."""
+    horizon, m = (max(2, int(of[name]) // options.pick(25, 1, 1)) for name in ("T", "M"))
+    dim = int(of["d"])
+    batch = max(1, round(math.sqrt(horizon / m)))
+    horizon -= horizon % batch
+    privacy = fb.privacy.Mechanism(fb.privacy.Budget(of["epsilon"], of["delta"]), "tree", trust)
+    algo = fb.algos.Federated(policy=fb.algos.UCB(), schedule=batch, privacy=privacy)
+    envs, bound = [fb.envs.sphere(m, 10, dim, rewards="bernoulli")], math.nan
+    if instance == "worst gap":
+        spec = fb.Spec(n_agents=m, n_arms=dim, dim=dim, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True)
+        policy: Any = algo.bind(spec, horizon).policy
+        bound = float(policy.width(horizon)) * math.sqrt(dim * m * horizon)
+        envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in PARTS]
+    run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed), seeds=options.pick(2, 4, 25))
+    found = [fb.simulate(env, algo, stride=horizon, throw=False, **run).regret[:, -1] for env in envs]
+    means = [one.mean() for one in found]
+    print(f"{instance}, {trust}, {of}, B={batch}: {np.round(means)}", flush=True)
+    return np.append(max(found, key=np.mean), bound)
+
+
+def measure(options: Size) -> list[Curve]:
+    """Returns a curve of regret, and one of the bound with its logarithms, for every sweep, instance and model."""
+    curves = []
+    for instance in INSTANCES:
+        for sweep, (_, what, others) in SWEEPS.items():
+            small = instance == "random contexts"
+            base = dict(M=M, T=1e3 if small else 1e4, d=10 if small else 2, epsilon=1.0, delta=0.1) | others
+            for model, (trust, colour) in list(MODELS.items())[: 2 if what == "M" else 1]:
+                x = values(what, instance, options)
+                found = np.stack([regret(instance, trust, options, {**base, what: value}) for value in x])
+                at = np.log(1 / np.array(x)) if what == "delta" else np.array(x)
+                curves.append(Curve(f"{instance}, {sweep}", model, at, found[:, :-1], f"{colour} -"))
+                if np.isfinite(found[:, -1]).all():
+                    name = f"{model}, its bound β sqrt(d M T)"
+                    curves.append(Curve(f"{instance}, {sweep}", name, at, found[:, -1], f"{colour} :"))
+    return curves
+
+
+def ratio(curves: list[Curve], instance: str) -> str:
+    """Returns by which power of M the regret of silo-level LDP over that of the central model grows, seed by seed."""
+    local, central = (pick(curves, f"{instance}, M", model)[0] for model in MODELS)
+    found, half = exponent(Curve("", "", local.x, local.y / central.y))
+    over = ", ".join(f"{value:.2f}" for value in local.mean / central.mean)
+    return f"silo-level LDP over central: M^{found:.2f} ± {half:.2f} ({over} at M = 10, 100, 1,000)"
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("zhou2024_rates", lambda: measure(options))
+    figure, axes = plt.subplots(len(INSTANCES), len(SWEEPS), figsize=(29.0, 12.0), layout="constrained")
+    seen: dict[str, list[str]] = {instance: [] for instance in INSTANCES}
+    for row, instance in zip(axes, INSTANCES):
+        for ax, (sweep, (power, _, _)) in zip(row, SWEEPS.items()):
+            for one in pick(curves, f"{instance}, {sweep}"):
+                colour, line = one.style.split()
+                found, half = exponent(one)
+                bound = one.n_seeds == 1
+                label = f"{one.label}: power {found:.2f}" + ("" if bound else f" ± {half:.2f}")
+                ax.errorbar(one.x, one.mean, one.error, fmt=f"o{line}", markersize=4, color=colour, label=label)
+                if one.label == "silo-level LDP":
+                    slope(ax, power, one.x.tolist(), one.mean[0], f"power {power:g} of Corollary 5.2")
+                    seen[instance].append(f"{sweep} {found:.2f} ± {half:.2f}")
+            ax.set(xscale="log", yscale="log", xlabel=sweep.split(",")[0], ylabel="group regret at T", title=sweep)
+            ax.set_title(f"{instance}: {sweep}", fontsize="medium")
+            legend_below(ax, bbox_to_anchor=(0, -0.16))
+    n = pick(curves, label="silo-level LDP")[0].n_seeds
+    figure.suptitle(
+        f"Powers of M, T, d, ε and δ in regret: M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; "
+        f"certified; mean of {n} seeds ± 1 standard error, powers with 95 % intervals\n"
+        "above: K = d unit vectors, the worse of two gaps near β sqrt(d/(M T)), T = 10,000 (1,000 for M) and d = 2 "
+        "where they do not vary; below: sphere, K = 10, the paper's widths, T = 1,000 and d = 10"
+    )
+    found = "; ".join(f"{name}: {', '.join(powers)}; {ratio(curves, name)}" for name, powers in seen.items())
+    print(found)
+    claim = "silo-level LDP has regret of order T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms"
+    caption(figure, "Zhou & Chowdhury (2024)", Says("Corollary 5.2", claim, "no experiment in the paper", found))
+    save("zhou2024_rates", options, figure, curves)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Size, description=__doc__))
