@@ -19,6 +19,7 @@ from curves import Curve, exponent, pick
 import fedbandit_jax as fb
 
 EPSILONS = (1.0, 4.0, 10.0)
+COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#CC79A7")  # FCLUB-DC and LinUCB as elsewhere
 
 
 def measure(options: LiuOptions) -> list[Curve]:
@@ -49,8 +50,8 @@ def main(options: LiuOptions) -> None:
     horizon, figure = random.x[-1], plt.figure(figsize=(19.0, 7.0), layout="constrained")
     a, b, c = figure.subplots(1, 3)
     sublinear, level = [], []
-    for one, colour, mark in zip(regrets, fb.plotting.COLOURS, "osDXP"):
-        name, doubled = one.label, slice(None, None, 4)
+    for one, colour, mark in zip(regrets, COLOURS, "osDXP"):
+        name, doubled = one.label, slice(3, None, 4)
         x, share = one.x[doubled][1:], np.diff(one.y[doubled], axis=0) / np.diff(random.y[doubled], axis=0)
         early, late = (exponent(one, (one.x > end / 10.1) & (one.x <= end)) for end in (horizon / 8, horizon))
         text = f"{late[0]:.2f} ± {late[1]:.2f}"
