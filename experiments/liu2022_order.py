@@ -1,4 +1,4 @@
-"""Decides the order of Figure 2 (a) of Liu et al. (2022) without noise, which ten seeds leave open, on 48 seeds (100 with --full).
+"""Decides the order of Figure 2 (a) of Liu et al. (2022) without noise, on 48 seeds, as ten leave it open.
 
 python experiments/liu2022_order.py [--smoke | --full]
 
