@@ -6,7 +6,8 @@ Every user has a private stream of sums, released at times fixed in advance, and
 taken to be alike: found by a mixture of linear models under the known noise (`fb.algos.Mixture`), or nobody (one model
 for each user). Both are certified for each interaction. Beside them are the algorithms of Liu et al. (2022), without
 privacy and with the noise as printed, of which nothing is proved. Nothing was chosen on these seeds. The users of the
-last group are the 40 most active ones of your copy of MovieLens, each with her own preferences.
+last group are the 40 most active ones of your copy of MovieLens, each with her own preferences; how sums are pooled was
+chosen with the same users in sight. `beyond_clusters_paper.py` has the paper's instance, small delta and tuned widths.
 """
 
 import dataclasses

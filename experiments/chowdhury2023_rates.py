@@ -32,6 +32,8 @@ EPSILONS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 LOCAL = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 FAILURES = (1e-2, 1e-4, 1e-6, 1e-9, 1e-13, 1e-18, 1e-25)
 PRIVATE = ("Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)", "Dist-CDP-SE (s=10)")
+MARKS = {"Dist-RDP-SE (s=100)": "D", "Dist-CDP-SE (s=10)": "s", "Shuffle-DP-SE": "^"}  # of those that share a colour
+PLAIN = (("SE", None, "#000000", "o"), ("Dist-DP-SE", 0.1, "#D55E00", "o"), ("Dist-DP-SE", 0.01, "#E69F00", "s"))
 
 
 def equal(n_arms: int, gap: float) -> fb.Environment:
@@ -64,9 +66,8 @@ def main(options: ArmsSize) -> None:
         algos = {f"{epsilon}": elimination(name, epsilon) for epsilon in epsilons[few]}
         result = fb.sweep(spread, {"SE": elimination("SE", None), **algos}, **options.arguments(horizon))
         finals = (result.regret[1:, :, -1] - result["SE"].regret[:, -1]).T
-        line(
-            a, name, [1 / epsilon for epsilon in epsilons[few]], finals, slice(None, 3), colour(elimination(name, 1.0))
-        )
+        ones, look = [1 / epsilon for epsilon in epsilons[few]], colour(elimination(name, 1.0))
+        line(a, name, ones, finals, slice(None, 3), look, MARKS.get(name, "o"))
     a.set(xlabel="1/ε", title="(a) K=10, gaps 0.1 to 0.5, p=0.1, T=2·10$^7$ (LDP-SE 10$^8$)")
 
     print("(b) regret against L = ln(2 K b^2 / p)")
@@ -75,7 +76,7 @@ def main(options: ArmsSize) -> None:
         plain, private = np.split(fb.sweep(spread, algos, **options.arguments(10**8)).regret[:, :, -1].T, 2, axis=1)
         finals = private - plain
         logs = np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist()
-        line(b, name, logs, finals, slice(None), colour(elimination(name, 1.0)))
+        line(b, name, logs, finals, slice(None), colour(elimination(name, 1.0)), MARKS.get(name, "o"))
     b.set(
         xlabel="L = ln(2 K b$^2$ / p), b=20, p from 10$^{-2}$ to 10$^{-25}$",
         title="(b) the same gaps, ε=0.01, T=10$^8$",
@@ -97,7 +98,7 @@ def main(options: ArmsSize) -> None:
 
     print("(d) regret against the gap, and (e) the largest over gaps against T")
     horizons = (10**6, 10**7, 10**8)[few]
-    for i, (name, epsilon) in enumerate((("SE", None), ("Dist-DP-SE", 0.1), ("Dist-DP-SE", 0.01))):
+    for name, epsilon, look, mark in PLAIN:
         label, worst = f"{name}{'' if epsilon is None else f', ε={epsilon}'}", []
         for horizon in horizons:
             algo = elimination(name, epsilon, failure=1 / horizon)
@@ -105,8 +106,8 @@ def main(options: ArmsSize) -> None:
             finals = np.stack(runs, 1)
             worst.append(finals[:, finals.mean(0).argmax()])
             if horizon == horizons[-1]:
-                line(d, label, GAPS[few], finals, slice(None, 5), colour(algo), "oos"[i])
-        line(e, label, horizons, np.stack(worst, 1), slice(None), colour(elimination(name, epsilon)), "oos"[i])
+                line(d, label, GAPS[few], finals, slice(None, 5), look, mark)
+        line(e, label, horizons, np.stack(worst, 1), slice(None), look, mark)
     d.set(xlabel="gap of all arms but the best", title="(d) K=10, p=1/T, T=10$^8$")
     e.set(xlabel="T", title="(e) K=10, p=1/T, at the gap of largest regret")
 

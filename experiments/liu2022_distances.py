@@ -17,7 +17,7 @@ from liu2022_order import right_from
 
 import fedbandit_jax as fb
 
-CLUSTERS, DISTANCES, DIM, USERS = (2, 4, 8), (0.35, 0.5, 0.7, 1.0), 10, 40
+CLUSTERS, DISTANCES, DIM, USERS = (2, 4, 8), (0.5, 1.0), 10, 40
 
 
 def apart(n_clusters: int, distance: float) -> fb.Environment:
@@ -35,7 +35,7 @@ def apart(n_clusters: int, distance: float) -> fb.Environment:
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regrets, and rounds of the right clusters (nan if never), of all seeds over m for each distance."""
     run = {**options.run(1_000, 131_070, 131_070), "seeds": options.pick(2, 8, 16), "stride": "log"}
-    clusters, distances = CLUSTERS[: options.pick(2, 3, 3)], DISTANCES[: options.pick(1, 4, 4)]
+    clusters, distances = CLUSTERS[: options.pick(2, 3, 3)], DISTANCES[: options.pick(1, 2, 2)]
     regret, found = (np.empty((len(distances), len(clusters), run["seeds"])) for _ in range(2))
     for j, m in enumerate(clusters):
         for i, distance in enumerate(distances):

@@ -53,7 +53,7 @@ def main(options: LiuOptions) -> None:
             print(f"{name}, uploads and downloads in doublings of t: {listed(mean, error)}", flush=True)
     axes[0].set(title=f"(a) regret; exponent in (T/10, T], T={long['horizon']:,}", xlabel="round $t$", ylabel="regret")
     axes[2].set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$", xscale="log", yscale="log")
-    for (letter, (parameter, values)), marker in zip(VALUES.items(), fb.plotting.MARKERS):
+    for (letter, (parameter, values)), marker, colour in zip(VALUES.items(), fb.plotting.MARKERS, fb.plotting.COLOURS):
         values, regrets, sent = values[: options.pick(2, 9, 9)], [], []
         for value in values:
             one = fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run)
@@ -63,7 +63,7 @@ def main(options: LiuOptions) -> None:
             mean, error = mean_error(np.stack(finals, 1))
             text = f"{letter}: {slope(values, np.stack(finals, 1))}"
             print(f"{what}, {letter} in {values}: {listed(mean, error)}; exponent {text}", flush=True)
-            ax.errorbar(values, mean, error, fmt=f"{marker}-", color=fb.plotting.colour(one), label=text, capsize=2)
+            ax.errorbar(values, mean, error, fmt=f"{marker}-", color=colour, label=text, capsize=2)
     for ax, what, letter in ((axes[1], "regret", "b"), (axes[3], "uploads and downloads", "d")):
         title = f"({letter}) FCLUB-DC, {what} at T={run['horizon']:,}; exponents"
         ax.set(xscale="log", yscale="log", xlabel="n, m, d or L", title=title)
