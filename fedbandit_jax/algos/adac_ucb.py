@@ -54,7 +54,8 @@ class AdaCUCB(Recipe):
         >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
         ('certified', 'pure DP', 0.5)
 
-    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-UCB.
+    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-UCB. With Laplace noise, for
+    pure DP, it is AdaP-UCB of Azize & Basu (2022), "When privacy meets partial information".
     """
 
     # DEVIATION azize2024 AdaC-UCB: the confidence width is from the exact law of the noise, for a failure probability

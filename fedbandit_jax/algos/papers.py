@@ -228,7 +228,8 @@ def dp_dpe(
     """Makes DP-DPE: elimination in phases that double, each of which is released once and by itself.
 
     With a budget alone, every silo adds Gaussian noise to its sums of each phase. A user trusts her silo, but neither
-    the server nor other silos; she is in one phase. Under adjacency "replace" she moves that phase's sums by at most
+    the server nor other silos; she is in one phase, with one reward, where the paper samples clients for a phase and
+    protects all that one of them answers. Under adjacency "replace" she moves that phase's sums by at most
     sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). Where features have a constant entry,
     `Mechanism(budget, "input_perturbation", centred=True, gram_scale=0.35)` has the least noise: sums of x x' are
     released, but not used.
