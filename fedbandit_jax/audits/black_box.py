@@ -8,6 +8,7 @@ n (1 - confidence). A bound below the claim proves nothing.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -18,7 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.audits.statistics import NAMES, Event, Panel, choose, epsilon_bound, middle, mu_bound, show
+from fedbandit_jax.audits.statistics import (
+    NAMES,
+    Event,
+    Panel,
+    Scheduled,
+    choose,
+    epsilon_bound,
+    mean_bound,
+    middle,
+    mu_bound,
+    show,
+)
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.findings import Audit
@@ -30,7 +42,8 @@ _BRIEF = 10_000  # runs for which a program need not be fast
 _CHOOSING = 2**16  # most runs per side that choose what is tested
 _LENIENT = 0.1  # level of the bounds that a pair and a statistic are chosen by
 _CLEARLY = 1.1  # by what factor a later pair or statistic must show more than the best so far, lest chance prefer it
-_REPLAYS = 8  # pairs of runs with equal keys whose difference is measured
+_REPLAYS = 8  # fewest pairs of runs with equal keys whose difference is measured
+_GROUPS = 8  # of these runs, by which the error of their mean is known
 
 
 def audit(
@@ -46,6 +59,7 @@ def audit(
     n_runs: int = 100_000,
     confidence: float = 0.95,
     gaussian: bool = False,
+    scheduled: bool = False,
     fixed_control_flow: bool = False,
     sensitivity: float | None = None,
     measure: Callable[[Any, Any], Any] | None = None,
@@ -70,10 +84,12 @@ def audit(
         confidence: a true claim passes with at least this probability.
         gaussian: promise that the view is Gaussian with a covariance that does not depend on the data; mu is then
             bounded as well.
+        scheduled: promise that the claim composes a pure DP control flow and numbers that are Gaussian given it, as
+            `fb.privacy.gaussian_epsilon` with `pure` does; both are then bounded apart as well, and composed.
         fixed_control_flow: the claim includes that no integer or boolean of the view depends on the data.
         sensitivity: the declared sensitivity, to be compared with what `measure` finds; it needs a `measure`.
-        measure: `(view, other) -> float`, the size of the difference of two views under equal keys, in the units of
-            `sensitivity`.
+        measure: `(view, other) -> float`, the size of the difference of two views, in the units of `sensitivity`. It is
+            given means of many runs with equal keys, lest what rounds a noisy release look like more sensitivity.
         name: name of the mechanism in reports.
 
     Returns:
@@ -95,8 +111,10 @@ def audit(
     validate.text("name", name)
     epsilon, delta = validate.positive("epsilon", epsilon), validate.within("delta", delta, 0, 1)
     confidence, key = validate.probability("confidence", confidence), random.check_key("key", key)
-    if validate.boolean("gaussian", gaussian):
+    if validate.boolean("gaussian", gaussian) | validate.boolean("scheduled", scheduled):
         validate.probability("delta", delta)
+    if gaussian and scheduled:
+        raise ValueError("gaussian and scheduled must not both be promised, got True and True")
     choosing = min(validate.integer("n_runs", n_runs, at_least=1000) // 2, _CHOOSING)
     testing = n_runs - choosing
     fixed_control_flow = validate.boolean("fixed_control_flow", fixed_control_flow)
@@ -125,27 +143,38 @@ def audit(
     # Both sides of a pair have the same keys here, so that their difference is what one user moves.
     replays = {label: [_host(next(runs("choose", label, side, 1))) for side in (0, 1)] for label in pairs}
     again = _host(next(runs("choose", which, 0, 1)))
+    flow = _control_flow(again)
     best, label = 0.0, which
     for candidate in pairs:
         x, y = (views("choose", candidate, side, few) for side in (0, 1))
-        shown = _compare(x, y, delta, gaussian)[0]
+        shown, *_ = _compare(x, y, flow, delta, gaussian, scheduled)
         if shown > _CLEARLY * best:
             best, label = shown, candidate
     x, y = (views("fit", label, side, choosing // 2) for side in (0, 1))
-    _, panel, statistic, event = _compare(x, y, delta, gaussian)
-    centre = middle(panel("linear", x), panel("linear", y))
+    _, panel, statistic, event, schedule = _compare(x, y, flow, delta, gaussian, scheduled)
+    linear_x, linear_y = panel("linear", x), panel("linear", y)
+    by_mu = _mu_by_rates(linear_x, linear_y, _LENIENT) > mean_bound(linear_x, linear_y, _LENIENT)
+    centre = middle(linear_x, linear_y)
 
     def tests(side: int) -> list[np.ndarray]:
-        rows = (_flatten(view, SIDES[side]) for view in runs(f"test {SIDES[side]}", label, side, testing))
-        found = [[panel(one, block) for one in (statistic, "linear")] for block in rows]
+        rows = (_flatten(view, SIDES[side]) for view in runs("test", label, side, testing))
+        beside = schedule.columns if schedule else lambda block: [panel("linear", block)]
+        found = [[panel(statistic, block), *beside(block)] for block in rows]
         return [np.concatenate(one)[:testing] for one in zip(*found)]
 
-    (x, linear_x), (y, linear_y) = map(tests, (0, 1))
-    alpha = (1 - confidence) / (4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
+    (x, *beside_x), (y, *beside_y) = map(tests, (0, 1))
+    alpha = (1 - confidence) / (6 if schedule else 4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
     epsilon_cp, mu_lower = show(epsilon_bound(delta), x, y, event, alpha), None
     epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
+    if schedule:
+        pure, mu_lower = schedule.show(beside_x, beside_y, alpha)
+        together = gaussian_epsilon(mu_lower, delta, pure) if mu_lower > 0 else pure
+        if together > epsilon_cp:
+            epsilon_lower, by, statistic = together, "schedule + Gaussian DP", "control flow"
     if gaussian:
-        mu_lower = show(mu_bound, linear_x, linear_y, centre, alpha)
+        mu_lower = mean_bound(beside_x[0], beside_y[0], 2 * alpha)
+        if by_mu:
+            mu_lower = show(mu_bound, beside_x[0], beside_y[0], centre, alpha)
         if gaussian_epsilon(mu_lower, delta) > epsilon_cp:
             epsilon_lower, by, statistic = gaussian_epsilon(mu_lower, delta), "Gaussian DP", "linear"
     same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
@@ -205,9 +234,11 @@ def _arrays(name: str, tree: Any) -> Any:
         raise TypeError(f"{name} must be a pytree of numbers that the device can hold, got {got}") from None
 
 
-def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tuple[float, Panel, str, Event]:
+def _compare(
+    x: np.ndarray, y: np.ndarray, flow: np.ndarray, delta: float, gaussian: bool, scheduled: bool
+) -> tuple[float, Panel, str, Event, Scheduled | None]:
     """Fits statistics to half of the views, and by the other half finds the best: what it shows, its name and event."""
-    panel = Panel(x[::2], y[::2])
+    panel = Panel(x[::2], y[::2], flow)
     given, others = panel.all(x[1::2]), panel.all(y[1::2])
     found = {name: choose(epsilon_bound(delta), given[name], others[name], _LENIENT) for name in NAMES}
     best = NAMES[0]
@@ -217,9 +248,17 @@ def _compare(x: np.ndarray, y: np.ndarray, delta: float, gaussian: bool) -> tupl
     shown, event = found[best]
     if gaussian:
         linear = given["linear"], others["linear"]
-        mu = show(mu_bound, linear[0], linear[1], middle(*linear), _LENIENT)
+        mu = max(_mu_by_rates(*linear, _LENIENT), mean_bound(*linear, _LENIENT))
         shown = max(shown, gaussian_epsilon(mu, delta))
-    return shown, panel, best, event
+    schedule = Scheduled.choose(panel.flow, x[1::2], y[1::2], _LENIENT) if scheduled else None
+    if schedule:
+        pure, mu = schedule.show(schedule.columns(x[1::2]), schedule.columns(y[1::2]), _LENIENT)
+        shown = max(shown, gaussian_epsilon(mu, delta, pure) if mu > 0 else pure)
+    return shown, panel, best, event, schedule
+
+
+def _mu_by_rates(x: np.ndarray, y: np.ndarray, alpha: float) -> float:
+    return show(mu_bound, x, y, middle(x, y), alpha / 2)
 
 
 @functools.cache
@@ -241,9 +280,38 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return jnp.issubdtype(one.dtype, jnp.floating) or np.array_equal(one, other)
 
 
-def _moved(measure: Callable[[Any, Any], Any], view: Any, other: Any) -> float:
-    pairs = (jax.tree.map(lambda leaf, i=i: leaf[i], (view, other)) for i in range(_REPLAYS))
-    return float(np.max([float(measure(*pair)) for pair in pairs]))
+def _control_flow(views: Any) -> np.ndarray:
+    """Which columns of `_flatten` are integers or booleans, (d,) bool."""
+    leaves = jax.tree.leaves(views)
+    return np.concatenate([np.full(leaf[0].size, not jnp.issubdtype(leaf.dtype, jnp.floating)) for leaf in leaves])
+
+
+def _moved(measure: Callable[[Any, Any], Any], views: Any, others: Any) -> float:
+    """A lower bound of the size of the difference of mean views, from runs in which the control flow is the same.
+
+    Where both runs have the same noise, it is that of any two. What rounds after the noise moves single runs by more,
+    but not their mean: five standard errors, and what they add to the size, are taken off. Both are 0 if all differ
+    alike. Means of groups of runs have this excess `_GROUPS` times.
+    """
+    pairs = [*zip(*map(jax.tree.leaves, (views, others)))]
+    same = [(a == b).reshape(len(a), -1).all(1) for a, b in pairs if not jnp.issubdtype(a.dtype, jnp.floating)]
+    alike = np.flatnonzero(np.logical_and.reduce(same)) if same else np.arange(len(pairs[0][0]))
+    if not len(alike):
+        return 0.0
+
+    def size(runs: np.ndarray) -> float:
+        def mean(leaf: np.ndarray) -> np.ndarray:
+            floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+            return leaf[runs].mean(0, dtype=float) if floating else leaf[runs[0]]
+
+        return float(measure(*jax.tree.map(mean, (views, others))))
+
+    whole = size(alike)
+    if len(alike) < 2 * _GROUPS:
+        return whole
+    groups = np.array([size(runs) for runs in np.array_split(alike, _GROUPS)])
+    excess = max(groups.mean() - whole, 0.0) / (_GROUPS - 1)
+    return max(whole - excess - 5 * groups.std() / math.sqrt(_GROUPS - 1), 0.0)
 
 
 def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:

@@ -6,6 +6,8 @@
 | two-sided | its distance from the middle: an atom, or too much or too little noise |
 | residual | the distance of the whole view from what data (or its neighbour) give in the mean: noise that is left out |
 | atoms | numbers, or differences of two numbers, that repeat exactly: noise left out, shared, or drawn on a grid |
+| low bits | remainders v 2^j mod 1 that repeat exactly: digits of the data behind those that the noise has |
+| control flow | how likely integers are, such as when something was released, and all other numbers given them |
 | upper, lower edge | numbers beyond all those that data (or its neighbour) gave: noise of bounded support |
 | classifier | all of these together, by logistic regression |
 
@@ -16,56 +18,50 @@ If an event has probability p under one of two neighbouring data sets and q unde
     epsilon >= max{ln((q - delta) / p), ln((1 - p - delta) / (1 - q))}      for any mechanism,
     mu >= Phi^-1(q) - Phi^-1(p)                                             for a Gaussian mechanism,
 
-where Phi is the normal distribution function and mu the parameter of Gaussian DP. With a Clopper-Pearson upper bound of
+where Phi is the normal distribution function and mu the parameter of Gaussian DP. Likewise, if the mean of a statistic
+of variance s^2 differs by d s, then d^2 is at most the chi-square divergence of N(mu, 1) from N(0, 1), and
+
+    mu >= sqrt(ln(1 + d^2))                                                 for a Gaussian mechanism,
+
+which is nearly d if d is small. Runs on both data sets with equal keys show d with hardly any error, as most of the
+noise is the same in both. With a Clopper-Pearson upper bound of
 p and lower bound of q this is a lower confidence bound (Jagielski, Ullman & Oprea 2020; Nasr et al. 2023). Events are
 "statistic > threshold", and, for the other direction, "-statistic > -threshold".
+
+An adaptive schedule spends a pure epsilon on when something is released; what is released is Gaussian given when. Both
+are bounded apart, the first at delta = 0, and composed as a certificate composes them, at their worst. That is a bound
+of what may be claimed of both together, also where no single pair of neighbours is the worst for both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv, expit, ndtri
 
-NAMES = ("linear", "two-sided", "residual", "residual of neighbour", "atoms", "upper edge", "lower edge", "classifier")
+from fedbandit_jax.audits.likelihood import Flow, discriminant
+
+NAMES = (
+    "linear",
+    "two-sided",
+    "residual",
+    "residual of neighbour",
+    "atoms",
+    "low bits",
+    "upper edge",
+    "lower edge",
+    "control flow",
+    "classifier",
+)
 _BLOCK = 4096  # rows held in float64 at a time
 _ROWS, _COLUMNS, _CELLS = 2000, 128, 64  # most rows and numbers looked at for atoms, and most atoms
 _REPEATS = 4  # how often a number occurs at least for an atom
 _WIDTH = 1e-5  # half the width of an atom, in standard deviations
+_GRIDS = (6, 11, 16)  # low bits of numbers that are looked at, of the 24 that the largest of them has
 Bound = Callable[[np.ndarray, np.ndarray], np.ndarray]  # upper bound of p, upper bound of 1 - q -> lower bound
-
-
-class Fisher(NamedTuple):
-    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance, and the whitening behind it."""
-
-    origin: np.ndarray  # o (d,), half-way between the means
-    weights: np.ndarray  # w (d,)
-    whiten: np.ndarray  # (d, d): (v - o) whiten has uncorrelated entries of unit variance
-    gap: np.ndarray  # (d,) the difference of means, whitened
-
-
-def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
-    """Fits Fisher's discriminant: w is (C + R)^-1 (mean y - mean x), scaled to unit variance.
-
-    C is the pooled covariance, and R the diagonal variance of rounding to float32, which makes C + R regular: a
-    difference of means in a direction without noise counts for as much as float32 resolves. The system is solved in
-    units of sqrt((C + R)_ii).
-    """
-    means = [rows.mean(0, dtype=np.float64) for rows in (x, y)]
-    covariance = np.diag((2.0**-24 * np.maximum(np.abs(x).max(0), np.abs(y).max(0)).astype(float)) ** 2)
-    for rows, mean in zip((x, y), means):
-        for block in np.array_split(rows, len(rows) // _BLOCK + 1):
-            covariance += (block - mean).T @ (block - mean) / (2 * len(rows))
-    scale = np.sqrt(np.diag(covariance))
-    scale[scale == 0] = 1
-    ridge = 1e-13 * len(scale) * np.eye(len(scale))
-    factor = np.linalg.cholesky(covariance / np.outer(scale, scale) + ridge)
-    whiten = np.linalg.inv(factor).T / scale[:, None]
-    gap = (means[1] - means[0]) @ whiten
-    weights = whiten @ gap / (np.linalg.norm(gap) or 1)
-    return Fisher((means[0] + means[1]) / 2, weights, whiten, gap)
 
 
 class Atoms(NamedTuple):
@@ -79,6 +75,11 @@ class Atoms(NamedTuple):
     place: np.ndarray  # (A,)
     width: np.ndarray  # (A,)
     weight: np.ndarray  # (A,)
+
+    @classmethod
+    def none(cls) -> Atoms:
+        """No atoms."""
+        return cls(*np.zeros((2, 0), int), *np.zeros((3, 0)))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """The sum of the weights of the atoms that a view is in, (n,)."""
@@ -94,7 +95,7 @@ def atoms(x: np.ndarray, y: np.ndarray) -> Atoms:
     x, y = x[:_ROWS], y[:_ROWS]
     varies = np.flatnonzero((np.concatenate([x, y]) != x[0]).any(0))[:_COLUMNS]
     if not len(varies):
-        return Atoms(*np.zeros((2, 0), int), *np.zeros((3, 0)))
+        return Atoms.none()
     pairs = np.stack(np.triu_indices(len(varies), 1))
     few = np.random.default_rng(0).permutation(pairs.shape[1])[: _COLUMNS - len(varies)]
     left = np.concatenate([varies, varies[pairs[0, few]]])
@@ -126,11 +127,45 @@ def _within(rows: np.ndarray, column: np.ndarray, place: np.ndarray, width: np.n
     return count
 
 
-class Panel:
-    """All statistics of `NAMES`, fitted to two samples of views, data's and its neighbour's."""
+class LowBits(NamedTuple):
+    """Remainders v 2^j mod 1 of some numbers v of a view, and where they repeat.
 
-    def __init__(self, x: np.ndarray, y: np.ndarray):
-        self.fisher, self.atoms = discriminant(x, y), atoms(x, y)
+    Noise that has fewer bits than the sum to which it is added, such as noise cast to float16, hides no others.
+    """
+
+    column: np.ndarray  # (C,) int
+    power: np.ndarray  # (C,) j
+    atoms: Atoms
+
+    @classmethod
+    def fit(cls, x: np.ndarray, y: np.ndarray) -> LowBits:
+        """The low bits that tell two samples apart best."""
+        x, y = x[:_ROWS], y[:_ROWS]
+        largest = np.maximum(np.abs(x).max(0), np.abs(y).max(0))
+        column = np.flatnonzero((x != x[0]).any(0) & (y != y[0]).any(0) & (largest > 0))[: _COLUMNS // len(_GRIDS)]
+        last = 24 - np.ceil(np.log2(largest[column].astype(float)))  # j of the last bit of the largest
+        empty = cls(np.repeat(column, len(_GRIDS)), np.subtract.outer(last, _GRIDS).reshape(-1), Atoms.none())
+        return empty._replace(atoms=atoms(empty.remainders(x), empty.remainders(y)))
+
+    def remainders(self, rows: np.ndarray) -> np.ndarray:
+        """v 2^j mod 1 of the columns of views (n, d), (n, C)."""
+        scaled = rows[:, self.column].astype(float) * 2.0**self.power
+        return (scaled - np.floor(scaled)).astype(np.float32)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """The sum of the weights of the atoms that remainders are in, (n,)."""
+        return self.atoms(self.remainders(rows))
+
+
+class Panel:
+    """All statistics of `NAMES`, fitted to two samples of views, data's and its neighbour's.
+
+    Columns `flow` (d,) bool of the views are control flow; by default none is.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, flow: np.ndarray | None = None):
+        self.fisher, self.atoms, self.low_bits = discriminant(x, y), atoms(x, y), LowBits.fit(x, y)
+        self.flow = Flow(x, y, np.zeros(x.shape[1], bool) if flow is None else flow)
         self.scale = np.maximum(np.concatenate([x, y]).std(0, dtype=float), np.finfo(np.float32).tiny)
         self.signs = np.where(y.mean(0, dtype=float) >= x.mean(0, dtype=float), 1.0, -1.0)
         self.edges = (self.signs * x).max(0), (-self.signs * y).max(0)
@@ -155,7 +190,8 @@ class Panel:
         white, linear = from_origin @ self.fisher.whiten, from_origin @ self.fisher.weights
         residuals = (np.linalg.norm(white + side * half, axis=1) for side in (1, -1))
         edges = (((s * rows - edge) / self.scale).max(1) for s, edge in zip((self.signs, -self.signs), self.edges))
-        return np.stack([linear, np.abs(linear), *residuals, self.atoms(rows), *edges], 1)
+        repeats = self.atoms(rows), self.low_bits(rows)
+        return np.stack([linear, np.abs(linear), *residuals, *repeats, *edges, self.flow(rows)], 1)
 
     def _standard(self, features: np.ndarray) -> np.ndarray:
         """Features (n, F) in standard deviations, at most 6 of them, the squares of the first four, and 1."""
@@ -186,6 +222,54 @@ def epsilon_bound(delta: float) -> Bound:
 def mu_bound(p: np.ndarray, missed: np.ndarray) -> np.ndarray:
     """The bound of mu that holds for Gaussian mechanisms."""
     return -ndtri(p) - ndtri(missed)
+
+
+def mean_bound(x: np.ndarray, y: np.ndarray, alpha: float) -> float:
+    """The bound of mu by the means of a statistic of runs (n,) on both data sets, which may have equal keys.
+
+    It fails with probability `alpha`, but for what the central limit theorem neglects at n runs.
+    """
+    x, y = x.astype(float), y.astype(float)
+    variance = (np.var(x) + np.var(y)) / 2
+    if not variance > 0:
+        return 0.0
+    moved = y - x
+    d = abs(moved.mean()) / math.sqrt(variance)
+    square = ((x - x.mean()) ** 2 + (y - y.mean()) ** 2) / (2 * variance)  # its mean is 1
+    influence = moved / math.sqrt(variance) * np.sign(moved.mean()) - d / 2 * square
+    lower = d + ndtri(alpha) * influence.std() / math.sqrt(len(x))
+    return math.sqrt(math.log1p(max(lower, 0.0) ** 2))
+
+
+class Scheduled(NamedTuple):
+    """What is tested of a schedule that spends a pure epsilon, and of releases that are Gaussian given it."""
+
+    flow: Flow
+    chance: Event  # of the log ratio of control flow
+    kind: bytes  # the control flow given which releases are looked at
+    centre: Event  # of their discriminant
+
+    @classmethod
+    def choose(cls, flow: Flow, x: np.ndarray, y: np.ndarray, alpha: float) -> Scheduled | None:
+        """The event, and the kind of control flow, that show most of views (n, d) which `flow` was not fitted to."""
+        _, chance = choose(epsilon_bound(0.0), flow.chances(x), flow.chances(y), alpha)
+        found = []
+        for kind, (_, fisher, _) in flow.seen.items():
+            given = [one[~np.isnan(one)] for one in (flow.given(x, kind), flow.given(y, kind))]
+            if fisher and all(map(len, given)):
+                centre = middle(*given)
+                found.append((show(mu_bound, *given, centre, alpha), cls(flow, chance, kind, centre)))
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
+    def show(self, x: list[np.ndarray], y: list[np.ndarray], alpha: float) -> tuple[float, float]:
+        """Lower bounds of the pure epsilon of control flow, and of mu given it, from what `columns` are of all runs."""
+        pure = show(epsilon_bound(0.0), x[0], y[0], self.chance, alpha)
+        given = [one[~np.isnan(one)] for one in (x[1], y[1])]
+        return pure, show(mu_bound, *given, self.centre, alpha) if all(map(len, given)) else 0.0
+
+    def columns(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The log ratio of the control flow of views (n, d), and the discriminant of those of the kind."""
+        return [self.flow.chances(rows), self.flow.given(rows, self.kind)]
 
 
 class Event(NamedTuple):

@@ -193,6 +193,7 @@ def case_of(
         epsilon=certify(bound).epsilon_exact or budget.epsilon,
         delta=budget.delta,
         gaussian=fixed,
+        scheduled=not fixed,
         fixed_control_flow=fixed,
         **fields,
     )

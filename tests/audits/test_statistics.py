@@ -1,16 +1,21 @@
 """Every statistic sees what it is for, on samples made with NumPy; and bounds are those of Clopper and Pearson."""
 
+import math
+
 import numpy as np
 import pytest
 
 from fedbandit_jax.audits.statistics import (
     NAMES,
     Event,
+    LowBits,
     Panel,
+    Scheduled,
     _logistic,
     atoms,
     choose,
     epsilon_bound,
+    mean_bound,
     middle,
     mu_bound,
     show,
@@ -43,6 +48,10 @@ def coarse(rng):
     return np.round(4 * normal(rng)) / 4
 
 
+def half_precision(rng):
+    return (8 * normal(rng)).astype(np.float16).astype(np.float32)
+
+
 def bounded(rng):
     draw = normal(rng)
     return np.where(np.abs(draw) > 2, draw / 2, draw)
@@ -52,14 +61,15 @@ SEEN = {  # the law of the noise -> statistics that must see it, and the epsilon
     left_out: (["atoms"], 1.0),
     dropped: (["atoms"], 2.5),
     coarse: (["atoms"], 6),
+    half_precision: (["low bits"], 6),
     bounded: (["upper edge", "lower edge"], 0.6),
 }
 
 
-def shown(x, y, names=NAMES):
+def shown(x, y, names=NAMES, flow=None):
     """What every statistic shows of epsilon at DELTA: fitted, chosen and tested on thirds of the views."""
     thirds = [np.array_split(rows, 3) for rows in (x, y)]
-    panel, bound = Panel(*(part[0] for part in thirds)), epsilon_bound(DELTA)
+    panel, bound = Panel(*(part[0] for part in thirds), flow), epsilon_bound(DELTA)
     found = {}
     for name in names:
         (x1, x2), (y1, y2) = ([panel(name, rows) for rows in part[1:]] for part in thirds)
@@ -75,6 +85,43 @@ def test_flaws_are_seen_by_their_statistic(noise):
     assert found["linear"] < 0.5
     for name in names:
         assert found[name] > least, found
+
+
+def test_remainders_are_of_the_last_bits():
+    """Of numbers up to 16, whose last bit is 2^-20: the last 6 bits of 2^-18 are 4, and of 1 none."""
+    x = np.float32([[16, 1], [2.0**-18, 1]])
+    fitted = LowBits.fit(np.tile(x, (4, 1)), np.tile(x[::-1] + np.float32([[0, 0], [0, 1]]), (4, 1)))
+    assert fitted.power[0] == 14
+    np.testing.assert_array_equal(fitted.remainders(x)[:, 0], [0, 2.0**-4])
+
+
+def scheduled(rng, moved, pure=1.0):
+    """When something is released tells of the user, by `pure`, and what is released is Gaussian given that."""
+    early = rng.random(N) < 1 / (1 + np.exp(pure * (1 - 2 * (moved > 0))))
+    shown = normal(rng)[:, :2] + np.float32(moved) * np.float32([[0.6, 0.8]])
+    return np.column_stack([early, np.where(early[:, None], shown, 9 - shown)]).astype(np.float32)
+
+
+def test_schedules_and_releases_are_bounded_apart():
+    """mu = 1.4 given the schedule, which spends 1: not more than that is shown of either, and most of it."""
+    rng = np.random.default_rng(11)
+    x, y = ([scheduled(rng, moved) for _ in range(3)] for moved in (0, 1.4))
+    panel = Panel(x[0], y[0], np.array([True, False, False]))
+    chosen = Scheduled.choose(panel.flow, x[1], y[1], 0.1)
+    pure, mu = chosen.show(chosen.columns(x[2]), chosen.columns(y[2]), 0.0083)
+    assert 0.85 < pure < 1
+    assert 1.2 < mu < 1.4
+    together = shown(np.concatenate(x), np.concatenate(y), flow=np.array([True, False, False]))
+    assert together["control flow"] > together["linear"]
+    assert gaussian_epsilon(mu, 0.1, pure) < gaussian_epsilon(1.4, 0.1, 1.0)
+
+
+def test_control_flow_that_was_never_seen_tells_nothing():
+    rng = np.random.default_rng(12)
+    x, y = (scheduled(rng, moved) for moved in (0, 1.4))
+    flow = Panel(x, y, np.array([True, False, False])).flow
+    np.testing.assert_array_equal(flow(np.float32([[7, 0, 0], [0, 0, 0]]))[:1], [0])
+    assert abs(flow.chances(np.float32([[0, 0, 0]]))[0] + 1) < 0.2
 
 
 def test_noise_of_another_size_is_seen_by_residuals():
@@ -147,11 +194,16 @@ def test_bounds_are_those_of_clopper_and_pearson():
 
 @pytest.mark.parametrize("delta", [1e-5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_bounds_hold_as_often_as_they_say(delta):
-    """1,000 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors."""
+    """1,000 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors.
+
+    By means also with the same noise for both data sets, where only that noise's size is not known.
+    """
     rng, mu, n, alpha = np.random.default_rng(8), 1.0, 500, 0.05 / 2
-    above = np.zeros(2)
+    above, d = np.zeros(4), math.sqrt(math.expm1(mu**2))  # d: where the bound by means is tight, if it is believed
     for _ in range(1000):
         x, y, x2, y2 = (rng.standard_normal(n) + m for m in (0, mu, 0, mu))
+        above[2] += mean_bound(x, x + d, 0.05) > mu
+        above[3] += mean_bound(x, y + d - mu, 0.05) > mu
         bound = epsilon_bound(delta)
         above[0] += show(bound, x2, y2, choose(bound, x, y, 0.1)[1], alpha) > gaussian_epsilon(mu, delta)
         above[1] += show(mu_bound, x2, y2, middle(x, y), alpha) > mu

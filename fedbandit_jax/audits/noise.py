@@ -1,0 +1,84 @@
+"""The law of the noise itself, in many more draws than there are runs: its tails, and values that repeat.
+
+A run of a mechanism is dear, a draw of its noise is cheap. Honest Gaussian noise in float32 hardly ever takes a value
+twice where values are dense, and next to never in its tail, where they are far fewer draws than values. Noise made of
+23 bits, such as that of `jax.random.normal`, has 531 values beyond four standard deviations, and half of them occur in
+`DRAWS` draws; noise that is left out once in a thousand runs has one value a thousand times too often; and noise that
+is cast to fewer bits repeats everywhere. How often draws are beyond 1, ..., 4 standard deviations is what a normal law
+says.
+
+Whether the noise has the right size, and is fresh, is what `privacy.behaviour` measures. Here its shape is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from scipy.stats import norm
+
+from fedbandit_jax.privacy.bound import NoisyMechanism
+from fedbandit_jax.privacy.noisy_sums import Messages
+from fedbandit_jax.privacy.statistic import matrix_weights, packed_size
+
+DRAWS = 2**21  # numbers of noise
+ERRORS = 5  # standard errors by which tails may differ from those of a normal law
+OFTEN = 10  # most draws of one value: of honest noise, an expected 0.12 at most
+FAR, TWICE = 4.0, 3  # most draws beyond so many standard deviations that repeat another one: an expected 0.01
+
+
+def odd(mechanism: Any, key: Array) -> str:
+    """What is odd about the law of the Gaussian noise of a bound mechanism's first release, or ""; of others nothing.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=3, n_arms=4, dim=2, rewards="bernoulli")
+        >>> algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=fb.privacy.Budget(1.0, 0.1))
+        >>> odd(algo.bind(env.spec, horizon=40).mechanism, jax.random.key(0))
+        ''
+    """
+    if not isinstance(mechanism, NoisyMechanism) or mechanism.trust.on_grid or mechanism.trust.needs_users:
+        return ""
+    size = packed_size(mechanism.statistic.dim)
+    drawn = np.asarray(_drawn(mechanism, key, -(-DRAWS // size))).reshape(-1, size)
+    weights = matrix_weights(size) if mechanism.trust.joint_matrix else np.ones(size)
+    twice, z = 0, []
+    for weight in np.unique(weights):
+        alike = np.abs(drawn[:, weights == weight]).reshape(-1)
+        spread = alike.std() if not alike.any() else math.sqrt(np.mean(alike.astype(float) ** 2))
+        values, often = np.unique(alike, return_counts=True)
+        if often.max() > OFTEN:
+            value = values[often.argmax()] / max(spread, np.finfo(np.float32).tiny)
+            return (
+                f"its noise takes the value {value:.6g}, in standard deviations, {often.max()} times in {len(alike):,}"
+            )
+        twice += int((often[values > FAR * spread] - 1).sum())
+        z.append(alike / spread)
+    if twice > TWICE:
+        return f"its noise repeats {twice} values beyond {FAR:g} standard deviations in {drawn.size:,} draws"
+    for far in np.arange(1.0, FAR + 1):
+        count, wanted = sum(int((one > far).sum()) for one in z), 2 * norm.sf(far) * drawn.size
+        if abs(count - wanted) > ERRORS * math.sqrt(wanted):
+            return f"its noise is beyond {far:g} standard deviations {count:,} times, a normal law {wanted:,.0f} times"
+    return ""
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _drawn(mechanism: NoisyMechanism, key: Array, n: int) -> Array:
+    """Packed first releases of n runs on zero data or, where single messages are seen, the first silo's message."""
+    dim, m = mechanism.statistic.dim, mechanism.n_agents
+    users = mechanism.batch or 0 if mechanism.needs_users else 0
+    x, y, nothing = jnp.zeros((users, dim, m)), jnp.zeros((users, m)), jnp.zeros((dim, dim + 1))
+
+    def run(key: Array) -> Array:
+        statistics, state = mechanism.step(key, jnp.int32(1), mechanism.init(dim), nothing, x, y)
+        if isinstance(mechanism, Messages) and not mechanism.trust.shows_sum:
+            return state.view[0].reshape(-1)[: packed_size(dim)]
+        return mechanism.statistic.pack(statistics)
+
+    return lax.map(run, jax.random.split(key, n), batch_size=2**12)
