@@ -18,7 +18,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import struct, wide
+from fedbandit_jax.core import struct, whole, wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.releases import Release
@@ -217,11 +217,11 @@ class NoisyMechanism(BoundMechanism):
     def summands(self, x: Array, y: Array) -> Array:
         if not self.statistic.bounded:
             return added(x, y)
-        return jnp.round(added(x, y, self.unit)).astype(jnp.int32)
+        return whole.nearest(added(x, y, self.unit))
 
     @override
     def total(self, x: Array, y: Array) -> Array:
-        return self.summands(x, y).sum((0, -1)) if self.statistic.bounded else super().total(x, y)
+        return whole.add_up(self.summands(x, y)) if self.statistic.bounded else super().total(x, y)
 
     @override
     def real(self, total: Array) -> Array:

@@ -199,10 +199,10 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
 def step_of(users: int) -> float:
     """The step 2^-j to which the products in a user's row are rounded, so that int32 adds up so many users exactly.
 
-    >>> -math.log2(step_of(2_500)), -math.log2(step_of(2**19))
-    (19.0, 11.0)
+    >>> -math.log2(step_of(10)), -math.log2(step_of(2_500)), -math.log2(step_of(2**19))
+    (21.0, 19.0, 11.0)
     """
-    return 2.0 ** -math.floor(math.log2((2**31 - 1) / (users * MAX_NORM**2)))
+    return 2.0 ** -min(21, math.floor(math.log2((2**31 - 1) / (users * MAX_NORM**2))))
 
 
 class Steps(NamedTuple):
