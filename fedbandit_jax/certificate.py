@@ -21,6 +21,12 @@ Claim = Literal["certified", "as_printed", "none"]
 CLAIMS = ("none", "as_printed", "certified")  # from the weakest to the strongest
 
 
+BEYOND = (  # every protocol: what a result keeps of raw data, and how its configuration was chosen
+    "what a simulator keeps: regret curves, records, status bits, decoding failures, sha256 of data",
+    "tuning by a sweep or fb.plan, itself a release",
+)
+
+
 class Raw(NamedTuple):
     """A door to raw data: one way in which a run reads its users' data beside the mechanism, or lets others see them.
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
 from fedbandit_jax.core import struct, whole, wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
@@ -161,8 +161,8 @@ MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
     "a user's own recommendation, seen by that user alone",
-    "what only a simulator sees: regret curves, checkpoints",
-    "floating-point attacks: noise is pseudo-random, all arithmetic float32",
+    *BEYOND,
+    "floating-point attacks: noise is pseudo-random",
 )
 # epsilon is computed for the larger change of a whole user all the same, and is an upper bound
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"

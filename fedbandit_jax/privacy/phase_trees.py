@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import BEYOND, Certificate
 from fedbandit_jax.core import control, random, struct, validate
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
@@ -161,7 +161,7 @@ class Replanted:
             not_covered=(
                 "when and at which server users come, and how many of a cluster's rounds are in its sums",
                 "recommendations at the user's own server, to others of her cluster: that server is trusted",
-                "what only a simulator sees: regret curves, checkpoints",
+                *BEYOND,
                 "floating-point attacks: noise is pseudo-random, all arithmetic and its rounding float32",
             ),
         )

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import samplers, tails
@@ -40,7 +40,7 @@ VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certif
 ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
-    "what only a simulator sees: regret curves, checkpoints",
+    *BEYOND,
     "floating-point attacks: noise is pseudo-random; rounding, coins and rejection sampling use float32",
 )
 

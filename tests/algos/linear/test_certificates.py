@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import BEYOND, Certificate
 from fedbandit_jax.interfaces import NoiseLaw, certify
 
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
@@ -92,6 +92,7 @@ def test_fixed_contexts_are_not_covered():
     ("options", "words"),
     [
         ({}, ("users, which is public", "seen by that user alone", "regret curves", "floating-point attacks")),
+        ({}, ("status bits, decoding failures, sha256 of data", "tuning by a sweep or fb.plan, itself a release")),
         ({"learns_in_batch": True}, ("actions inside a batch, which use raw statistics",)),
         ({"trust": "secagg"}, ("silos that drop out, collude with the server, or subtract their own share",)),
         ({"trust": "shuffle_vector_sum"}, ("silos that show the server their own bits, or send none",)),
@@ -102,6 +103,28 @@ def test_what_is_not_covered_is_said(options, words):
     found = certificate(**options).not_covered
     for one in words:
         assert any(one in sentence for sentence in found), (one, found)
+
+
+def test_every_protocol_says_what_is_beyond_it():
+    """Users of linear bandits, of arms, of clusters, and who come by themselves."""
+    returning = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3).spec
+    budget = fb.privacy.Budget(1.0, 0.1)
+    mechanism = fb.privacy.Mechanism(budget, visits=1)
+    fixed = fb.schedules.Geometric(1.5, first=20)
+    every = [
+        (fb.algos.private_fed_lin_ucb(budget), UNIT),
+        (
+            fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="central"),
+            fb.envs.arms(means=[0.1, 0.9]).spec,
+        ),
+        (fb.algos.FCLUB(budget, alpha_1=math.inf, trigger="count", upload=1.2, alpha_2=0.3), returning),
+        (fb.algos.Grouped(privacy=mechanism), returning),
+        (fb.algos.AsyncFederated(policy=fb.algos.Greedy(), schedule=fixed, privacy=mechanism), returning),
+    ]
+    for algo, spec in every:
+        found = algo.certificate(spec, 200)
+        assert found.claim == "certified", algo.name
+        assert set(BEYOND) <= set(found.not_covered), algo.name
 
 
 def test_what_is_printed_holds_for_fixed_actions():
