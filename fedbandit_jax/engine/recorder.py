@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import Algorithm, Round
 
 
@@ -127,6 +127,12 @@ class Recorder:
         """The value of a record as arrays of numbers; errors say which record it is."""
         try:
             found = self.functions[i](moment)
+            if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):
+                there = ", ".join(name for name, value in moment._asdict().items() if value is not None)
+                raise TypeError(
+                    f"record[{self.names[i]!r}] must return an array or a pytree of arrays, got "
+                    f"{validate.shown(found)}: here a moment has {there}"
+                )
             return jax.tree.map(_numbers, found)
         except Exception as error:
             error.add_note(f"This happened in record[{self.names[i]!r}].")

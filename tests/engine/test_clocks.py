@@ -1,6 +1,7 @@
 """User classes: told apart by the compiler, told what they must return, and given nothing that the spec forbids."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -257,6 +258,45 @@ def test_rounds_after_the_horizon_do_not_count():
     """A batch is played to its end, but what the last rounds are like is nobody's business."""
     assert given(script(np.nan), HONEST, horizon=4)[0] == [0, 0]
     assert given(script(np.nan), HONEST, horizon=5)[0] == [0, FLAGGED]
+
+
+@fb.pytree
+class Below:
+    """An environment whose gap has the wrong sign."""
+
+    inner: Any
+    gap: float
+
+    @property
+    def spec(self):
+        return self.inner.spec
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def observe(self, key, world, t):
+        return self.inner.observe(key, world, t)
+
+    def clusters(self, world):
+        return self.inner.clusters(world)
+
+    @property
+    def n_clusters(self):
+        return self.inner.n_clusters
+
+    def pull(self, key, world, offered, arms):
+        found = self.inner.pull(key, world, offered, arms)
+        return found._replace(gap=jnp.full_like(found.gap, self.gap))
+
+
+@pytest.mark.parametrize("gap", [-0.5, -1e-4])
+@pytest.mark.parametrize(
+    ("inner", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
+)
+def test_a_gap_below_0_is_not_believed(inner, algo, gap):
+    """Rounding may make it a little less than 0."""
+    result = fb.simulate(Below(inner=inner, gap=gap), algo, horizon=6, key=jax.random.key(0), seeds=1, throw=False)
+    assert (result.status == (FLAGGED if gap < -0.1 else 0)).all()
 
 
 def test_status_bits_name_themselves():

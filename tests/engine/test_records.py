@@ -276,6 +276,23 @@ def test_wrong_records(record, words):
         simulate(record=record)
 
 
+@pytest.mark.parametrize(
+    ("function", "got"),
+    [
+        (
+            lambda moment: None,
+            "None: here a moment has t, world, state, algo, local, offered, arms, rewards, gaps, regret",
+        ),
+        (R.final(lambda moment: moment.arms), "None: here a moment has t, world, state, algo\n"),
+        (lambda moment: "arms", "'arms'"),
+        (lambda moment: {}, "{}"),
+    ],
+)
+def test_a_record_is_an_array(function, got):
+    with pytest.raises(TypeError, match=rf"^record\['x'\] must return an array or a pytree of arrays, got {got}"):
+        simulate(record={"x": function})
+
+
 def test_errors_say_which_record():
     with pytest.raises(AttributeError) as caught:
         simulate(record={"fine": R.arms, "wrong": lambda moment: moment.offered.context})

@@ -10,7 +10,15 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import graph, random, ridge, struct
-from fedbandit_jax.engine.clocks.clock import Clock, check_environment, is_array, need, need_step, salted
+from fedbandit_jax.engine.clocks.clock import (
+    Clock,
+    check_environment,
+    impossible,
+    is_array,
+    need,
+    need_step,
+    salted,
+)
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import (
     ArrivalAlgorithm,
@@ -120,13 +128,14 @@ class ArrivalClock(Clock):
             offered, _ = self.env.observe(jax.random.fold_in(users, t), world, t)
             source = jax.random.fold_in(answers, t)
             pull = jax.vmap(lambda arm: self.env.pull(source, world, offered, arm[None]))
-            reward, gap = (x[:, 0] for x in pull(jnp.arange(self.env.spec.n_arms)))
+            pulled = jax.tree.map(lambda x: x[:, 0], pull(jnp.arange(self.env.spec.n_arms)))
+            reward, gap = pulled
             assert offered.user is not None
             exists = (offered.user[0] >= 0) & (offered.user[0] < self.env.spec.n_users)
             contexts, reward, outside = admit(self.env.spec, offered.contexts, reward[None])
             offered = offered._replace(contexts=contexts, user=jnp.where(exists, offered.user, self.env.spec.n_users))
             feedback = Feedback(jnp.where(exists, reward[0], 0), jnp.where(exists, gap, 0))
-            return offered, feedback, outside[0] | ~exists
+            return offered, feedback, outside[0] | ~exists | impossible(pulled)
 
         return jax.vmap(one)(rounds)
 

@@ -16,6 +16,7 @@ from fedbandit_jax.engine.recorder import Recorder, Recording
 from fedbandit_jax.interfaces import Environment, Feedback, Metrics, Report, Round
 
 AXIS = "agents"  # of a mesh of devices
+GAP = 1e-3  # how far below 0 rounding may bring a gap, for rewards up to 1
 
 
 @struct.pytree
@@ -158,6 +159,11 @@ def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:
     """Whether the leaves are arrays of these shapes and kinds."""
     leaves = jax.tree.leaves(tree)
     return len(leaves) == len(wanted) and all(is_array(leaf, *one) for leaf, one in zip(leaves, wanted))
+
+
+def impossible(feedback: Feedback) -> Array:
+    """Whether a gap is below 0, though it is the largest mean reward offered, less that of the arm played."""
+    return feedback.gap < -GAP * (1 + jnp.abs(feedback.reward))
 
 
 def check_environment(env: Environment) -> Round:

@@ -20,6 +20,7 @@ from fedbandit_jax.core.choose import Offer, Scorer, choose, choose_rows
 from fedbandit_jax.engine.clocks.clock import (
     Clock,
     check_environment,
+    impossible,
     is_array,
     need,
     need_same,
@@ -228,6 +229,7 @@ class RoundClock(Clock):
         arms, refused = _existing(arms, offered)
         feedback = self.env.pull(keys.answers, world, offered, arms)
         reward, wrong = _allowed(feedback.reward, refused | strangers, self.env.spec.rewards_in_unit)
+        wrong |= impossible(feedback)
         return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
 
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
