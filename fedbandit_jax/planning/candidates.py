@@ -1,35 +1,63 @@
-"""What a plan chooses from: private federated LinUCB under trust models, schedules and widths of confidence.
+"""What a plan chooses from: every certified policy of the package, on the schedules and with the numbers that suit it.
 
-For every trust model there is one release, that with the least noise among those which go with it, and one regulariser
-and rule for widths, "project" and "known_noise": docs/linear.md shows what each of these contributes. What is left to
-choose, because it depends on the setting, is when to synchronise, and how optimistic to be. Where batches may grow and
-contexts change, greedy play on what docs/beyond.md puts together is a candidate, too.
+For every trust model there is one release for fixed batches and one for batches that grow, those with the least noise.
+Rewards are centred where features have a constant entry, and half of x x' is summed there, as docs/beyond.md explains.
+What is left to choose, because it depends on the setting, is the policy, when it first acts on a release, and how
+optimistic or cautious it is. Numbers of one policy differ in numbers only, so that its candidates run together.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.algos import UCB, Federated, Greedy
+from fedbandit_jax.algos import (
+    UCB,
+    Alone,
+    AsyncFederated,
+    EpsilonGreedy,
+    Federated,
+    Greedy,
+    Grouped,
+    Mixture,
+    PhasedElimination,
+    Thompson,
+)
+from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.interfaces import Spec, certify
+from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Budget, Decaying, Mechanism
 from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
-SYNCS = (2000, 400, 80)  # synchronisations in fixed batches,
-GROWING = (100, 30)  # and in growing ones, of which the first has 1 / SHARE of the horizon
-SHARE = 1000
-SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale`
-GREEDY_SHARES = (800, 200, 50)  # greedy agents synchronise first after one of these shares of the horizon,
-GREEDY_GROWTH = 1.5  # and then when they have seen so many times as many users
+SYNCS = 100  # synchronisations in fixed batches
+GROWTH, DOUBLING = 1.5, 2.0  # of batches whose prefix sums are released, and of those that are released once
+LATER = (1.0, 3.0)  # the first release comes after so many times the rounds of the rule of `Greedy`
+SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale` of optimism
+PHASES = (0.3, 0.15)  # and of elimination, whose proved widths drop hardly any arm
+DRAWS = (1.0, 0.25)  # values of `scale` of Thompson sampling
+COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
+RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
+STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
+NOT_CONSIDERED = (
+    "Gossip and GossipFedUCB, which need a network in place of a server",
+    "SuccessiveElimination and AdaCUCB, which ask users in batches about arms without features",
+    "FCLUB, CLUB and SCLUB, of which nothing is certified with their own triggers, and Homo-DC",
+    "LogDetUCB, whose widths are those of UCB but for the matrix norm of the noise",
+    "LinUCB, for agents who never talk",
+    "the grouping Together, which is Federated with more noise",
+    "schedules that adapt (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
+    "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
+    "policies, releases and schedules of your own",
+)  # what is never a candidate: tests/planning/test_candidates.py compares this list with the package
 
 
 class Party(NamedTuple):
@@ -59,6 +87,7 @@ class Demands(NamedTuple):
     visits: int | None  # as in `Mechanism`
     max_syncs: int | None
     max_bits: float | None  # that a silo sends and receives in T rounds
+    arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
 
     def too_often(self, syncs: int) -> str:
         """Excess of synchronisations in words; empty if there is none."""
@@ -76,10 +105,10 @@ class Candidate:
     """A recipe that a plan has considered.
 
     Attributes:
-        label: the trust model, the schedule and, if it was simulated, `exploration_scale`.
-        group: label without the scale; candidates of a group differ only in numbers and run together.
+        label: the trust model, the policy with its numbers, and the schedule.
+        group: the trust model and the policy.
         algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
-        syncs: number of synchronisations in T rounds.
+        syncs: number of synchronisations in T rounds; of agents who upload by themselves, the most of one agent.
         bits: what one silo sends and receives in T rounds, on average over silos; None if it synchronises too often.
         certificate: what a run of T rounds proves, read from what the recipe is bound to; None likewise.
         excluded: why it cannot be recommended; empty if it can.
@@ -88,7 +117,7 @@ class Candidate:
 
     label: str
     group: str
-    algo: Federated | None = None
+    algo: PolicyRecipe | None = None
     syncs: int | None = None
     bits: float | None = None
     certificate: Certificate | None = None
@@ -102,7 +131,7 @@ class Candidate:
 
 
 def candidates(demands: Demands) -> list[Candidate]:
-    """All candidates: of an excluded group, or trust model, there is one only."""
+    """All candidates; of a trust model that is excluded there is one only."""
     found = []
     for name, party in PARTIES.items():
         if name in demands.trusted:
@@ -113,71 +142,194 @@ def candidates(demands: Demands) -> list[Candidate]:
     return found
 
 
-def without_privacy(demands: Demands, among: list[Candidate]) -> list[Candidate]:
-    """UCB without privacy at that schedule of these candidates that synchronises most often, a fixed batch if any."""
-    schedules = [one.algo.schedule for one in among if one.algo is not None]
-    often = max(schedules, key=lambda one: (isinstance(one, Every), as_schedule(one).n_syncs(demands.horizon)))
-    return _scaled(_candidate("not private", _recipe(None, often), demands))
+def fixed_arms(env: Environment) -> np.ndarray | None:
+    """The arms (K, d) that every round offers to every user, in this order; None if worlds or users differ in them."""
+    if not env.spec.fixed_contexts:
+        return None
+    drawn = []
+    for key in jax.random.split(jax.random.key(0)):
+        offered, _ = env.observe(key, env.init(key), jnp.int32(0))
+        if offered.mask is not None and not bool(jnp.all(offered.mask)):
+            return None
+        drawn.append(np.asarray(offered.contexts))
+    rows = np.concatenate(drawn)
+    return rows[0] if (rows == rows[0]).all() else None
+
+
+def left_out(demands: Demands) -> tuple[str, ...]:
+    """What is no candidate under these demands."""
+    found = list(NOT_CONSIDERED)
+    if demands.arms is None:
+        found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
+    if not demands.spec.n_users:
+        found.insert(0, "AsyncFederated, and Grouped with Mixture or Alone, which are for users who return")
+    return tuple(found)
+
+
+def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:
+    """The same policies and schedules without privacy."""
+    found = {}
+    for one in among:
+        assert one.algo is not None
+        _, policy, *_ = one.label.split(", ", 1)
+        label = f"not private, {policy}"
+        found[label] = _candidate(label, "not private", one.algo.replace(privacy=None, name=label), demands)
+    return [one for one in found.values() if not one.excluded]
 
 
 def bits_per_silo(bound: Any) -> float:
     """The bits that one silo of a bound algorithm sends and receives in all synchronisations, on average over silos."""
-    dim, m, syncs = bound.spec.dim, bound.spec.n_agents, int(bound.n_syncs)
+    dim, syncs = bound.spec.dim, int(bound.n_syncs)
+    if syncs == 0:
+        return 0.0
 
     def sent(k: Any) -> tuple[Any, Any]:
         numbers, bits = bound.mechanism.uplink(k, dim)
         return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
 
     numbers, bits = (np.asarray(part, float) for part in jax.jit(jax.vmap(sent))(np.arange(1, syncs + 1)))
-    return float((numbers * bits).sum()) / m + 32 * syncs * packed_size(dim)
+    return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
 
 
 def _of(party: Party, demands: Demands) -> list[Candidate]:
-    mechanism = Mechanism(demands.budget, party.release, party.trust, visits=demands.visits)
+    spec, horizon = demands.spec, demands.horizon
     found: dict[str, Candidate] = {}
-    for schedule_of, numbers in ((_every, SYNCS), *([(_growing, GROWING)] if party.grows else [])):
+    if spec.n_users and party.trust == "silo_local":
+        found |= {one.label: one for one in _by_themselves(party, demands)}
+        if spec.n_servers > 1:  # what all users did together is then with none of the servers
+            return list(found.values())
 
-        def consider(syncs: int, schedule_of=schedule_of) -> Candidate:
-            schedule = schedule_of(demands.horizon, syncs)
-            one = _candidate(party.trust, _recipe(mechanism, schedule), demands)
-            return found.setdefault(one.group, one)
+    def consider(family: str, numbers: str, policy: Policy, make: Callable[..., Federated], syncs: int | None) -> None:
+        """Adds the candidate with so many synchronisations, or as many as meet the demands."""
+        for one in _fitting(lambda syncs: make(policy, syncs), f"{party.trust}, {family}", numbers, syncs, demands):
+            found.setdefault(one.label, one)
 
-        tried = [consider(syncs) for syncs in numbers]
-        if demands.max_syncs is not None and demands.too_often(tried[0].syncs or 0):
-            tried.append(consider(demands.max_syncs))
-        sent = [(one.syncs, one.bits) for one in tried if one.syncs and one.bits]
-        if demands.max_bits is not None and sent and demands.too_much(max(sent)[1]):
-            syncs, bits = max(sent)
-            if demands.max_bits * syncs >= bits:
-                consider(math.floor(demands.max_bits * syncs / bits))
-    scaled = [scaled for one in found.values() for scaled in ([one] if one.excluded else _scaled(one))]
-    return [*scaled, *_greedy(party, demands)]
+    def fixed(policy: Policy, syncs: int | None) -> Federated:
+        assert syncs is not None
+        schedule = Every(horizon // (syncs + 1) + 1)
+        return Federated(policy=policy, schedule=schedule, privacy=_mechanism(party, party.release, demands))
 
+    for scale in SCALES:
+        consider("UCB", f"width x {scale:g}", _optimism(scale), fixed, SYNCS)
+    if not party.grows:
+        for family, numbers, policy in _others(_loudest(fixed(Greedy(), SYNCS), demands)):
+            consider(family, numbers, policy, fixed, SYNCS)
+        return list(found.values())
+    firsts = dict.fromkeys(min(math.ceil(later * _first(party, demands)), max(1, horizon // 4)) for later in LATER)
+    for first in firsts:
 
-def _greedy(party: Party, demands: Demands) -> list[Candidate]:
-    spec, found = demands.spec, {}
-    if not party.grows or spec.fixed_contexts:
-        return []
-    mechanism = Mechanism(
-        demands.budget,
-        Decaying(GREEDY_GROWTH),
-        party.trust,
-        visits=demands.visits,
-        centred=spec.constant,
-        gram_scale=0.5 if spec.constant else 0.5**0.5,
-    )
-    for share in GREEDY_SHARES:
-        schedule = Geometric(GREEDY_GROWTH, first=math.ceil(demands.horizon / share))
-        algo = Federated(policy=Greedy(), schedule=schedule, privacy=mechanism)
-        one = _candidate(f"{party.trust}, greedy", algo, demands)
-        found[one.group] = dataclasses.replace(one, algo=algo.replace(name=one.label))
+        def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
+            growth = GROWTH if syncs is None else _growing(horizon, first, syncs)
+            privacy = _mechanism(party, Decaying(growth), demands)
+            return Federated(policy=policy, schedule=Geometric(growth, first=first), privacy=privacy)
+
+        def once(policy: Policy, syncs: int | None, first=first) -> Federated:
+            growth = DOUBLING if syncs is None else _growing(horizon, first, syncs)
+            privacy = _mechanism(party, "input_perturbation", demands)
+            return Federated(policy=policy, schedule=Geometric(growth, first=first), privacy=privacy)
+
+        for scale in SCALES:
+            consider("UCB", f"width x {scale:g}", _optimism(scale), grows, None)
+        for family, numbers, policy in _others(_loudest(grows(Greedy(), None), demands)):
+            consider(family, numbers, policy, grows, None)
+        for scale in SCALES[1:]:
+            consider("AdaC-OFUL", f"width x {scale:g}", _optimism(scale), once, None)
+        for scale in PHASES if demands.arms is not None else ():
+            policy = PhasedElimination(arms=demands.arms, exploration_scale=scale)
+            consider("DP-DPE", f"width x {scale:g}", policy, once, None)
     return list(found.values())
 
 
-def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
-    label = f"{who}, {_words(algo.schedule)}"
+def _by_themselves(party: Party, demands: Demands) -> list[Candidate]:
+    """Users who return and trust nobody beyond the server that keeps their own data."""
+    horizon, found = demands.horizon, []
+    privacy = _mechanism(party, party.release, demands)
+    growth, share = STREAMS
+    schedule = Geometric(growth, first=math.ceil(horizon / share))
+    radius = 0.5**0.5 if demands.spec.constant else 1.0
+    for family, grouping in (("Mixture", Mixture(theta_norm=radius)), ("Alone", Alone())):
+
+        def streams(syncs: int | None, grouping=grouping) -> Grouped:
+            times = schedule
+            if syncs is not None:
+                times = Geometric(_growing(horizon, schedule.first, syncs), first=schedule.first)
+            return Grouped(grouping=grouping, schedule=times, privacy=privacy)
+
+        found += _fitting(streams, f"{party.trust}, {family}", "greedy", None, demands)
+    growth, share = OWN
+    for numbers, policy in (("greedy", Greedy()), ("width x 0.1", _optimism(0.1))):
+
+        def uploads(syncs: int | None, policy=policy) -> AsyncFederated:
+            first = math.ceil(horizon / share)
+            times = Geometric(growth if syncs is None else _growing(horizon, first, syncs), first=first)
+            return AsyncFederated(policy=policy, schedule=times, privacy=privacy)
+
+        found += _fitting(uploads, f"{party.trust}, Async", numbers, None, demands)
+    return found
+
+
+def _others(noise: float) -> list[tuple[str, str, Policy]]:
+    """Policies without widths, with a ridge for noise of this standard deviation."""
+    ridge = float(f"{max(1.0, RIDGE * noise):.2g}")
+    found: list[tuple[str, str, Policy]] = [("Greedy", "", Greedy())]
+    found += [("Thompson", f"scale {scale:g}", Thompson(regularization=ridge, scale=scale)) for scale in DRAWS]
+    found += [("EpsilonGreedy", f"explore {c:g}", EpsilonGreedy(explore=c, shrinkage=3.0)) for c in COINS]
+    return found
+
+
+def _optimism(scale: float) -> UCB:
+    return UCB(confidence="known_noise", regularizer="project", exploration_scale=scale)
+
+
+def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
+    centred, scale = demands.spec.constant, 0.5 if demands.spec.constant else 0.5**0.5
+    if find(party.trust).needs_users:  # whose noise is for (x y, x x') as they are
+        centred, scale = False, 1.0
+    return Mechanism(demands.budget, release, party.trust, visits=demands.visits, centred=centred, gram_scale=scale)
+
+
+def _loudest(algo: Federated, demands: Demands) -> float:
+    """The largest standard deviation of the noise on a release; 0 if it cannot be calibrated."""
+    try:
+        return float(np.max(algo.bind(demands.spec, demands.horizon).stds, initial=0))
+    except ValueError:
+        return 0.0
+
+
+def _first(party: Party, demands: Demands) -> int:
+    """The rounds before the first release by the rule of `Greedy`, or of as many as there can be."""
+    privacy = _mechanism(party, Decaying(GROWTH), demands)
+    algo = Federated(policy=Greedy(), schedule=Geometric(GROWTH, first=1), privacy=privacy)
+    try:
+        schedule = algo.patient(demands.spec, demands.horizon).schedule
+    except ValueError:
+        return 1
+    assert isinstance(schedule, Geometric)
+    return schedule.first
+
+
+def _fitting(
+    make: Callable[[int | None], PolicyRecipe], group: str, numbers: str, syncs: int | None, demands: Demands
+) -> list[Candidate]:
+    """The candidate with so many synchronisations, or else with as many as the demands allow."""
+
+    def tried(syncs: int | None) -> Candidate:
+        algo = make(syncs)
+        label = ", ".join(part for part in (group, numbers, _words(algo.schedule)) if part)
+        return _candidate(label, group, algo.replace(name=label), demands)
+
+    one = tried(syncs)
+    if one.excluded and one.bits is None and one.syncs and demands.max_syncs is not None:
+        one = tried(demands.max_syncs)
+    if one.bits and one.syncs and demands.max_bits is not None and demands.too_much(one.bits):
+        fewer = math.floor(demands.max_bits * one.syncs / one.bits)
+        one = tried(fewer) if fewer else one
+    return [one]
+
+
+def _candidate(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
-    one = Candidate(label=label, group=label, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
+    one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
     if one.excluded:
         return one
     try:
@@ -191,29 +343,9 @@ def _candidate(who: str, algo: Federated, demands: Demands) -> Candidate:
     return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
 
 
-def _scaled(one: Candidate) -> list[Candidate]:
-    assert one.algo is not None
-    found = []
-    for scale in SCALES:
-        label = f"{one.group}, width x {scale:g}"
-        algo = one.algo.replace(exploration_scale=scale, name=label)
-        found.append(dataclasses.replace(one, label=label, algo=algo))
-    return found
-
-
-def _recipe(mechanism: Mechanism | None, schedule: Schedule | int) -> Federated:
-    policy = UCB(confidence="known_noise", regularizer="project")
-    return Federated(policy=policy, schedule=schedule, privacy=mechanism)
-
-
-def _every(horizon: int, syncs: int) -> Every:
-    return Every(horizon // (syncs + 1) + 1)
-
-
-def _growing(horizon: int, syncs: int) -> Geometric:
-    first = math.ceil(horizon / SHARE)
-    growth = math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000
-    return Geometric(max(growth, 1.001), first=first)
+def _growing(horizon: int, first: int, syncs: int) -> float:
+    """A growth of batches, of which the first has `first` rounds, that makes at most so many synchronisations."""
+    return max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001)
 
 
 def _words(schedule: Schedule | int) -> str:

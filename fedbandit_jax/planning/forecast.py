@@ -26,11 +26,11 @@ BELOW, ABOVE = 0.6, 0.3  # how far a may be below and above both what was seen a
 class Forecast(NamedTuple):
     """Group regret after T rounds, of which `rounds` were simulated under `seeds` seeds.
 
-    The interval from `low` to `high` is meant to contain, with probability 95 %, the mean over all worlds, rewards and
-    noise that can be drawn. It has two parts. Seeds differ, and the logarithms of their regrets are taken for normal.
-    And a tail that was not simulated bends: after T0 its exponent a is expected to be `TRUST` a + (1 - `TRUST`)
-    `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by looking at some hundred full runs; others were
-    then predicted, see tests/planning/test_plan_intervals.py.
+    The interval from `low` to `high` is meant to contain, with probability 95 % or together with others, the mean over
+    all worlds, rewards and noise that can be drawn. It has two parts. Seeds differ, and the logarithms of their regrets
+    are taken for normal. And a tail that was not simulated bends: after T0 its exponent a is expected to be `TRUST` a +
+    (1 - `TRUST`) `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by looking at some hundred full runs;
+    others were then predicted, see tests/planning/test_plan_intervals.py.
     """
 
     regret: float
@@ -45,7 +45,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], horizon: int, most: float = math.inf
+    rounds: Int[np.ndarray, " N"], regret: Float[np.ndarray, "S N"], horizon: int, most: float = math.inf, of: int = 1
 ) -> Forecast:
     """The regret that is to be expected after T = `horizon` rounds.
 
@@ -54,6 +54,7 @@ def forecast(
         regret: cumulative regret of every seed at these rounds, S >= 2.
         horizon: T.
         most: what regret cannot exceed.
+        of: how many intervals are meant to hold at once, by the union bound.
     """
     end, now = int(rounds[-1]), regret[:, -1]
     half, quarter = (np.array([np.interp(end / part, [0, *rounds], [0, *one]) for one in regret]) for part in (2, 4))
@@ -67,7 +68,7 @@ def forecast(
     lowest = SLOPES[0] if slope > 0 else min(slope, likely) - BELOW
     tails = lowest, likely, max(slope, likely) + ABOVE
     least, middle, largest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
-    low, high = least.mean() / _spread(least), largest.mean() * _spread(largest)
+    low, high = least.mean() / _spread(least, of), largest.mean() * _spread(largest, of)
     regret, low, high = (min(float(x), most) for x in (middle.mean(), low, high))
     return Forecast(regret, low, high, end, len(now))
 
@@ -83,6 +84,6 @@ def doublings(ratio: float, slope: float) -> float:
     return (ratio**slope - 1) / (1 - 2**-slope)
 
 
-def _spread(regrets: np.ndarray) -> float:
+def _spread(regrets: np.ndarray, of: int) -> float:
     logs, n = np.log(np.maximum(regrets, LEAST)), len(regrets)
-    return math.exp(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n))
+    return math.exp(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * of), n - 1) * logs.std(ddof=1) / math.sqrt(n))

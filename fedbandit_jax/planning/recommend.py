@@ -12,19 +12,30 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos import Federated
+from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.engine.grid import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
-from fedbandit_jax.planning.candidates import PARTIES, Candidate, Demands, candidates, without_privacy
+from fedbandit_jax.planning.candidates import (
+    PARTIES,
+    Candidate,
+    Demands,
+    candidates,
+    fixed_arms,
+    left_out,
+    without_privacy,
+)
 from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.privacy import Budget
 from fedbandit_jax.privacy.mechanism import check_norms
 from fedbandit_jax.report.tables import aligned
 
 USERS = 1_000_000  # of a run that is simulated by default, unless they are less than 1 / TRIED of all
-SCREENING = 8  # the part of it through which all candidates go
-FINALISTS = 2  # groups of candidates that go further
+SCREENED = 100_000  # users of a run in which all candidates are compared,
+SCREENING = 8  # unless they are less than a part of that by default
+FINALISTS, ALIKE = 8, 3  # candidates that go further, and how many of these may be of one group,
+MORE_SEEDS = 4  # with so many times as many seeds
 LEAST_ROUNDS = 8  # growth is compared between the quarters and halves of a run
 WIDTH = 100  # of a line of code, beyond which every argument has a line of its own
 HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit per silo", "simulated", "claim")
@@ -34,7 +45,7 @@ HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit 
 class Begun(Recipe):
     """A recipe that is bound for `full` rounds, however many of them are run: its noise and schedule are those of T."""
 
-    recipe: Federated
+    recipe: PolicyRecipe
     full: int
 
     @override
@@ -49,10 +60,11 @@ class Recommendation:
     Attributes:
         candidates: all that were considered, the best first and those that are excluded last.
         best: the first of them, or None if nothing meets the demands.
-        reference: UCB without privacy, the best first.
+        reference: the policies and schedules of the finalists without privacy, the best first.
         spec: description of the environment.
         horizon: T.
         seconds: how long the plan took.
+        not_considered: what else there is, and is no candidate, in words.
     """
 
     candidates: tuple[Candidate, ...]
@@ -61,14 +73,15 @@ class Recommendation:
     spec: Spec
     horizon: int
     seconds: float
+    not_considered: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The table, with only the best of each group that went no further; what is excluded; code and certificate."""
         spec = self.spec
         simulated = [one for one in self.candidates if one.forecast is not None]
-        longest = max((one.forecast.rounds for one in simulated if one.forecast), default=0)
+        longest = max((one.forecast[-2:] for one in simulated if one.forecast), default=0)  # rounds and seeds
         best_of = {one.group: one for one in reversed(simulated)}
-        simulated = [one for one in simulated if one.forecast.rounds == longest or one is best_of[one.group]]  # pyright: ignore
+        simulated = [one for one in simulated if one.forecast[-2:] == longest or one is best_of[one.group]]  # pyright: ignore
         base = self.reference[0].regret if self.reference else float("nan")
         text = [f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}, T = {self.horizon:,} rounds"]
         if simulated:
@@ -78,6 +91,7 @@ class Recommendation:
                 text += ["(?) so short a part of the horizon was simulated that such intervals have not been tested"]
         excluded = [one for one in self.candidates if one.excluded]
         text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
+        text += ["", "not considered:", *(f"  {one}" for one in self.not_considered)] if self.not_considered else []
         best = self.best
         if best is None:
             return "\n".join([*text, "", "Nothing meets these demands."])
@@ -101,29 +115,34 @@ def plan(
 ) -> Recommendation:
     """Recommends a trust model, release, schedule and policy for private federated linear bandits.
 
-    All candidates are compositions of `fb.algos.Federated` that are certified for the budget, and none learns from raw
-    data inside a batch. What they send and prove is exact, as it is read from what they are bound to for T rounds.
-    What they lose is predicted: all are simulated for the first eighth of `rounds`; the two best mechanisms with a
-    schedule, and UCB without privacy, for `rounds`; and beyond that, growth is extrapolated. Noise and
-    schedule are those of the whole horizon all the time, so that a simulated round is a round of the real run.
+    Considered are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the trust model that has the
+    least noise of those allowed; DP-DPE, if every round offers the same arms to all; and private streams of users
+    (`Grouped`) and agents who upload by themselves (`AsyncFederated`), if users return. All are certified for the
+    budget, and none learns from raw data inside a batch. `Recommendation.not_considered` says what is left out.
 
-    An interval is for mean regret, over all that can be drawn, and meant to contain it with probability 95 %. In
-    `tests/planning/test_plan_intervals.py` 95 % of 960 intervals, of 4 seeds each, contained the mean of full runs;
-    these were on spheres and at a worst gap, for M from 10 to 100 and T from 1,600 to 4,000, with T / 8 rounds or more.
-    The choice of the best of several makes its prediction a little too good.
+    What candidates send and prove is exact, as it is read from what they are bound to for T rounds. What they lose is
+    predicted. All are simulated for an eighth of `rounds`, or for as many as 10^5 users need if that is more; then the
+    best eight, of which three may be of one policy, and what these lose without privacy, for `rounds`, under four times
+    as many other seeds; and beyond that, growth is extrapolated. Noise and schedule are those of the whole horizon all
+    the time, so that a simulated round is a round of the real run.
+
+    An interval is for mean regret, over all that can be drawn. Those of the last eight are meant to contain it all at
+    once with probability 95 %, so that the one of the best does so although it was chosen as the best; other intervals
+    one by one. `tests/planning/test_plan_intervals.py` compares intervals with full runs, and docs/planning.md plans
+    with all candidates on instances of eight kinds.
 
     Args:
         env: the environment, as like that of the users to be served as can be: the best schedule and width, and of
             course regret, depend on it.
         budget: `fb.privacy.Budget(epsilon, delta)`; one user's visits together are protected by it.
         horizon: T, the number of rounds.
-        key: typed PRNG key; seed i uses `fold_in(key, i)`, as in `fb.simulate`.
+        key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
         trusted: whom users trust beside their own silos, which see their data anyway: "silo" (nobody else), "shuffler",
             "secagg" (an aggregator who sees sums over silos only) or "server", or several of these.
         visits: how often one user may come to her silo, as in `fb.privacy.Mechanism`.
         max_syncs: the most synchronisations in T rounds; None: any number.
         max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
-        seeds: simulations of each candidate, at least 2.
+        seeds: simulations of each candidate, at least 2; the best have four times as many.
         rounds: how many rounds are simulated at most. Default: all, or so many that 10^6 users come, but not less than
             T / 8.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
@@ -150,15 +169,15 @@ def plan(
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
-    demands = _demands(spec, budget, horizon, trusted, visits, max_syncs, max_bits)
+    demands = _demands(spec, budget, horizon, trusted, visits, max_syncs, max_bits)._replace(arms=fixed_arms(env))
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)
     if progress is not None:
         validate.boolean("progress", progress)
     found = candidates(demands)
-    able = [one for one in found if not one.excluded]
-    last = [one for one in found if one.excluded]
+    able, last = _quietest([one for one in found if not one.excluded])
+    last += [one for one in found if one.excluded]
 
     def recommendation(ranked: list[Candidate], reference: list[Candidate]) -> Recommendation:
         return Recommendation(
@@ -168,13 +187,14 @@ def plan(
             spec=spec,
             horizon=horizon,
             seconds=time.monotonic() - started,
+            not_considered=left_out(demands),
         )
 
     if not able:
         return recommendation(last, [])
     most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # what regret cannot exceed
 
-    def simulated(some: list[Candidate], length: int) -> list[Candidate]:
+    def simulated(some: list[Candidate], length: int, key: Array, seeds: int, of: int) -> list[Candidate]:
         """Candidates with forecasts, the best first; those that failed are moved to `last`."""
         result = sweep(
             env,
@@ -191,20 +211,52 @@ def plan(
             if its.status.any():
                 last.append(dataclasses.replace(one, excluded=f"{int((its.status > 0).sum())} of its runs failed"))
             else:
-                done.append(dataclasses.replace(one, forecast=forecast(its.rounds, its.regret, horizon, most)))
+                done.append(dataclasses.replace(one, forecast=forecast(its.rounds, its.regret, horizon, most, of)))
         return sorted(done, key=lambda one: one.regret)
 
-    reference = without_privacy(demands, able)
-    groups = dict.fromkeys(one.group for one in able)
-    if len(groups) > FINALISTS:
-        able = simulated(able, max(rounds // SCREENING, LEAST_ROUNDS))
-        groups = dict.fromkeys(one.group for one in able)  # the best first
-    further = list(groups)[:FINALISTS]
-    others = [one for one in able if one.group not in further]
+    if len(able) > FINALISTS:
+        length = max(min(rounds, SCREENED // spec.n_agents), rounds // SCREENING, LEAST_ROUNDS)
+        able = simulated(able, length, random.stream(key, "screening"), seeds, 1)
+    further = _best(able)
+    others = [one for one in able if one not in further]
+    reference = without_privacy(demands, further)
     names = {one.label for one in reference}
-    longest = simulated([one for one in able if one.group in further] + reference, rounds)
+    longest = simulated(further + reference, rounds, key, MORE_SEEDS * seeds, len(further))
     best = [one for one in longest if one.label not in names]
     return recommendation([*best, *others, *last], [one for one in longest if one.label in names])
+
+
+def _best(ranked: list[Candidate]) -> list[Candidate]:
+    """Those of candidates, the best first, that go further."""
+    found: list[Candidate] = []
+    for one in ranked:
+        if len(found) < FINALISTS and sum(other.group == one.group for other in found) < ALIKE:
+            found.append(one)
+    return found
+
+
+def _quietest(able: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """The candidates under the trust model with the least noise, and the others, excluded.
+
+    All trust models have the same policies, and no policy gains by noise. (Noise of users' own streams is another.)
+    """
+    noise: dict[str, float] = {}
+    for one in able:
+        if one.certificate is not None and isinstance(one.algo, Federated):
+            trust, std = str(one.algo.privacy.trust), one.certificate.server_noise_std  # pyright: ignore
+            noise[trust] = min(noise.get(trust, math.inf), math.inf if std is None else std)
+    if len(noise) < 2:
+        return able, []
+    least = min(noise, key=lambda trust: noise[trust])
+    kept, louder = [], {}
+    for one in able:
+        trust = str(one.algo.privacy.trust) if isinstance(one.algo, Federated) else least  # pyright: ignore
+        if trust == least:
+            kept.append(one)
+        else:
+            why = f"its noise is {noise[trust] / noise[least]:.3g} times that of {least}, which is allowed"
+            louder[trust] = Candidate(label=trust, group=trust, excluded=why)
+    return kept, list(louder.values())
 
 
 def _demands(

@@ -9,15 +9,22 @@ from helpers import ENV, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.planning import recommend
+from fedbandit_jax.planning.forecast import forecast
 from fedbandit_jax.planning.recommend import Begun
 
 BUDGET, KEY = fb.privacy.Budget(1.0, 1e-5), jax.random.key(3)
 SMALL = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
-GROUPS = "silo_local, every 10 rounds", "silo_local, from round 1 by 2.006"
 
 
 def plan(env=SMALL, **options):
     return fb.plan(env, BUDGET, **{"horizon": 64, "key": KEY, "seeds": 3, "max_syncs": 6, **options})
+
+
+def lost(label):
+    """Regret per round, by which Thompson sampling with little spread is the best, and then UCB with a tenth."""
+    base = {"UCB": 3.0, "Thompson": 2.5, "Greedy": 4.0, "EpsilonGreedy": 5.0, "AdaC-OFUL": 3.5}[label.split(", ")[1]]
+    number = [part.rpartition(" ")[2] for part in label.split(", ") if part.startswith(("width", "scale", "explore"))]
+    return base * (1 + float(number[0]) ** 2 if number else 1) * (0.5 if label.startswith("not private") else 1)
 
 
 class FakeSweep:
@@ -27,22 +34,22 @@ class FakeSweep:
         self.asked, self.failing = [], failing
 
     def __call__(self, env, algos, *, horizon, key, seeds, progress, throw):
-        assert (key is KEY, throw) == (True, False)
-        self.asked.append((horizon, algos))
+        assert throw is False
+        self.asked.append((horizon, key, seeds, algos))
         rounds, found = np.arange(1, horizon + 1), {}
         for label in algos:
-            loss = 1.0 if label.startswith("not private") else 3.0 if "every" in label else 2.0
-            loss *= 1 + float(label.rpartition(" ")[2]) ** 2
             status = np.array([label in self.failing] + [False] * (seeds - 1))
-            regret = loss * np.array([0.9, 1.0, 1.1])[:seeds, None] * rounds
+            regret = lost(label) * np.linspace(0.9, 1.1, seeds)[:, None] * rounds
             found[label] = SimpleNamespace(rounds=rounds, regret=regret, status=status)
         return found
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Of two groups the worse one goes no further."""
-    monkeypatch.setattr(recommend, "FINALISTS", 1)
+    """Of the groups two candidates go further, and three in all."""
+    monkeypatch.setattr(recommend, "FINALISTS", 3)
+    monkeypatch.setattr(recommend, "ALIKE", 2)
+    monkeypatch.setattr(recommend, "SCREENED", 0)
     monkeypatch.setattr(recommend, "sweep", sweep := FakeSweep())
     return sweep
 
@@ -52,39 +59,73 @@ def able(found):
 
 
 def test_the_best_of_those_that_went_through_is_recommended(fake):
+    """Screening is under other seeds, and fewer of them, than those that the best are compared under."""
     found = plan()
-    assert [one.forecast.rounds for one in able(found)] == [64, 64, 64, 8, 8, 8]
-    assert {one.algo.schedule for one in able(found)[:3]} == {fb.schedules.Geometric(2.006, first=1)}
-    assert [one.algo.policy.exploration_scale for one in able(found)] == [0.1, 0.3, 1.0] * 2
+    further = [one for one in able(found) if one.forecast.rounds == 64]
+    assert len(further) == 3
+    assert {one.forecast.rounds for one in able(found)[3:]} == {8}
+    assert [one.group.split(", ")[1] for one in further] == ["Thompson", "UCB", "UCB"]
     assert found.best is able(found)[0]
-    assert found.best.forecast.regret == pytest.approx(2 * 1.01 * 64)
-    assert [one.algo.privacy for one in found.reference] == [None] * 3
-    assert found.reference[0].forecast.regret == pytest.approx(1.01 * 64)
-    (screened, first), (length, second) = fake.asked
-    assert (screened, len(first), length, len(second)) == (8, 6, 64, 6)
+    assert "scale 0.25" in found.best.label
+    assert found.best.forecast.regret == pytest.approx(2.5 * (1 + 0.25**2) * 64)
+    assert (found.best.forecast.seeds, able(found)[3].forecast.seeds) == (12, 3)
+    assert [one.algo.privacy for one in found.reference] == [None] * len(found.reference)
+    assert {type(one.algo.policy).__name__ for one in found.reference} == {"Thompson", "UCB"}
+    (screened, other, few, first), (length, key, many, second) = fake.asked
+    assert (screened, few, length, many) == (8, 3, 64, 12)
+    assert key is KEY
+    assert (jax.random.key_data(other) != jax.random.key_data(KEY)).any()
     assert {one.full for one in [*first.values(), *second.values()]} == {64}
-    assert [first[one.label].recipe for one in able(found)[3:]] == [one.algo for one in able(found)[3:]]
+    assert len(second) == 3 + len(found.reference)
+    assert all(first[one.label].recipe == one.algo for one in able(found))
 
 
-def test_few_groups_are_not_screened(fake, monkeypatch):
-    monkeypatch.setattr(recommend, "FINALISTS", 2)
+def test_the_intervals_of_the_best_hold_together(fake, monkeypatch):
+    """By the union bound, so that the one of the best holds although it was chosen."""
+    asked = []
+    monkeypatch.setattr(recommend, "forecast", lambda *given: asked.append(given[-1]) or forecast(*given))
+    plan()
+    assert set(asked) == {1, 3}
+    few, many = (forecast(np.arange(1, 65), np.ones((4, 1)) * np.arange(1, 65) * [[1], [2], [3], [4]], 64, 1e9, of)
+                 for of in (1, 3))  # fmt: skip
+    assert many.low < few.low
+    assert few.high < many.high
+
+
+def test_few_candidates_are_not_screened(fake, monkeypatch):
+    monkeypatch.setattr(recommend, "FINALISTS", 100)
+    monkeypatch.setattr(recommend, "ALIKE", 100)
     assert {one.forecast.rounds for one in able(plan())} == {64}
-    assert [horizon for horizon, _ in fake.asked] == [64]
+    assert [horizon for horizon, *_ in fake.asked] == [64]
 
 
-@pytest.mark.parametrize(("horizon", "rounds", "longest"), [(64, None, 64), (10**6, None, 333_333), (64, 20, 20)])
-def test_how_much_is_simulated(fake, monkeypatch, horizon, rounds, longest):
+@pytest.mark.parametrize(
+    ("horizon", "rounds", "screened", "longest"),
+    [(64, None, 64, 64), (10**6, None, 41_666, 333_333), (64, 20, 20, 20), (10**5, None, 33_333, 100_000)],
+)
+def test_how_much_is_simulated(fake, monkeypatch, horizon, rounds, screened, longest):
+    """All candidates for as many rounds as 10^5 users need, or an eighth."""
+    monkeypatch.setattr(recommend, "SCREENED", 100_000)
     monkeypatch.setattr(
-        recommend, "forecast", lambda at, regret, end, most: fb.planning.Forecast(1.0, 1.0, 1.0, at[-1], 3)
+        recommend, "forecast", lambda at, regret, end, most, of: fb.planning.Forecast(1.0, 1.0, 1.0, at[-1], 3)
     )
     monkeypatch.setattr(FakeSweep, "__call__", lambda *_, horizon, **__: fake.asked.append(horizon) or Everything())
     plan(horizon=horizon, rounds=rounds)
-    assert fake.asked == [max(8, longest // 8), longest]
+    assert fake.asked == [screened, longest]
 
 
 class Everything:
     def __getitem__(self, label):
         return SimpleNamespace(rounds=[8], regret=np.ones((3, 1)), status=np.zeros(3))
+
+
+def test_only_the_trust_model_with_the_least_noise_is_simulated(fake):
+    """The others are said to have more noise; no policy gains by that."""
+    found = plan(trusted=("secagg", "shuffler"))
+    assert {one.algo.privacy.trust for one in able(found)} == {"secagg"}
+    why = {one.label: one.excluded for one in found.candidates if one.excluded}
+    assert set(why) == {"silo_local", "shuffle_vector_sum", "central"}
+    assert "times that of secagg" in why["silo_local"]
 
 
 def test_it_prints_what_it_found(fake):
@@ -93,18 +134,20 @@ def test_it_prints_what_it_found(fake):
     assert f"recommended: {found.best.label}" in text
     assert "secagg: it needs trust in secure aggregation" in text
     assert "noise gives   epsilon = 1 at delta = 1e-05" in text
-    assert text.count("12% of T") == 1, "of a group that went no further the best is shown"
+    assert text.count("12% of T") == 3, "of a group that went no further the best is shown"
     assert text.count("100% of T") == 4
     assert "(?)" not in text
     rows = {line.split("  ")[0]: line.split("  ") for line in text.splitlines()}
     assert " 2.00 " in "  ".join(rows[found.best.label])
     assert " 1.00 " in "  ".join(rows[found.reference[0].label])
+    assert "not considered:" in text
+    assert "  DP-DPE (PhasedElimination), which needs rounds that offer the same arms" in text
 
 
 def test_what_is_too_short_is_marked(fake):
     text = str(plan(horizon=1000, rounds=100))
     assert "(?) so short a part of the horizon was simulated" in text
-    assert text.count("(?)") == 6
+    assert text.count("(?)") == 8
 
 
 @pytest.mark.slow
@@ -116,14 +159,15 @@ def test_nothing_meets_less_than_one_message(fake):
 
 
 def test_runs_that_fail_are_not_recommended(fake):
-    fake.failing = [f"{GROUPS[1]}, width x 0.1"]
+    best = plan().best
+    fake.failing = [best.label]
     found = plan()
-    assert found.best.label != fake.failing[0]
-    assert {one.label: one.excluded for one in found.candidates}[fake.failing[0]] == "1 of its runs failed"
+    assert found.best.label != best.label
+    assert {one.label: one.excluded for one in found.candidates}[best.label] == "1 of its runs failed"
 
 
 def test_if_all_fail_nothing_is_recommended(fake):
-    fake.failing = [f"{group}, width x {scale:g}" for group in GROUPS for scale in (1, 0.3, 0.1)]
+    fake.failing = [one.label for one in able(plan())]
     assert plan().best is None
 
 
@@ -145,8 +189,10 @@ def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):
 def test_a_whole_run_is_predicted_as_it_is(same_noise):
     """The seeds are those of `simulate`, so that nothing is left to predict but their mean."""
     found = plan()
-    alike = {one.label: one.algo for one in found.candidates if one.group == found.best.group}
-    result = fb.sweep(SMALL, alike, horizon=64, key=KEY, seeds=3)  # as many beside each other, for the same rounding
+    alike = {
+        one.label: one.algo for one in found.candidates if one.group == found.best.group and one.forecast.seeds == 12
+    }
+    result = fb.sweep(SMALL, alike, horizon=64, key=KEY, seeds=12)  # as many beside each other, for the same rounding
     run = result[found.best.label]
     assert found.best.forecast.regret == pytest.approx(run.regret[:, -1].mean(), rel=1e-5)
     assert run.certificate == found.best.certificate

@@ -1,0 +1,73 @@
+"""Compares what `fb.plan` recommends with all of its candidates, under seeds that it has not seen.
+
+python experiments/planning.py [--smoke | --full]
+
+Eight instances of different kinds are planned, and every candidate that met the demands, whether it was screened out or
+not, is then run for the whole horizon under 16 other seeds. A row says what was recommended, what was predicted and
+found, which candidate had the least regret under the other seeds, and by how many paired standard errors. Writes no
+picture.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+from beyond_policies import instance
+from common import Size, mean_error
+
+import fedbandit_jax as fb
+
+BUDGET = fb.privacy.Budget(2.0, 1e-5)
+
+
+def table(n_agents: int, n_arms: int, seed: int) -> fb.Environment:
+    """Returns arms that are the same in every round and for every user."""
+    arms, theta = instance(seed)
+    rows, sizes = np.tile(arms[:n_arms], (n_agents, 1)), np.full(n_agents, n_arms)
+    return fb.envs.replay(rows, sizes, theta, n_agents=n_agents, rewards="bernoulli")
+
+
+def instances() -> dict[str, tuple[fb.Environment, int]]:
+    """Returns environments and horizons by their names."""
+    digits = fb.data.classification("digits", components=2)
+    return {
+        "fresh arms": (fb.envs.sphere(40, 20, 6, rewards="bernoulli"), 600),
+        "20 fixed arms": (table(40, 20, 301), 600),
+        "3 fixed arms": (table(40, 3, 302), 600),
+        "a gap": (fb.envs.gap(20, 10, 4), 600),
+        "digits": (fb.envs.replay(**digits.replay_arguments(), n_agents=20, rewards="bernoulli"), 600),
+        "clusters": (fb.envs.clustered(n_users=20, n_servers=4, n_clusters=2, n_arms=10, dim=6), 20_000),
+        "K = 2": (fb.envs.sphere(40, 2, 6, rewards="bernoulli"), 600),
+        "d = 20": (fb.envs.sphere(20, 10, 20, rewards="bernoulli"), 600),
+    }
+
+
+def main(options: Size) -> None:
+    rows, held_out = list(instances().items()), options.pick(2, 16, 32)
+    run: dict[str, Any] = dict(seeds=held_out, progress=False, throw=True)
+    print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
+    for name, (env, horizon) in rows[:: options.pick(5, 1, 1)]:
+        horizon = options.pick(40, horizon, horizon)
+        more: dict[str, Any] = dict(visits=1) if env.spec.n_users else {}
+        key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
+        plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
+        able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}
+        result = fb.sweep(env, able, horizon=horizon, stride=horizon, key=other, **run)
+        final = {label: result[label].regret[:, -1] for label in able}
+        best, least = plan.best, min(final, key=lambda label: final[label].mean())
+        assert best is not None
+        assert best.forecast is not None
+        (mean, error), (less, _) = mean_error(final[best.label]), mean_error(final[least])
+        excess, paired = mean_error(final[best.label] - final[least])
+        low, high = (f"{x:,.0f}" for x in best.forecast[1:3])
+        score = "it is" if least == best.label else f"{excess:,.0f} ± {paired:,.0f}"
+        found, other_one = f"{mean:,.0f} ± {error:,.0f}", f"{least}: {less:,.0f}"
+        predicted = f"{best.regret:,.0f} ({low} to {high})"
+        print(f"| {name} | {len(able)} | {best.label} | {predicted} | {found} | {other_one} | {score} |", flush=True)
+        for label in sorted(final, key=lambda label: final[label].mean()):
+            print(f"#   {final[label].mean():9,.0f} ± {mean_error(final[label])[1]:6,.0f}  {label}", flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Size, description=__doc__))
