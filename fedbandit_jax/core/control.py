@@ -124,6 +124,17 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
     return lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, make()), start)[1]
 
 
+def put(rows: T, i: Array, new: T, k: Array) -> T:
+    """Arrays with `new` in row i of each.
+
+    On a GPU a kernel writes it, which can be part of a graph, where XLA would have the host copy what need not be
+    computed: hence it is selected, by the sign of k, any traced integer >= 0 of which XLA does not know that.
+    """
+    if not on_cpu():
+        new = jax.tree.map(lambda x: jnp.where(k < 0, jnp.zeros_like(x), x), new)
+    return jax.tree.map(lambda old, x: lax.dynamic_update_index_in_dim(old, x, i, 0), rows, new)
+
+
 @jax.custom_batching.custom_vmap
 def _several(readers: Any) -> Array:
     """False; under vmap, whether any leaf of the tree `readers` differs between lanes."""

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fedbandit_jax.core import lapack, memory, programs
+from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.engine.clocks import Clock
 
@@ -272,9 +272,7 @@ def _advance(layout: Layout):
             run, metrics = carry
             k = ks[i] if on_cpu() else ks[0] + i
             *run, new = step(leaves, keys, *run, k)
-            if not on_cpu():  # a number that is only put in its place would be a copy, see `RoundClock._rounds`
-                new = jax.tree.map(lambda x: jnp.where(k < 0, jnp.zeros_like(x), x), new)
-            return tuple(run), jax.tree.map(lambda old, x: lax.dynamic_update_index_in_dim(old, x, i, 0), metrics, new)
+            return tuple(run), control.put(metrics, i, new, k)
 
         shapes = jax.eval_shape(step, leaves, keys, world, state, ks[0])[-1]
         empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)

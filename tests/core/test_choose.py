@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import control
 from fedbandit_jax.engine.clocks import RoundClock, rounds
 from fedbandit_jax.interfaces import Round
 
@@ -100,9 +101,20 @@ def test_groups_of_agents_add_up(key, size, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_gpu_keeps_the_records_that_do_not_add_up(key, monkeypatch):
+    """Those of agents who learn alone; the plain program of another device is compiled here for a CPU."""
+    process = RoundClock(env=GAP, algo=FAMILIES["LinUCB"].bind(GAP.spec, 12), horizon=12)
+    assert not process.algo.adds
+    whole, _ = play(process, key)
+    for module in (rounds, control):
+        monkeypatch.setattr(module, "on_cpu", lambda: False)
+    np.testing.assert_allclose(play(process, key)[0], whole, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("contexts", ["fresh", "fixed"])
 def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
-    """It keeps no records of a batch; the plain program of another device is compiled here for a CPU."""
+    """It keeps no records of a batch."""
     env = fb.envs.sphere(5, 6, 4, contexts=contexts)
     process = RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
     assert process.draws == (contexts == "fresh")

@@ -190,3 +190,17 @@ def test_lanes_of_all_vmaps_are_counted():
     np.testing.assert_array_equal(both[0], np.tile(6 * x, (2, 1)))
     np.testing.assert_array_equal(both[1], np.tile(6 * y[:, None], (1, 3)))
     assert scaled(x, y)[0].tolist() == x.tolist()
+
+
+def test_rows_are_put_in_their_places(monkeypatch):
+    """By a GPU each as the result of one more select, which is computed, and by a CPU as it is."""
+
+    def rows(k):
+        return control.put((jnp.zeros((3, 2)), jnp.zeros(3, jnp.int32)), k + 1, (jnp.ones(2), jnp.int32(5)), k)
+
+    selects = []
+    for cpu in (True, False):
+        monkeypatch.setattr(control, "on_cpu", lambda cpu=cpu: cpu)
+        assert [x.tolist() for x in rows(jnp.int32(0))] == [[[0, 0], [1, 1], [0, 0]], [0, 5, 0]]
+        selects.append(str(jax.make_jaxpr(lambda k: rows(k))(jnp.int32(0))).count("select_n"))
+    assert selects[1] == selects[0] + 2

@@ -235,23 +235,36 @@ class RoundClock(Clock):
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
         """The carry after a batch, gathered records, gaps and wrongs; `play` maps (carry, now) to (carry, these)."""
         algo = self.algo
-        if on_cpu() or not algo.adds:
+        if on_cpu():
             carry, (records, gap, wrong) = lax.scan(play, carry, now)
             return carry, (algo.gather(records), gap, wrong)
 
         rounds, streams = now
         b = len(rounds)
 
+        def after(i, carry):  # nothing is cut out or put in by a copy, so that a batch is one graph
+            t = rounds[0] + i
+            return t, *play(carry, (t, jax.tree.map(lambda x: x[i], streams)))
+
         def add(i, carry):  # a GPU has many agents at once: the records of a batch would take much of its memory
             carry, total, told = carry
-            carry, (record, *new) = play(carry, (rounds[0] + i, jax.tree.map(lambda x: x[i], streams)))
+            _, carry, (record, *new) = after(i, carry)
             total = jax.tree.map(jnp.add, total, algo.gather(jax.tree.map(lambda y: y[None], record)))
-            here = lax.iota(jnp.int32, b) == i  # nothing is cut out or put in by a copy, so that a batch is one graph
+            here = lax.iota(jnp.int32, b) == i
             return carry, total, [jnp.where(here, x, old) for old, x in zip(told, new)]
 
+        def keep(i, carry):
+            carry, told = carry
+            t, carry, new = after(i, carry)
+            return carry, control.put(told, i, new, t)
+
         record, *new = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1])
-        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
         told = [jnp.zeros(b, x.dtype) for x in new]
+        if not algo.adds:
+            records = jax.tree.map(lambda x: jnp.zeros((b, *x.shape), x.dtype), record)
+            carry, (records, gap, wrong) = lax.fori_loop(0, b, keep, (carry, (records, *told)))
+            return carry, (algo.gather(records), gap, wrong)
+        empty = algo.gather(jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), record))
         carry, total, (gap, wrong) = lax.fori_loop(0, b, add, (carry, empty, told))
         return carry, (total, gap, wrong)
 
