@@ -7,13 +7,18 @@
 It needs the CUDA wheels, `pip install "jax[cuda12]"` (about 7 GB, in an environment of their own), but no driver: XLA
 compiles ahead of time for the device that tests/h100.txtpb describes. Every program is compiled in a process of its
 own, which is stopped when it takes far too long. Nothing is tuned, as it would be on the device itself, so that other
-matrix products may be chosen there. The columns:
+matrix products may be chosen there. Loops are asked to become parts of graphs (`XLA_FLAGS`), as docs/performance.md
+says. The columns:
 
     compile      seconds of processor time that XLA takes, tracing apart
     kernels      operations that a GPU starts in one turn of the loop that is named beside. Those of a loop inside it
                  count once, if its length is known. A call of a library, such as a Cholesky factor, counts as one
     rare         the same in loops of unknown length, which most turns skip, and in branches but the shortest
     waits        conditionals, and loops of unknown length, inside that turn: the host reads a number before it goes on
+    launches     what the host starts in one turn of the outermost loop, a batch in most programs: graphs, and what is
+                 not part of one. 0: the outermost loop is itself part of a graph, and nothing is started in its turns
+    registers    of a thread, in kernels of our own
+    spills       bytes of a thread that these kernels could not keep in registers
     temporaries  MB beside arguments and results
     tf32         matrix products whose factors would be rounded to 10 bits: lines of PTX, and calls of cuBLAS
     host         calls of the host
@@ -25,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import importlib.util
 import json
 import os
 import re
@@ -41,9 +47,21 @@ PATIENCE = 300  # seconds after which the process of one program is stopped
 MANY = 10_000  # agents of the large programs
 SEEDS = 25
 BATCH = 25  # rounds between two synchronisations
+GRAPHS = "--xla_gpu_enable_command_buffer=+WHILE"
+KERNELS = ("choose", "solve")  # of our own
 STEPS = 7  # steps in a compiled loop: by this number it is found among others
 
-LIMITS = {"compile": 60.0, "kernels": 20.0, "waits": 0.0, "temporaries": 100.0, "tf32": 0.0, "host": 0.0}
+LIMITS = {
+    "compile": 60.0,
+    "kernels": 20.0,
+    "waits": 0.0,
+    "launches": 0.0,
+    "registers": 128.0,  # so that a multiprocessor holds four blocks of 128 threads
+    "spills": 0.0,
+    "temporaries": 100.0,
+    "tf32": 0.0,
+    "host": 0.0,
+}
 SYNCHRONISES = (
     "a synchronisation is computed in every round and selected, so that nothing waits for the host; every metric is "
     "written, and every array that a round reads after it has changed it is copied, by a kernel of its own"
@@ -52,18 +70,31 @@ CHAIN = "what one user changes is a chain of steps with few numbers, too differe
 CUTS = "components are searched, after links were cut, by a loop of unknown length"
 MERGES = "clusters merge in a branch, one after the other, until none is like another"
 PHASES = "phases begin, clusters upload and others download in branches and in loops of unknown length"
+MODEL = "a thread keeps what its agent knows, 152 numbers at d = 16 and 230 at d = 20"
+SPILLS = (
+    "75 of the 4,200 instructions for two arms; half a tile spills 21 for one, and computes 13 % more; what is read "
+    "from memory instead costs as many instructions"
+)
+LIBRARIES = "Cholesky factors and triangular systems of libraries, which XLA puts into no graph"
 KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at most, why)
     "linear fresh 10000": {"temporaries": (109, "what every agent knows, 65 numbers, is 65 MB")},
+    "linear fresh d=16": {"registers": (255, MODEL)},
+    "linear fresh d=20": {
+        "compile": (90, "sums over 20 features are unrolled"),
+        "registers": (255, MODEL),
+        "spills": (320, SPILLS),
+    },
     "linear fixed 10000": {"temporaries": (164, "estimates of every arm of every agent are kept between rounds")},
     "linear logdet": {"kernels": (36, SYNCHRONISES)},
     "linear private logdet": {"kernels": (40, SYNCHRONISES)},
     "linear feducb": {"kernels": (36, SYNCHRONISES)},
     "linear private feducb": {"kernels": (46, SYNCHRONISES)},
-    "linear gossip": {"kernels": (68, SYNCHRONISES)},
+    "linear thompson": {"launches": (18, LIBRARIES)},
+    "linear gossip": {"kernels": (71, SYNCHRONISES)},
     "clusters club": {"kernels": (37, CHAIN), "waits": (1, CUTS)},
     "clusters sclub": {"kernels": (42, CHAIN), "waits": (2, MERGES)},
     "clusters fclub": {"kernels": (38, CHAIN), "waits": (7, PHASES)},
-    "clusters cdp-fclub": {"kernels": (40, CHAIN), "waits": (8, PHASES)},
+    "clusters cdp-fclub": {"kernels": (41, CHAIN), "waits": (8, PHASES)},
 }
 
 
@@ -84,7 +115,7 @@ def programs() -> dict[str, Program]:
     logdet = fb.schedules.LogDet(30.0)
 
     def sphere(algo: Any, m: int = 100, **given: Any) -> Callable[[], tuple[Any, Any]]:
-        return lambda: (fb.envs.sphere(n_agents=m, n_arms=100, dim=10, **given), algo())
+        return lambda: (fb.envs.sphere(n_agents=m, n_arms=100, **{"dim": 10} | given), algo())
 
     def private(algo: Any, m: int = 100) -> Callable[[], tuple[Any, Any]]:
         return sphere(algo, m, rewards="bernoulli")
@@ -120,6 +151,8 @@ def programs() -> dict[str, Program]:
     return {
         "linear fresh": batch(sphere(algos.fed_lin_ucb)),
         f"linear fresh {MANY}": batch(sphere(algos.fed_lin_ucb, MANY)),
+        "linear fresh d=16": batch(sphere(algos.fed_lin_ucb, dim=16)),
+        "linear fresh d=20": batch(sphere(algos.fed_lin_ucb, dim=20)),
         "linear fixed": batch(sphere(algos.fed_lin_ucb, contexts="fixed")),
         f"linear fixed {MANY}": batch(sphere(algos.fed_lin_ucb, MANY, contexts="fixed")),
         "linear lazy blt": batch(private(blt)),
@@ -185,8 +218,9 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
         "trace": traced - started,
         "compile": ended - traced,
         **count(text, program.trip)._asdict(),
+        **written(folder),
         "temporaries": executable.memory_analysis().temp_size_in_bytes / 1e6,
-        "tf32": len(re.findall(r"tf32", ptx)) + rounded_by_cublas(text),
+        "tf32": ptx.count("tf32") + rounded_by_cublas(text),
         "host": len(re.findall(r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text)),
     }
 
@@ -194,6 +228,34 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
 def processor_time() -> float:
     """Returns the seconds that this process and its children have used, which other processes hardly change."""
     return sum(os.times()[:4])
+
+
+def written(folder: str | Path) -> dict[str, int]:
+    """Returns launches, and the most registers and spilled bytes of our own kernels, from what XLA wrote there."""
+    (thunks,) = Path(folder).glob("*.thunk_sequence_after_thunk_passes.txt")
+    reports = ""
+    for path in Path(folder).glob("*.ptx"):
+        code = path.read_text()
+        if re.search(rf"\.entry (?:{'|'.join(KERNELS)})\b", code):
+            target = re.findall(r"^\.target (\w+)", code, re.MULTILINE)[0]
+            command = [assembler(), "-v", "-arch", target, str(path), "-o", os.devnull]
+            reports += subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    return {"launches": launches(thunks.read_text()), **assembled(reports)}
+
+
+def assembled(reports: str) -> dict[str, int]:
+    """Returns the most registers and spilled bytes of a thread that `ptxas -v` tells of."""
+    return {
+        "registers": max(map(int, re.findall(r"Used (\d+) registers", reports)), default=0),
+        "spills": max(map(int, re.findall(r"(\d+) bytes spill loads", reports)), default=0),
+    }
+
+
+def assembler() -> str:
+    """Returns the path of `ptxas`, which is among the CUDA wheels."""
+    wheels = importlib.util.find_spec("nvidia")
+    folders = wheels.submodule_search_locations or () if wheels else ()
+    return next((str(path) for folder in folders for path in Path(folder).glob("*/bin/ptxas")), "ptxas")
 
 
 def rounded_by_cublas(text: str) -> int:
@@ -296,6 +358,37 @@ def count(text: str, trip: int | None) -> Turn:
     return max(within(body) for depth, body in fitting if trip is not None or depth == outermost)
 
 
+# --- XLA's text of what a host starts ---------------------------------------------------------------------------------
+
+
+def launches(text: str) -> int:
+    """Returns what the host starts in one turn of the outermost loop: graphs, and operations that are in none.
+
+    A loop in that turn, which is in no graph, counts as one turn of its own. 0: the outermost loop is in a graph.
+    """
+    found, condition = [], False  # (indentation, kind) of every operation, without those of conditions
+    for line in text.splitlines():
+        if line.rstrip().endswith(("condition:", "body:")):
+            condition = line.rstrip().endswith("condition:")
+        for operation in re.finditer(r"(?:^|(?<=  ))(\d+): (k[A-Z]\w*)", line):
+            if not condition:
+                found.append((operation.start(), operation[2]))
+    outermost = [i for i, (depth, kind) in enumerate(found) if kind == "kWhile" and depth == 0]
+
+    def inside(i: int) -> range:
+        return range(i + 1, next((j for j in range(i + 1, len(found)) if found[j][0] <= found[i][0]), len(found)))
+
+    def started(within: range) -> int:
+        total, i = 0, within.start
+        while i < within.stop:
+            loose = found[i][1] in ("kWhile", "kSequential", "kConditional")
+            total += started(inside(i)) if loose else 1
+            i = inside(i).stop
+        return total
+
+    return max((started(inside(i)) for i in outermost), default=0)
+
+
 # --- All programs ---------------------------------------------------------------------------------------------------
 
 
@@ -309,8 +402,9 @@ def measured(name: str, keep: Path | None) -> dict[str, Any]:
         environment = {
             **os.environ,
             "PYTHONPATH": found,
-            "JAX_TRACEBACK_FILTERING": "off",
-        }  # whose last line tells most
+            "JAX_TRACEBACK_FILTERING": "off",  # whose last line tells most
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {GRAPHS}",
+        }
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
         except subprocess.TimeoutExpired:
@@ -354,8 +448,9 @@ def main() -> None:
         print("\n".join(everything))
         sys.exit(f"FAMILY must be a word in one of these names, got {', '.join(unknown)}" if unknown else 0)
     names = [name for name in everything if not asked.words or any(word in name for word in asked.words)]
-    columns = "{:22} {:>7} {:>8} {:>8} {:>5} {:>6} {:>12} {:>5} {:>5}  {}"
-    names_of = ("trace", "compile", "kernels", "rare", "waits", "temporaries", "tf32", "host")
+    columns = "{:22} {:>6} {:>7} {:>7} {:>4} {:>5} {:>8} {:>9} {:>6} {:>11} {:>4} {:>4}  {}"
+    names_of = ["trace", *LIMITS]
+    names_of.insert(names_of.index("waits"), "rare")
     print(columns.format("program", *names_of, "in"))
     wrong, known = [], []
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:

@@ -1,7 +1,7 @@
 """How `python tests/gpu_programs.py` counts what a GPU would do, on a program small enough to count by hand."""
 
 import pytest
-from gpu_programs import KNOWN, LIMITS, Turn, count, programs, rounded_by_cublas, verdict
+from gpu_programs import KNOWN, LIMITS, Turn, assembled, count, launches, programs, rounded_by_cublas, verdict
 
 LOOP = 'while(%x), condition=%more, body=%{}, backend_config={{"known_trip_count":{{"n":"{}"}}}}'
 HLO = f"""HloModule jit_advance
@@ -47,6 +47,47 @@ ENTRY %main (x: f32[2]) -> f32[2] {{
   ROOT %l = f32[2]{{0}} {LOOP.format("step", 7)}
 }}
 """
+
+
+# What XLA writes of the operations that a host starts: those of a graph are inside a kCommandBuffer.
+ROUND = """\
+{0}035: kWhile              [prev=034 (1) | next=053 (1) ]
+condition:
+{0}    036: kCustomKernel [source | sink] loop_compare_fusion_1 grid: [1, 1, 1]
+{0}  body:
+{0}    037: kCustomKernel [source       | next=040 (3)] loop_add_fusion grid: [1, 1, 1]
+{0}    049: kCopy         [prev=048 (1) | next=050 (1)] kCopy
+"""
+OUTSIDE = """\
+000: kCommandBuffer [source       | next=018 (1)]
+    001: kCopy         [source | sink] kCopy
+018: kWhile         [prev=000 (1) | next=066 (1)]
+condition:
+    No thunks.      body:
+    000: kCommandBuffer      [source       | next=035 (1)]
+        020: kCopy         [source       | sink        ] kCopy
+{}    062: kDynamicSliceFusion [prev=000 (1) | next=064 (1)] params=1, results=1
+        063: kCopy [source | sink] kCopy
+    055: kSequential         [prev=052 (1)  | next=058 (1)]       053: kCopy            [source
+      054: kTriangularSolve [prev=053 (1) | sink        ] (no description)
+066: kCopy          [prev=018 (1) | sink        ] kCopy
+"""
+
+
+def test_launches():
+    """A graph, a round of two or of none, a copy, a copy and a system; what a condition computes is not counted."""
+    assert launches(OUTSIDE.format(ROUND.format("    "))) == 1 + 2 + 1 + 2
+    assert launches(OUTSIDE.format("")) == 1 + 1 + 2
+    assert launches("000: kCommandBuffer [source | sink]\n" + ROUND.format("    ")) == 0
+    assert launches("018: kCopy [source | sink] kCopy\n") == 0
+
+
+def test_what_the_assembler_tells():
+    report = (
+        "    0 bytes stack frame, {} bytes spill stores, {} bytes spill loads\nptxas info    : Used {} registers, used"
+    )
+    assert assembled(report.format(272, 300, 255) + report.format(0, 0, 58)) == {"registers": 255, "spills": 300}
+    assert assembled("") == {"registers": 0, "spills": 0}
 
 
 def test_a_turn():
