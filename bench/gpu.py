@@ -1,6 +1,6 @@
 """Measures the package on a GPU: speed by size and family, against the arithmetic it could do, and whether it is right.
 
-    python bench/gpu.py                          everything, in less than ten minutes
+    python bench/gpu.py                          everything, in five minutes
     python bench/gpu.py --device cpu --smoke     tiny sizes without a GPU, to see that the benchmark works
 
 Every part runs in a process of its own and has a deadline. A part that overruns is stopped, what it had measured is
@@ -11,15 +11,18 @@ included, without compilation: medians of three runs with different keys.
 | part | asks |
 |---|---|
 | device | what it is, which versions and flags |
-| programs | seconds of compilation, kernels of a round, temporaries |
-| agreement | are regrets those of a CPU (z), is V^-1 that of float64, are two runs equal bit by bit? |
-| rates | agent-rounds a second by mode, agents and seeds; peak memory; share of the arithmetic of an H100 |
+| programs | seconds of compilation; kernels of a round, launches, registers, spills (see tests/gpu_programs.py) |
+| agreement | are regrets those of a CPU (z), V^-1 that of float64, two runs equal bit by bit, also without flags? |
+| latency | microseconds of a round of a few agents, milliseconds of a call beside its rounds |
+| rates | agent-rounds a second by mode and M S, agents times seeds; peak memory; share of the arithmetic of an H100 |
 | stored | contexts drawn in the kernel that scores them, against contexts in memory |
-| command buffers | off and on |
+| command buffers | graphs: off, as XLA does by itself (on), and with loops as parts of them (while) |
 | host | the same on this machine's CPU: from which size on does the GPU win? |
 
-Modes: A, fresh contexts; A-lazy-BLT, agents act on private releases; B, fixed contexts; FedUCB, an adaptive schedule;
-arms, by number of users; clusters, by number of users who return.
+Modes: A, fresh contexts; A-d20, with 20 features, where registers spill; A-lazy-BLT, agents act on private releases; B,
+fixed contexts; FedUCB, an adaptive schedule; arms, by number of users; clusters, by number of users who return.
+
+`programs` and `agreement` time nothing and run beside each other; what follows has the device for itself.
 """
 
 from __future__ import annotations
@@ -59,13 +62,14 @@ TARGETS = {  # (value, whether it is an upper limit)
 }
 SHARES = {  # of the time
     "device": 1,
-    "programs": 4,
-    "agreement": 6,
-    "rates": 4,
-    "stored": 1,
-    "command buffers": 1,
-    "host": 4,
+    "programs and agreement": 20,
+    "latency": 3,
+    "rates": 3,  # for every pair of agents and seeds
+    "stored": 2,
+    "command buffers": 2,
+    "host": 5,
 }
+GRAPHS = {"off": "", "on": None, "while": "+WHILE"}
 DETERMINISTIC = "--xla_gpu_exclude_nondeterministic_ops=true --xla_gpu_autotune_level=0"
 
 
@@ -105,6 +109,7 @@ class Plan:
             "seconds": wall,
             "compile_seconds": times[0] - wall,
             "rate": played / wall,
+            "round_us": 1e6 * wall / horizon,
             "peak_MB": peak(),
         }
 
@@ -137,7 +142,7 @@ def device(plan: Plan) -> Rows:
 def programs(plan: Plan) -> Rows:
     """Compiles the loop of every mode, as it runs with 25 seeds, and reads what XLA has made of it."""
     sys.path.insert(0, str(HERE.parent.parent / "tests"))
-    from gpu_programs import count, hot_loop
+    from gpu_programs import count, hot_loop, written
 
     from fedbandit_jax.engine.clocks import make_clock as process
 
@@ -150,8 +155,13 @@ def programs(plan: Plan) -> Rows:
         started = time.perf_counter()
         lowered = function.lower(*arguments)
         traced = time.perf_counter()
-        made = lowered.compile()
-        compiled = time.perf_counter() - traced
+        with tempfile.TemporaryDirectory() as folder:
+            made = lowered.compile(compiler_options={"xla_dump_to": folder})
+            compiled = time.perf_counter() - traced
+            try:
+                kernels: dict[str, Any] = written(folder) if plan.device == "gpu" else {}
+            except FileNotFoundError:
+                kernels = {"spills unknown": "there is no ptxas on the path or among the CUDA wheels"}
         trip = {"FedUCB": 7, "arms": None, "clusters": None}.get(name, 25)
         try:
             turn = count(made.as_text(), trip)._asdict()
@@ -165,6 +175,7 @@ def programs(plan: Plan) -> Rows:
             "trace_seconds": traced - started,
             "compile_seconds": compiled,
             **turn,
+            **kernels,
             "temporaries_MB": temporaries,
         }
 
@@ -172,25 +183,33 @@ def programs(plan: Plan) -> Rows:
 def agreement(plan: Plan) -> Rows:
     """Compares regrets with those of a CPU and of a second process, and an inverse with float64."""
     yield {"inverse": inverse_error()}
+    names = list(modes(plan.smoke))[:: 4 if plan.smoke else 1]
+    with concurrent.futures.ThreadPoolExecutor(1 if plan.smoke else 3) as pool:
+        yield from pool.map(lambda name: compared(plan, name), names)
+
+
+def compared(plan: Plan, name: str) -> dict[str, Any]:
+    """Compares a mode with a CPU, with itself, and with itself under flags that ask for equal bits."""
     flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}"}
     on_host = dataclasses.replace(plan, device="cpu")
-    for name in list(modes(plan.smoke))[:: 4 if plan.smoke else 1]:
-        with concurrent.futures.ThreadPoolExecutor() as pool:  # one compiles for the device while the other plays
-            both = [pool.submit(again, where, name, extra) for where, extra in ((plan, flags), (on_host, {}))]
-            here, there = (one.result() for one in both)
-        twice = here["alike"] and (name != "A" or again(plan, name, flags)["regret"] == here["regret"])
-        ours, theirs = np.array(here["regret"]), np.array(there["regret"])
-        error = float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
-        yield {
-            "mode": name,
-            "z": float((ours.mean() - theirs.mean()) / error) if error else 0.0,
-            "regret": float(ours.mean()),
-            "regret_on_cpu": float(theirs.mean()),
-            "seeds_equal_to_cpu": int((ours == theirs).sum()),
-            "seeds": len(ours),
-            "twice_equal": twice,
-            "flags": DETERMINISTIC,
-        }
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # one compiles for the device while the other plays
+        runs = ((plan, flags), (plan, {}), (on_host, {}))
+        fixed, here, there = (run.result() for run in [pool.submit(again, one, name, more) for one, more in runs])
+    twice = fixed["alike"] and (name != "A" or again(plan, name, flags)["regret"] == fixed["regret"])
+    by_default = here["alike"] and (name != "A" or again(plan, name, {})["regret"] == here["regret"])
+    ours, theirs = np.array(here["regret"]), np.array(there["regret"])
+    error = float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
+    return {
+        "mode": name,
+        "z": float((ours.mean() - theirs.mean()) / error) if error else 0.0,
+        "regret": float(ours.mean()),
+        "regret_on_cpu": float(theirs.mean()),
+        "seeds_equal_to_cpu": int((ours == theirs).sum()),
+        "seeds": len(ours),
+        "twice_equal": twice,
+        "twice_equal_by_default": by_default,
+        "flags": DETERMINISTIC,
+    }
 
 
 def again(plan: Plan, name: str, variables: dict[str, str]) -> dict[str, Any]:
@@ -235,14 +254,42 @@ def inverse_error() -> float:
     return float(np.abs(found / wanted - 1).max())
 
 
+def latency(plan: Plan) -> Rows:
+    """Times short and long runs of one seed of the fewest agents: what a round takes, and a call beside its rounds."""
+    mode = modes(plan.smoke)["A"]
+    env, algo = mode.make(mode.sizes[0])
+    few, many = (50, 200) if plan.smoke else (250, 10_000)
+    walls = []
+    for horizon in (few, many):
+        options: dict[str, Any] = dict(horizon=horizon, seeds=1, stride=horizon, progress=False)
+        times = []
+        for turn in range(6):
+            started = time.perf_counter()
+            fb.simulate(env, algo, key=jax.random.key(turn), **options)
+            times.append(time.perf_counter() - started)
+        walls.append(float(np.median(times[1:])))
+    of_round = (walls[1] - walls[0]) / (many - few)
+    yield {"size": mode.sizes[0], "round_us": 1e6 * of_round, "call_ms": 1e3 * (walls[0] - few * of_round)}
+
+
 def rates(plan: Plan, name: str) -> Rows:
-    """Times one mode by size, for one seed and for 25."""
+    """Times one mode by agents and seeds."""
     mode = modes(plan.smoke)[name]
-    runs = [(size, n_seeds) for size in mode.sizes for n_seeds in ((2,) if plan.smoke else (1, 25))]
+    runs = pairs(name, mode, plan.smoke)
     for size, n_seeds in sorted(runs, key=lambda run: run[0] * run[1]):  # so that the peak is that of the last run
-        row = {"mode": name, "size": size, "seeds": n_seeds, **plan.seconds(mode, size, n_seeds)}
+        row = {"mode": name, "size": size, "seeds": n_seeds, "MS": size * n_seeds}
+        row |= plan.seconds(mode, size, n_seeds)
         roof = next((roof for kind, roof in ROOF.items() if kind in jax.devices()[0].device_kind), None)
         yield row | {"roofline": row["rate"] / roof if roof and name == "A" else None}
+
+
+def pairs(name: str, mode: Mode, smoke: bool) -> list[tuple[int, int]]:
+    """Returns the agents and seeds that are timed: of mode A all sizes, of the others the smallest and the third."""
+    if smoke:
+        return [(size, 2) for size in mode.sizes]
+    if name == "A":
+        return [(mode.sizes[0], 1), *((size, 25) for size in mode.sizes)]
+    return [(size, 25) for size in mode.sizes[:3:2]]
 
 
 def timed(plan: Plan, name: str) -> Rows:
@@ -268,7 +315,7 @@ def host(plan: Plan) -> Rows:
 
 
 PARTS: dict[str, Callable[..., Rows]] = {
-    part.__name__: part for part in (device, programs, agreement, regrets, rates, timed, stored, host)
+    part.__name__: part for part in (device, programs, agreement, regrets, latency, rates, timed, stored, host)
 }
 
 
@@ -310,18 +357,35 @@ def everything(device: str, smoke: bool, seconds: float) -> list[dict[str, Any]]
     rows: list[dict[str, Any]] = []
     ends = time.monotonic() + seconds
     todo: list[tuple[str, str, str, dict[str, Any], dict[str, str]]] = []  # part, program, mode, columns, environment
-    todo += [(part, part, "", {}, {}) for part in ("device", "programs", "agreement")]
-    todo += [("rates", "rates", mode, {}, {}) for mode in modes(smoke)]
+    todo += [
+        ("device", "device", "", {}, {}),
+        ("programs and agreement", "", "", {}, {}),
+        ("latency", "latency", "", {}, {}),
+    ]
+    for name, one in modes(smoke).items():
+        todo += [("rates", "rates", name, {}, {})] * bool(pairs(name, one, smoke))
     for mode in ("A", "A-lazy-BLT"):
         todo += [("stored", which, mode, {"fused": which == "timed"}, {}) for which in ("timed", "stored")]
-    without = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer="}
-    for mode in ("A", "FedUCB"):
-        buffers = (("on", {}), ("off", without))
-        todo += [("command buffers", "timed", mode, {"command_buffers": which}, flags) for which, flags in buffers]
+    for mode in ("A", "FedUCB", "clusters"):
+        for which, value in GRAPHS.items():
+            more = "" if value is None else f"--xla_gpu_enable_command_buffer={value}"
+            flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {more}"}
+            todo.append(("command buffers", "timed", mode, {"command_buffers": which}, flags))
     todo += [("host", "host", "", {}, {})]
+
+    def share(part: str, mode: str) -> int:
+        return SHARES[part] * (len(pairs(mode, modes(smoke)[mode], smoke)) if part == "rates" else 1)
+
     for n, (part, program, mode, columns, variables) in enumerate(todo):
         left = ends - time.monotonic()  # what one part leaves over is shared by those after it
-        deadline = 60.0 if part == "device" else left * SHARES[part] / sum(SHARES[name] for name, *_ in todo[n:])
+        deadline = 60.0 if part == "device" else left * share(part, mode) / sum(share(x[0], x[2]) for x in todo[n:])
+        if part == "programs and agreement":
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                both = {name: pool.submit(run, name, device, smoke, deadline) for name in part.split(" and ")}
+            for name, one in both.items():
+                found, wrong = one.result()
+                rows += [{"part": name, **row} for row in found] + ([{"part": name, "wrong": wrong}] if wrong else [])
+            continue
         found, wrong = run(program, "cpu" if part == "host" else device, smoke, deadline, variables, mode)
         rows += [{"part": part, **columns, **row} for row in found]
         if wrong:
@@ -355,6 +419,14 @@ def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
     if compared:
         values["regret against a CPU: largest |z|"] = max(abs(row["z"]) for row in compared)
         values["results that differ between two runs"] = float(sum(not row["twice_equal"] for row in compared))
+        differ = [not row["twice_equal_by_default"] for row in compared]
+        values["results that differ between two runs without flags"] = float(sum(differ))
+    for row in of("latency"):
+        values["A, one seed: microseconds of a round"] = row["round_us"]
+        values["A, one seed: milliseconds of a call beside its rounds"] = row["call_ms"]
+    spilled = [row["spills"] for row in of("programs") if "spills" in row]
+    if spilled:
+        values["bytes spilled by a thread of our kernels, at most"] = float(max(spilled))
     for row in of("agreement"):
         if "inverse" in row:
             values["x' V^-1 x against float64: largest relative error"] = row["inverse"]
@@ -362,13 +434,11 @@ def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
         pair = of("stored", mode=mode, fused=True), of("stored", mode=mode, fused=False)
         if all(pair):
             values[f"{mode}: fused / stored"] = pair[0][0]["rate"] / pair[1][0]["rate"]
-    for mode in ("A", "FedUCB"):
-        pair = (
-            of("command buffers", mode=mode, command_buffers="on"),
-            of("command buffers", mode=mode, command_buffers="off"),
-        )
-        if all(pair):
-            values[f"{mode}: command buffers on / off"] = pair[0][0]["rate"] / pair[1][0]["rate"]
+    for mode in ("A", "FedUCB", "clusters"):
+        rate = {row["command_buffers"]: row["rate"] for row in of("command buffers", mode=mode)}
+        for one, other in (("on", "off"), ("while", "on")):
+            if {one, other} <= set(rate):
+                values[f"{mode}: command buffers {one} / {other}"] = rate[one] / rate[other]
     for n_seeds in sorted({row["seeds"] for row in of("host")}):
         theirs = {row["size"]: row["rate"] for row in of("host", seeds=n_seeds)}
         fastest = [theirs.get(row["size"], max(theirs.values())) for row in of("rates", mode="A", seeds=n_seeds)]
@@ -396,7 +466,7 @@ def shown(row: dict[str, Any]) -> str:
 def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    seconds: float = 560.0,
+    seconds: float = 300.0,
     device: Literal["gpu", "cpu"] = "gpu",
     part: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",
     mode: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",

@@ -25,8 +25,8 @@ def blt() -> Any:
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, release="blt", trust="secagg"))
 
 
-def sphere(m: int, **given: Any) -> Any:
-    return fb.envs.sphere(n_agents=m, n_arms=100, dim=10, **given)
+def sphere(m: int, dim: int = 10, **given: Any) -> Any:
+    return fb.envs.sphere(n_agents=m, n_arms=100, dim=dim, **given)
 
 
 def modes(smoke: bool) -> dict[str, Mode]:
@@ -41,6 +41,7 @@ def modes(smoke: bool) -> dict[str, Mode]:
 
     return {
         "A": Mode(lambda m: (sphere(m), fb.algos.fed_lin_ucb()), agents),
+        "A-d20": Mode(lambda m: (sphere(m, dim=20), fb.algos.fed_lin_ucb()), agents[:1] if smoke else agents[1:2]),
         "A-lazy-BLT": Mode(lambda m: (sphere(m, rewards="bernoulli"), blt()), agents),
         "B": Mode(lambda m: (sphere(m, contexts="fixed"), fb.algos.fed_lin_ucb()), agents),
         "FedUCB": Mode(lambda m: (sphere(m), feducb()), agents),
