@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve()
 TARGET = HERE.with_name("h100.txtpb")  # a description of the device, as XLA writes it
-PATIENCE = 300  # seconds after which the process of one program is stopped
+PATIENCE = 600  # seconds after which the process of one program is stopped
 MANY = 10_000  # agents of the large programs
 SEEDS = 25
 BATCH = 25  # rounds between two synchronisations
