@@ -72,7 +72,11 @@ class Shuffled(SiloLocal):
                     f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}"
                 )
             needed = shuffling.shuffled_sigma(
-                epsilon=budget.epsilon, delta=budget.delta, sensitivity=_ANY_TWO, n_agents=m, points=ask.points
+                epsilon=budget.epsilon,
+                delta=budget.delta,
+                sensitivity=_ANY_TWO + ask.rounding,
+                n_agents=m,
+                points=ask.points,
             )
             return of(needed)
 
@@ -106,7 +110,11 @@ class Shuffled(SiloLocal):
         try:
             epsilon = ask.epsilon(
                 lambda delta: shuffling.shuffled_epsilon(
-                    sigma=plain.sigma, sensitivity=_ANY_TWO, n_agents=len(self.std), points=ask.points, delta=delta
+                    sigma=plain.sigma,
+                    sensitivity=_ANY_TWO + ask.rounding,
+                    n_agents=len(self.std),
+                    points=ask.points,
+                    delta=delta,
                 ),
                 self.missing(ask),
             )
