@@ -6,10 +6,12 @@ Wherever an expression is written in two ways, `on_cpu` or `on_gpu` chooses whil
 import contextlib
 import contextvars
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Python: XLA:CPU still fuses them all
 
@@ -22,6 +24,48 @@ def on_cpu() -> bool:
 def on_gpu() -> bool:
     """Whether programs are compiled for a GPU, and may have kernels of our own, see `without_kernels`."""
     return jax.default_backend() == "gpu" and not _without_kernels.get()
+
+
+def check() -> None:
+    """Checks that numbers are what this package computes with: float32 and int32, by the rules of IEEE 754.
+
+    Raises:
+        ValueError: `jax_enable_x64` is set, or flags let XLA reorder float32 arithmetic.
+    """
+    if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
+        raise ValueError(
+            "jax_enable_x64 must be False: everything here is float32 and int32, with pairs of them where that is not "
+            "enough, got True"
+        )
+    if not _keeps_order():
+        raise ValueError(
+            "XLA_FLAGS must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as "
+            f"pairs of floats, and draws of noise, rest on its rules, got {os.environ.get('XLA_FLAGS')!r}"
+        )
+
+
+@functools.cache
+def _keeps_order() -> bool:
+    """Whether the error of a float32 sum can be computed; only flags could prevent it."""
+    if not os.environ.get("XLA_FLAGS"):
+        return True
+    given = np.float32([2**24]), np.float32([1])
+    return compiled_error(*given)[0] == 1
+
+
+def compiled_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a + b lacks of the sum when float32 rounds it, by a program of its own, also inside of a trace.
+
+    >>> compiled_error(np.float32([2**24]), np.float32([1])).tolist()
+    [1.0]
+    """
+
+    def error(a: jax.Array, b: jax.Array) -> jax.Array:
+        total = a + b
+        part = total - a
+        return (a - (total - part)) + (b - part)
+
+    return np.asarray(jax.jit(error).lower(a, b).compile()(a, b))
 
 
 _without_kernels = contextvars.ContextVar("without_kernels", default=False)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Required, TypedDict, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.core import random, validate
+from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.engine.records import Record, recorder
@@ -107,8 +106,7 @@ class Run:
     throw: bool = True
 
     def __post_init__(self):
-        if jnp.result_type(float) != jnp.float32:
-            raise ValueError("jax_enable_x64 must be False, since all parts of a run are written for float32, got True")
+        backend.check()
         object.__setattr__(self, "horizon", validate.integer("horizon", self.horizon, at_least=1))
         object.__setattr__(self, "seeds", numbers(self.seeds, len(self.at)))
         random.check_key("key", self.key)

@@ -12,7 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core import memory, struct, validate
+from fedbandit_jax.core import backend, memory, struct, validate
 from fedbandit_jax.core.memory import shown
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
@@ -125,6 +125,7 @@ def bind(
     label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
 ) -> tuple[Clock, bytes]:
     """The clock of an algorithm, once it is bound and fits, and the digest of both; b"" and no salt if traced."""
+    backend.check()
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import backend, struct, validate
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces.environment import Round, Spec
@@ -261,6 +261,7 @@ class Recipe(Algorithm):
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; the message names it and its value.
+            When bound also if numbers of this process are not float32 by the rules of IEEE 754.
     """
 
     def __init_subclass__(cls, **options: Any):
@@ -269,6 +270,7 @@ class Recipe(Algorithm):
 
             @functools.wraps(bind)
             def checked(self: Recipe, spec: Spec, horizon: int) -> Algorithm:
+                backend.check()
                 return bind(self, spec, _rounds(spec, horizon))
 
             cls.bind = checked
