@@ -1,5 +1,6 @@
 """Releases, trust models and policies of one's own: what becomes of them, that it has the law they say, in runs."""
 
+import dataclasses
 import doctest
 import itertools
 from pathlib import Path
@@ -13,6 +14,8 @@ from honest import Prefixes
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.policies.ucb import BoundUCB
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.matrices import Explicit
@@ -233,6 +236,77 @@ def test_a_better_mechanism_makes_a_better_policy(world):
     regret = {epsilon: float(result.regret[:, -1].mean()) for epsilon, result in results.items()}
     assert regret[1e5] == pytest.approx(regret[None], rel=0.1)
     assert regret[0.05] > 1.5 * regret[None]
+
+
+def gossip(policy, env):
+    ring = fb.networks.make("ring", env.spec.n_agents)
+    return fb.algos.Gossip(graph=ring, policy=policy, schedule=3, privacy=BUDGET).bind(env.spec, HORIZON)
+
+
+@fb.pytree
+class Bias(fb.Policy):
+    def update(self, k, belief, released):
+        return released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+@fb.pytree
+class Asking(Bias):
+    calls_host = True
+
+
+@fb.pytree
+class Together(Bias):
+    """Scores all agents' users at once."""
+
+    def indices(self, key, t, prepared, offered):
+        return jnp.broadcast_to(offered.contexts.sum((0, 2))[:, None], offered.contexts.shape[1::-1])
+
+
+@fb.pytree
+class Wide(BoundUCB):
+    """Inherits `indices`, which Gossip runs for all agents at once."""
+
+
+def test_a_policy_of_ones_own_in_gossip(world):
+    """It acts on releases alone, agent by agent; what does more, or might, is refused or proves nothing."""
+    bound = gossip(Bias(), world)
+    assert certify(bound).claim == "certified"
+    assert [certify(gossip(policy, world)).claim for policy in (Asking(), Together())] == ["none", "none"]
+    ucb = gossip(fb.algos.UCB(), world)
+    own = Wide(**{field.name: getattr(ucb.policy, field.name) for field in dataclasses.fields(ucb.policy)})
+    assert (certify(ucb).claim, certify(dataclasses.replace(ucb, policy=own)).claim) == ("certified", "none")
+
+    @fb.pytree
+    class Loop(type(bound)):
+        def view(self, state):
+            return state.pending
+
+    fields = {field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)}
+    assert certify(Loop(**fields)).claim == "none"
+
+
+def test_a_list_of_rounds_whose_schedule_is_another(world):
+    """What goes with secure aggregation is the list that runs, not the class that makes it."""
+
+    class Swapped(fb.schedules.Fixed):
+        def rounds(self, horizon):
+            return np.arange(3, horizon + 1, 3)
+
+        def bind(self, setting):
+            return Eager()
+
+    @fb.pytree
+    class Eager(fb.schedules.BoundSchedule):
+        def requests(self, key, t, memory, gained, since):
+            return t == 11
+
+    privacy = fb.privacy.Mechanism(BUDGET, "blt", "secagg")
+    algo = fb.algos.Federated(policy=Bias(), schedule=Swapped(), privacy=privacy)
+    found = algo.certificate(world.spec, HORIZON)
+    assert (found.claim, "sizes that are fixed in advance, and a schedule decides" in found.reason) == ("none", True)
 
 
 def test_sends_prefixes_is_known_of_own_classes():
