@@ -28,6 +28,7 @@ from fedbandit_jax.audits.linear import linear as linear
 from fedbandit_jax.audits.linear import shipped_linear as _shipped_linear
 from fedbandit_jax.audits.linear import shipped_schedules as _shipped_schedules
 from fedbandit_jax.audits.linear import timing as timing
+from fedbandit_jax.audits.own import claimed as claimed
 from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.findings import Audit as Audit

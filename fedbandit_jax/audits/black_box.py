@@ -167,7 +167,7 @@ def audit(
     epsilon_cp, mu_lower = show(epsilon_bound(delta), x, y, event, alpha), None
     epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
     if schedule:
-        pure, mu_lower = schedule.show(beside_x, beside_y, alpha)
+        pure, mu_lower = schedule.shown(beside_x, beside_y, alpha)
         together = gaussian_epsilon(mu_lower, delta, pure) if mu_lower > 0 else pure
         if together > epsilon_cp:
             epsilon_lower, by, statistic = together, "schedule + Gaussian DP", "control flow"
@@ -252,7 +252,7 @@ def _compare(
         shown = max(shown, gaussian_epsilon(mu, delta))
     schedule = Scheduled.choose(panel.flow, x[1::2], y[1::2], _LENIENT) if scheduled else None
     if schedule:
-        pure, mu = schedule.show(schedule.columns(x[1::2]), schedule.columns(y[1::2]), _LENIENT)
+        pure, mu = schedule.shown(schedule.columns(x[1::2]), schedule.columns(y[1::2]), _LENIENT)
         shown = max(shown, gaussian_epsilon(mu, delta, pure) if mu > 0 else pure)
     return shown, panel, best, event, schedule
 

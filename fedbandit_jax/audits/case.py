@@ -63,7 +63,7 @@ class Case:
         of many true claims some are refuted once, and next to none twice.
         """
         validate.integer("n_runs", n_runs, at_least=1000)
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["n_runs"] = max(n_runs // fields.pop("slow"), min(n_runs, FEWEST))
         found = audit(**fields, key=key, **options)
         if not found.epsilon_lower <= found.epsilon and found.confidence < AGAIN:

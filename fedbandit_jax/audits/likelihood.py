@@ -58,7 +58,8 @@ class Flow:
 
     def __init__(self, x: np.ndarray, y: np.ndarray, flow: np.ndarray):
         """Fits views x, y (n, d) whose columns `flow` (d,) bool are control flow."""
-        self.flow, self.seen = flow, {}
+        self.flow = flow
+        self.seen: dict[bytes, tuple[float, Fisher | None, float]] = {}
         kinds, counts = np.unique(np.concatenate([x, y])[:, flow], axis=0, return_counts=True)
         for kind in kinds[np.argsort(-counts)[:_FLOWS]]:
             one, two = (rows[(rows[:, flow] == kind).all(1)][:, ~flow] for rows in (x, y))

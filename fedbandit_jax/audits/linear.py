@@ -42,6 +42,7 @@ from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, Priv
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
 BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
 QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
+EPOCHS = 8  # of private tests: were noise on the threshold kept, the later ones would tell what it is
 
 
 def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = None, name: str | None = None) -> Case:
@@ -150,24 +151,36 @@ def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
 
 @struct.pytree
 class Requests:
-    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (QUERIES,).
+    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (E, QUERIES).
 
-    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term.
+    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term;
+    in all epochs but the first nobody adds anything.
     """
 
     schedule: BoundSchedule
+    epochs: int = struct.static(default=1)  # E
+
+    def starts(self, key: Array) -> Array:
+        """The keys of the noise on the threshold, one for every epoch."""
+        return jax.random.split(key, self.epochs)
 
     def __call__(self, key: Array, gained: Array) -> Array:
         bound: Any = self.schedule
-        start, *keys = jax.random.split(key, QUERIES + 2)
-        memory = bound.start(start, jnp.float32(1))
-        asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
-        asked = jnp.stack([jnp.any(one) for one in asked])
-        return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)
+        start, queries = jax.random.split(key)
+
+        def epoch(start: Array, key: Array, gained: Array) -> Array:
+            keys, memory = jax.random.split(key, QUERIES + 1), bound.start(start, jnp.float32(1))
+            asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
+            asked = jnp.stack([jnp.any(one) for one in asked])
+            return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)
+
+        later = jnp.zeros((self.epochs - 1, *gained.shape), gained.dtype)
+        sums = jnp.concatenate([gained[None], later])
+        return jax.vmap(epoch)(self.starts(start), jax.random.split(queries, self.epochs), sums)
 
 
-def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Case:
-    """Builds a case of one epoch of one silo's requests, on the worst sums that one user can move.
+def above_threshold(schedule: PrivateLogDet, *, epsilon: float, epochs: int = 1, name: str) -> Case:
+    """Builds a case of one silo's requests in some epochs, on the worst sums that one user can move in the first.
 
     She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
     the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
@@ -181,7 +194,7 @@ def above_threshold(schedule: PrivateLogDet, *, epsilon: float, name: str) -> Ca
     last[-1] = UNITS
     return Case(
         name=name,
-        mechanism=Requests(schedule=bound),
+        mechanism=Requests(schedule=bound, epochs=validate.integer("epochs", epochs, at_least=1)),
         data=low,
         neighbour=high,
         which="first user",
@@ -245,7 +258,7 @@ def shipped_schedules() -> list[Case]:
     """Cases of every schedule that a certified algorithm may have."""
     budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "add_remove")
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
-    fed = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)
+    fed = fed_ucb(removed, schedule=PrivateLogDet(share=0.5, max_syncs=1), learns_in_batch=False)
     fed = fed.replace(threshold=brink(fed))
     central = private_fed_lin_ucb(Mechanism(removed, trust="central"), schedule=adaptive)
     central = central.replace(threshold=brink(central, n_agents=1))
@@ -255,6 +268,7 @@ def shipped_schedules() -> list[Case]:
     gossip = Gossip(**network, privacy=Mechanism(budget, release="blt", centred=True, gram_scale=0.5))
     return [
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
+        above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="private_logdet epochs"),
         timing(fed, name="FedUCB private_logdet timing"),
         linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
         linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),

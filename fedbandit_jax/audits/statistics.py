@@ -255,17 +255,17 @@ class Scheduled(NamedTuple):
         _, chance = choose(epsilon_bound(0.0), flow.chances(x), flow.chances(y), alpha)
         found = []
         for kind, (_, fisher, _) in flow.seen.items():
-            given = [one[~np.isnan(one)] for one in (flow.given(x, kind), flow.given(y, kind))]
-            if fisher and all(map(len, given)):
-                centre = middle(*given)
-                found.append((show(mu_bound, *given, centre, alpha), cls(flow, chance, kind, centre)))
+            one, two = (given[~np.isnan(given)] for given in (flow.given(x, kind), flow.given(y, kind)))
+            if fisher and len(one) and len(two):
+                centre = middle(one, two)
+                found.append((show(mu_bound, one, two, centre, alpha), cls(flow, chance, kind, centre)))
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
-    def show(self, x: list[np.ndarray], y: list[np.ndarray], alpha: float) -> tuple[float, float]:
+    def shown(self, x: list[np.ndarray], y: list[np.ndarray], alpha: float) -> tuple[float, float]:
         """Lower bounds of the pure epsilon of control flow, and of mu given it, from what `columns` are of all runs."""
         pure = show(epsilon_bound(0.0), x[0], y[0], self.chance, alpha)
-        given = [one[~np.isnan(one)] for one in (x[1], y[1])]
-        return pure, show(mu_bound, *given, self.centre, alpha) if all(map(len, given)) else 0.0
+        one, two = (given[~np.isnan(given)] for given in (x[1], y[1]))
+        return pure, show(mu_bound, one, two, self.centre, alpha) if len(one) and len(two) else 0.0
 
     def columns(self, rows: np.ndarray) -> list[np.ndarray]:
         """The log ratio of the control flow of views (n, d), and the discriminant of those of the kind."""

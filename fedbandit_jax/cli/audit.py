@@ -29,8 +29,8 @@ class AuditCommand(Command):
     The audit runs each mechanism many times on two neighbouring data sets. From how well they can be told apart it
     computes a lower bound of epsilon that holds with the stated confidence. It also gives both runs the same
     randomness, and checks that they then differ by no more than the declared sensitivity, and follow the same control
-    flow. A bound above the claim refutes it at the stated confidence, for each mechanism separately: with n mechanisms
-    a false alarm has probability up to n (1 - confidence). A bound below it proves nothing, but 50,000 runs are enough
+    flow. A bound above the claim refutes it at the stated confidence, for each mechanism separately, and is tried again
+    under another key at 99.9 %, which alone counts. A bound below it proves nothing, but 50,000 runs are enough
     to find a noise scale that is wrong by a third. The command prints a table and draws it as a picture into OUT.
     Slow mechanisms are run less often, and controls 30,000 times at most. The exit code is 1 if anything is not as it
     should be.
@@ -48,7 +48,7 @@ class AuditCommand(Command):
             the probabilities of noisy sums modulo m.
         only: audit only mechanisms whose name contains one of these words.
         runs: number of runs of each of the two neighbours, at least 1000.
-        confidence: confidence of each lower bound by itself, in (0, 1).
+        confidence: confidence of each lower bound by itself, in (0, 1), before it is tried again.
         controls: Python file, or folder of files, whose functions `broken_*()` return cases with known flaws; these
             must fail.
         random_seed: seed of the random number generator.

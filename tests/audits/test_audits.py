@@ -76,12 +76,15 @@ def test_controls_are_caught(key, name):
     assert audit.epsilon_lower > 1.05 * audit.epsilon, audit  # by what the adversary sees, not by replay alone
 
 
+SELDOM = {"noise left out in 0.1 %", "noise from float32 normals"}  # seen by draws of the noise, and by no run
+
+
 @pytest.mark.slow  # and part of `fedbandit audit --controls`, which CI runs
 def test_all_controls_are_caught(key):
     for name, case in controls().items():
         audit = case.run(key, n_runs=80_000 * case.slow)
         assert not audit.passed, (name, audit)
-        assert audit.epsilon_lower > 1.05 * audit.epsilon, (name, audit)
+        assert audit.epsilon_lower > 1.05 * audit.epsilon or (name in SELDOM and audit.noise), (name, audit)
 
 
 @pytest.mark.slow
@@ -102,6 +105,25 @@ def test_one_algorithm(key):
     assert audit.passed
     assert 1.5 < audit.epsilon_lower < 2.0
     assert audit.name == "silo_local blt"
+
+
+def test_a_claim_in_words(key):
+    """Of what is not certified: the neighbours are those of the claim."""
+    budget, leaking = fb.privacy.Budget(1.0, 0.1, "add_remove"), PRIVATE.replace(learns_in_batch=True)
+    case = audits.claimed(leaking, budget, n_agents=2, horizon=6, visits=2, name="words")
+    assert (case.name, case.epsilon, case.delta, case.gaussian) == ("words", 1.0, 0.1, False)
+    (x, y, _), (other, z, _) = case.data, case.neighbour
+    assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == 2
+    assert not other[0][0].any()
+    fields = dict(algo=PRIVATE, budget=budget)
+    for change, words in (
+        (dict(algo=3), "^algo must be an fb.Algorithm, got 3"),
+        (dict(budget=1.0), "^budget must be an fb.privacy.Budget, got 1.0"),
+        (dict(visits=3, horizon=2), "^horizon must be >= 3, got 2"),
+        (dict(n_agents=0), "^n_agents must be >= 1, got 0"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            audits.claimed(**fields | change)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_schedules_and_releases_are_bounded_apart():
     x, y = ([scheduled(rng, moved) for _ in range(3)] for moved in (0, 1.4))
     panel = Panel(x[0], y[0], np.array([True, False, False]))
     chosen = Scheduled.choose(panel.flow, x[1], y[1], 0.1)
-    pure, mu = chosen.show(chosen.columns(x[2]), chosen.columns(y[2]), 0.0083)
+    pure, mu = chosen.shown(chosen.columns(x[2]), chosen.columns(y[2]), 0.0083)
     assert 0.85 < pure < 1
     assert 1.2 < mu < 1.4
     together = shown(np.concatenate(x), np.concatenate(y), flow=np.array([True, False, False]))

@@ -8,7 +8,7 @@ import numpy as np
 from _damage import changed, damaged_clusters, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import clusters
+from fedbandit_jax.audits import clusters, uploads
 from fedbandit_jax.privacy.phase_trees import Replanted
 
 
@@ -94,6 +94,11 @@ def broken_cluster_bias():
 def broken_cluster_gram():
     """Noise on the rewards, and none on the features: x and -x have the same x x'."""
     return damaged_clusters("clusters without noise on x x'", weighted(0, 0, 1))
+
+
+def broken_determinants():
+    """FCLUB as printed: when a local cluster uploads depends on the determinant of raw sums."""
+    return uploads(fb.algos.FCLUB(fb.privacy.Budget(1.0, 0.1)), name="uploads by raw determinants")
 
 
 @fb.pytree

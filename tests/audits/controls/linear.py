@@ -5,9 +5,10 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import SMALL, damaged, honest, noisy, scaled, trusting, turned
+from _damage import SMALL, changed, damaged, honest, noisy, scaled, trusting, turned
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits import BUDGET, linear
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.trust import SiloLocal, SiloLocalMatrix, VectorSum
 
@@ -138,6 +139,9 @@ LAWS = [
     "no gram",
     "no bias",
     "no first entry",
+    "nothing in 0.1 %",
+    "float16",
+    "float32",
 ]
 
 
@@ -163,14 +167,17 @@ class Flawed(SiloLocal):
             "no gram": honest * (entry > 2),
             "no bias": honest * (entry < 3),
             "no first entry": honest * (entry > 0),
+            "nothing in 0.1 %": jnp.where(rare < 0.001, 0, honest),
+            "float16": honest.astype(jnp.float16).astype(jnp.float32),
+            "float32": std * jax.random.normal(key, (size,)),
         }
         assert list(laws) == LAWS
         return jnp.stack(list(laws.values()))[self.law]
 
 
-def flawed(name, law):
+def flawed(name, law, **options):
     """Noise of another law at every silo."""
-    return damaged(name, noisy(Flawed, law=LAWS.index(law)))
+    return damaged(name, noisy(Flawed, law=LAWS.index(law)), **options)
 
 
 @fb.pytree
@@ -189,6 +196,33 @@ def broken_shared_by_entries():
 def broken_sometimes():
     """Noise left out in one release of a hundred."""
     return flawed("noise left out in 1 %", "nothing in 1 %")
+
+
+def broken_seldom():
+    """Noise left out so seldom that 50,000 runs do not show it; draws of the noise do."""
+    return flawed("noise left out in 0.1 %", "nothing in 0.1 %")
+
+
+def broken_half_precision():
+    """Noise cast to float16: the last bits of a release are those of the data."""
+    return flawed("noise cast to float16", "float16")
+
+
+def broken_normals():
+    """Normals of 23 bits end 5.4 standard deviations from 0: no number of runs shows it, draws of the noise do."""
+    budget = fb.privacy.Budget(8.0, 1e-6)
+    return flawed("noise from float32 normals", "float32", budget=budget)
+
+
+def broken_elimination_of_directions():
+    """DP-DPE with three fifths of its noise, of which a slow audit has few runs."""
+    half = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.35)
+    algo = fb.algos.dp_dpe(np.array([[-1.0, 0.0], [1.0, 0.0]]), half, schedule=2)
+    case = replace(linear(algo, n_agents=2), slow=4)
+    change = trusting(lambda trust: replace(trust, std=trust.std * np.float32(0.6)))
+    return changed(
+        case, "three fifths of DP-DPE's noise", lambda bound: replace(bound, mechanism=change(bound.mechanism))
+    )
 
 
 def broken_sometimes_shared():

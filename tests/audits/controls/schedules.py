@@ -8,6 +8,7 @@ from _damage import changed, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, timing, transcript
+from fedbandit_jax.audits.linear import EPOCHS, Requests
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
@@ -93,25 +94,45 @@ def broken_floor():
     return damaged_tests("tests with too little noise", lambda bound: replace(bound, epsilon=5 * bound.epsilon))
 
 
-def tested():
+def tested(*, max_syncs):
     """A certified run with private tests, at a threshold that one user decides about."""
     budget = fb.privacy.Budget(2.0, 0.1, "add_remove")
-    schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=2)
+    schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=max_syncs)
     algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
     return algo.replace(threshold=brink(algo))
 
 
 def broken_tests():
     """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
-    case = linear(tested(), n_agents=2, horizon=4)
+    case = linear(tested(max_syncs=2), n_agents=2, horizon=4)
     change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
     return changed(case, "private_logdet without noise", change)
 
 
 def broken_releases():
     """A certified run whose tests are right, and whose releases have a fifth of their noise."""
-    case = linear(tested(), n_agents=2, horizon=4)
+    case = linear(tested(max_syncs=2), n_agents=2, horizon=4)
     return changed(case, "private_logdet, little noise in releases", little)
+
+
+def broken_half_of_the_releases():
+    """A certified run whose tests are right, and whose releases have half of their noise."""
+    case = linear(tested(max_syncs=1), n_agents=2, horizon=4)
+    return changed(case, "private_logdet, half the noise in releases", lambda bound: little(bound, 2))
+
+
+@fb.pytree
+class Kept(Requests):
+    """Tests whose threshold keeps its noise in all epochs, so that later ones tell what it is."""
+
+    def starts(self, key):
+        return jnp.stack([key] * self.epochs)
+
+
+def broken_epochs():
+    """Noise on the threshold that is not drawn anew when an epoch begins."""
+    case = above_threshold(fb.schedules.PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="honest")
+    return replace(case, name="threshold noise not refreshed", mechanism=turned(Kept, case.mechanism))
 
 
 def broken_geometric():
@@ -135,7 +156,7 @@ def broken_asynchronous_tests():
     return changed(case, "asynchronous private_logdet without noise", change)
 
 
-def little(bound):
+def little(bound, by=5):
     """A loop with a fifth of the noise."""
     trust = bound.mechanism.trust
-    return replace(bound, mechanism=replace(bound.mechanism, trust=replace(trust, std=trust.std / np.float32(5))))
+    return replace(bound, mechanism=replace(bound.mechanism, trust=replace(trust, std=trust.std / np.float32(by))))
