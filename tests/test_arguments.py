@@ -457,6 +457,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.data.classification: dict(
         name=("digits", nothing), components=(None, optional(count())), penalty=(0.1, number(0))
     ),
+    fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
     fb.data.lasso: {
         **dict(features=(EYE, rows), labels=(EYE[0], array(1)), penalty=(0.1, number(0)), tolerance=(0.1, number(0))),
         **dict(max_steps=(9, count())),

@@ -7,6 +7,7 @@ from fedbandit_jax.data.classification import CLASSIFICATION as CLASSIFICATION
 from fedbandit_jax.data.classification import classification as classification
 from fedbandit_jax.data.datasets import Community as Community
 from fedbandit_jax.data.datasets import Table as Table
+from fedbandit_jax.data.datasets import into_unit as into_unit
 from fedbandit_jax.data.datasets import lasso as lasso
 from fedbandit_jax.data.movielens import movielens as movielens
 from fedbandit_jax.data.mslr import BODY_FEATURES as BODY_FEATURES

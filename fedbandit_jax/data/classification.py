@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.data.datasets import Table, lasso, require
+from fedbandit_jax.data.datasets import Table, lasso, require, scaled
 
 CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
 _COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components
@@ -66,21 +66,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     features[:, :, -1] = 1
     features = features.reshape(n * k, -1) / np.float32(math.sqrt(2))
     labels = (data.target[:, None] == np.arange(k)).reshape(-1)
-    theta = _into_unit(features, lasso(features, labels, penalty=penalty))
+    theta = scaled(features, lasso(features, labels, penalty=penalty), math.sqrt(0.5))
     if not theta.any():
         raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
     return Table(features, np.full(n, k), theta, f"{name} ({p} components)")
-
-
-def _into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Scales u = theta[:-1] by the largest c, and sets theta[-1], so that means are in [0, 1] and ||theta|| <= 1.
-
-    With m = <x[:-1], u> they are if theta[-1] = -sqrt 2 c min m and c <= 1 / (max m - min m); min m < 0 by centring.
-    """
-    u = theta[:-1].astype(np.float64)
-    if not u.any():
-        return np.zeros_like(theta)
-    means = features[:, :-1] @ u
-    low, high = means.min(), means.max()
-    c = min(1 / (high - low), 1 / math.sqrt(u @ u + 2 * low**2))
-    return np.append(c * u, -math.sqrt(2) * c * low).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -95,7 +96,7 @@ def lasso(
     features: np.ndarray,
     labels: np.ndarray,
     *,
-    penalty: float,
+    penalty: float = 1e-4,
     tolerance: float = 1e-9,
     max_steps: int = 1_000_000,
 ) -> np.ndarray:
@@ -153,6 +154,55 @@ def lasso(
         wanted = f"a residual of {stop:g} in max_steps={max_steps} steps"
         raise RuntimeError(f"lasso must reach {wanted}, got {end.residual:g}")
     return (end.theta / scale).astype(np.float32)
+
+
+def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Maps a parameter to one whose mean rewards on these rows are in [0, 1], in the same order.
+
+    u, all but the last entry of theta, is multiplied by the largest c for which the means can have a range of at most 1
+    and the result a norm of at most 1, and the last entry is chosen such that the smallest mean is 0. So regrets, but
+    not the noise, are multiplied by c.
+
+    Args:
+        features: X, finite, (N, d), whose last column has the same number, not 0, in all rows.
+        theta: (d,), such as `lasso` returns.
+
+    Returns:
+        The new theta, (d,) float32; zeros if u is 0.
+
+    Raises:
+        ValueError, TypeError: an argument is not finite or of the wrong type, shapes disagree, or the last column is
+            not constant.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> x = np.array([[0.0, 0.5], [0.6, 0.5]])
+        >>> x @ fb.data.into_unit(x, np.array([10.0, -4.0]))
+        array([0. , 0.6])
+    """
+    features = validate.finite_array("features", features, ndim=2)
+    theta = validate.finite_array("theta", theta, ndim=1)
+    if not features.size or theta.shape != features.shape[1:]:
+        raise ValueError(f"theta must have an entry for every column of features {features.shape}, got {theta.shape}")
+    last = features[:, -1]
+    if last[0] == 0 or (last != last[0]).any():
+        raise ValueError(
+            f"features must have the same number, not 0, at the end of all rows, got {validate.shown(last)}"
+        )
+    return scaled(features, theta, float(last[0]))
+
+
+def scaled(features: np.ndarray, theta: np.ndarray, last: float) -> np.ndarray:
+    """See `into_unit`; `last` is the last entry of all rows, which may be known more exactly than a table holds it."""
+    # With m = <x[:-1], u>, means are in [0, 1] if theta[-1] = -c min m / last and c <= 1 / (max m - min m).
+    u = theta[:-1].astype(np.float64)
+    means = features[:, :-1] @ u
+    low, high = means.min(), means.max()
+    if not u.any() or low == high:
+        return np.zeros_like(theta)
+    level = low / last
+    c = min(1 / (high - low), 1 / math.sqrt(u @ u + level**2))
+    return np.append(c * u, -c * level).astype(np.float32)
 
 
 @jax.jit

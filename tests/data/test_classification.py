@@ -6,7 +6,6 @@ import pytest
 from sklearn import datasets
 
 import fedbandit_jax as fb
-from fedbandit_jax.data.classification import _into_unit
 
 SHAPES = {"digits": (1797, 10, 51), "breast_cancer": (569, 2, 21)}
 
@@ -60,7 +59,7 @@ def test_the_affine_map_keeps_the_order_of_the_arms():
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     x = np.hstack([z, np.ones((200, 1))]) / np.sqrt(2)
     theta = 3 * rng.normal(size=9)
-    mapped = _into_unit(x, theta)
+    mapped = fb.data.into_unit(x, theta)
     before, after = x @ theta, x @ mapped
     slope = (after.max() - after.min()) / (before.max() - before.min())
     np.testing.assert_allclose(after, slope * (before - before.min()), atol=1e-6)
