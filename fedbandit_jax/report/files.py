@@ -34,7 +34,7 @@ def write(result: Measured, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     certificates = {label: certificate.to_json() for label, certificate in result.certificates.items()}
     about = {"format": FORMAT, "certificates": certificates, "config": result.config, "provenance": result.provenance}
-    write_archive(path, "result", about, _arrays(result))
+    write_archive(path, "result", about, {**_arrays(result), "labels": np.array(result.labels)})
     return path
 
 
@@ -115,6 +115,7 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
                          "install the version that wrote it")  # fmt: skip
     _ask("it", about, _TEXTS)
     _ask("it", arrays, _ARRAYS)
+    arrays.pop("labels", None)  # are in the text, too, and for others who open the file
     for name in _TEXTS:
         _ask(name, about[name], [])
     found: dict[str, Any] = {name: arrays.pop(name) for name in _ARRAYS} | {name: about[name] for name in _TEXTS}

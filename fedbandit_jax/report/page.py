@@ -99,7 +99,9 @@ def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
 
 
 def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    names, points = varied(result), result.coordinates.values()
+    points = result.coordinates.values()
+    bare = all(point["algorithm"] == label for label, point in result.coordinates.items())  # which the label says
+    names = [name for name in varied(result) if not (bare and name == "algorithm")]
     extra = [[word(point[name]) if name in point else "-" for name in names] for point in points]
     (_, *header), *body = rows
     asked = [f"{name} asked" if name in header else name for name in names]  # the others are what was given

@@ -101,9 +101,11 @@ def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
 
 def _who(result: Measured) -> str:
     spec = result.spec
-    if spec.get("n_users"):
-        return f"{spec['n_users']:,} users on {spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
-    return f"{spec['n_agents']} agent{'s' * (spec['n_agents'] > 1)}"
+    agents = f"{spec['n_agents']} agent{'s' * (spec['n_agents'] > 1)}"
+    if spec.get("n_users"):  # of one server's clusters, or of the silos that they come to
+        servers = f"{spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
+        return f"{spec['n_users']:,} users {f'of {agents}' if spec['n_agents'] > 1 else f'on {servers}'}"
+    return agents
 
 
 def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:

@@ -404,3 +404,15 @@ def test_concat_names_the_difference():
         concat([one, 5])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least one result, got none"):
         concat([])
+
+
+def test_a_folder_that_cannot_be_written_to_is_named():
+    """And not the hidden file that would have been moved into place."""
+    for path in ("/proc/x.npz", "/sys/x.npz"):
+        with pytest.raises(OSError, match=f"'{path}'$"):
+            made().save(path)
+
+
+def test_labels_are_an_array(tmp_path):
+    with np.load(made().save(tmp_path / "run")) as found:
+        assert found["labels"].tolist() == ["plain", "private"]

@@ -148,6 +148,12 @@ def test_refused_files_are_named(read, folder):
     assert "it does not end as a result ends" in table[1][1]
 
 
+def test_labels_that_are_algorithms_are_one_column(tmp_path):
+    swept({name: ({"algorithm": name}, 1.0) for name in "ab"}).save(tmp_path / "run")
+    read = report(tmp_path, tmp_path / "run.npz")
+    assert ["label", "regret at T"] in [table[0][:2] for table in read.tables]
+
+
 @pytest.mark.slow
 def test_many_algorithms_have_no_figure_of_curves(tmp_path):
     points = {f"a{i}": ({"algorithm": f"a{i}"}, 9.0 / i) for i in range(1, page.CURVES + 2)}

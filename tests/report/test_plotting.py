@@ -229,8 +229,19 @@ def points_of(ax):
     }
 
 
+def test_ticks_and_markers_are_whole():
+    result = swept(
+        {f"a{n}": ({"algorithm": "a", "n": n}, 1.0) for n in (10**6, 2 * 10**6, 10**7)}
+        | {"b": ({"algorithm": "b"}, 2.0), "c": ({"algorithm": "c"}, 3.0)}
+    )
+    (ax,) = fb.plotting.against(result, "n").axes
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["$10^{6}$", r"$2 \times 10^{6}$", "$10^{7}$"]
+    level = [line.get_xdata() for line in ax.lines if line.get_transform() == ax.get_yaxis_transform(which="grid")]
+    assert all(0 < first < last < 1 for first, last in map(tuple, level))
+
+
 def test_privacy_frontier():
-    """x is what the certificate gives; a weaker claim or a larger delta beats nobody who has a stronger one."""
+    """x is what the certificate gives; a weaker claim is not on the front, nor beats anybody."""
     certificates = {
         "plain": no_privacy("it adds no noise"),
         "a": proved(9.0, epsilon_exact=1.0),
@@ -245,12 +256,12 @@ def test_privacy_frontier():
         {k: ({"algorithm": k}, v) for k, v in finals.items()}, algos={"plain": PLAIN}, certificates=certificates
     )
     (ax,) = fb.plotting.privacy_frontier(result).axes
-    on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): True}
+    on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): False}
     assert points_of(ax) == on
     assert "at $\\delta$ = 1e-06" in ax.get_xlabel()
     assert {"plain", "void: no ε is proved", "a: certified", "printed: weaker than stated", FRONT} <= set(legend(ax))
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
-    assert [line.get_xydata().tolist() for line in steps] == [[[0.5, 7.0], [2.0, 4.0]]]
+    assert [line.get_xydata().tolist() for line in steps] == [[[1.0, 8.0], [2.0, 4.0]]]
 
 
 def test_delta_adjacency_and_environment_are_asked_for():

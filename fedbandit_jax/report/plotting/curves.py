@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
-from fedbandit_jax.report.plotting.figure import checked, finish, places, scale, tick_words, whose
+from fedbandit_jax.report.plotting.figure import INSIDE, checked, finish, places, scale, tick, tick_words, whose
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
@@ -179,7 +179,7 @@ def against(
         inside = [label for label in family.labels if coordinate in points[label]]
         if not inside:
             level = float(final(result, family.labels[0])[0])
-            axes.axhline(level, linestyle=family.line, marker=family.at_ends, **style)
+            axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
             continue
         values = [points[label][coordinate] for label in inside]
         x = np.array([value if numbers else words.index(word(value)) for value in values], float)
@@ -192,7 +192,7 @@ def against(
         ticks = sorted(set(map(float, there)))
         scale(axes, "x", np.array(ticks))
         if len(ticks) <= 8:
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.set_xticks(ticks, list(map(tick, ticks)))
             axes.set_xticks([], minor=True)
     else:
         below = tick_words(axes, words)

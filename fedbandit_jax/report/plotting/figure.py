@@ -26,6 +26,7 @@ from fedbandit_jax.report.result import Result
 
 SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller
 BELOW = 0.55  # from the axes to the legend: ticks and their label lie between
+INSIDE = (0.02, 0.98)  # ends of a horizontal line, as shares of the axes, so that its markers are whole
 WIDTH = 72  # characters in a line of a title or a legend
 SPREAD = 8  # positive numbers that differ by a larger factor than this are drawn on a logarithmic axis
 _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
@@ -77,10 +78,21 @@ def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
         if values.max() < 100 * values.min():  # powers of ten would be too few
             axis = ax.xaxis if which == "x" else ax.yaxis
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter("{x:g}")
+            axis.set_major_formatter(lambda x, _: tick(x))
             axis.set_minor_formatter(NullFormatter())
     elif which == "y":
         ax.set_ylim(bottom=min(0.0, *values) if values.size else 0)
+
+
+def tick(number: float) -> str:
+    """A number at a tick, where a power of ten is written as one.
+
+    >>> tick(0.5), tick(1e7), tick(2e-5)
+    ('0.5', '$10^{7}$', '$2 \\\\times 10^{-5}$')
+    """
+    digits, e, power = f"{number:g}".partition("e")
+    factor = "" if digits == "1" else rf"{digits} \times "
+    return f"${factor}10^{{{int(power)}}}$" if e else digits
 
 
 def tick_words(ax: Axes, words: Sequence[str]) -> float:
@@ -117,7 +129,9 @@ def _place(world: Mapping[str, Any]) -> str:
 
 def sizes(spec: Mapping[str, Any]) -> str:
     """The sizes in the account of a `Spec`, by their letters."""
-    letters = {"n": "n_users", "L": "n_servers"} if spec.get("n_users") else {"M": "n_agents"}
+    letters = {"M": "n_agents"}
+    if spec.get("n_users"):
+        letters = {"n": "n_users", **(letters if spec["n_agents"] > 1 else {"L": "n_servers"})}
     letters |= {"K": "n_arms", "d": "dim"}
     return ", ".join(f"{letter}={spec[name]}" for letter, name in letters.items() if name in spec)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, word
-from fedbandit_jax.report.plotting.figure import checked, scale
+from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
 
 GREY = "#666666"
@@ -31,8 +30,9 @@ def privacy_frontier(
     """Draws final group regret against the epsilon that the noise is proved to give, and marks the Pareto front.
 
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta; the axis says which delta. A point is on the
-    front, and filled, unless another one in the same environment is at least as good in all of mean regret, epsilon
-    (to three digits), delta and claim, under the same adjacency, and better in one. Algorithms that ask for no privacy
+    front, and filled, if it is certified and no other one that is, in the same environment and under the same
+    adjacency, is at least as good in all of mean regret, epsilon (to three digits) and delta, and better in one. The
+    epsilon of a weaker claim is not that of what ran. Algorithms that ask for no privacy
     are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
 
     Args:
@@ -52,17 +52,18 @@ def privacy_frontier(
     asked = [label for label, one in result.certificates.items() if one.epsilon is not None]
     beside = {label: "no ε is proved" for label in asked if label not in proved}
     deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
-    front = pareto(
+    certified = [label for label in proved if result.certificates[label].claim == "certified"]
+    best = pareto(
         [
-            (final(result, label)[0], float(f"{epsilon:.3g}"), one.delta or 0.0, -ORDER.index(one.claim))
-            for label, epsilon in proved.items()
-            for one in [result.certificates[label]]
+            (final(result, label)[0], float(f"{proved[label]:.3g}"), result.certificates[label].delta or 0.0)
+            for label in certified
         ],
-        [_setting(result, label) for label in proved],
+        [_setting(result, label) for label in certified],
     )
+    on = set(itertools.compress(certified, best))
     members = families(result, lines, along=("epsilon", "delta"))
     stairs = len(deltas) == 1 and _same_world(result)
-    _draw(result, members, proved, front, beside, axes, joined=True, stairs=stairs)
+    _draw(result, members, proved, on, beside, axes, joined=True, stairs=stairs)
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
@@ -96,7 +97,8 @@ def communication_frontier(
     )
     inner = [name for name in varied(result) if not _of_worlds(result, name)]
     members = families(result, lines, along=[name for name in inner if name != "algorithm"])
-    _draw(result, members, bits, front, {}, axes, joined=False, stairs=_same_world(result))
+    on = set(itertools.compress(bits, front))
+    _draw(result, members, bits, on, {}, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
     return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
 
@@ -119,18 +121,18 @@ def _draw(
     result: Result,
     members: Sequence[Family],
     x: Mapping[str, float],
-    front: Sequence[bool],
+    on: Collection[str],
     beside: Mapping[str, str],
     ax: Axes,
     *,
     joined: bool,
     stairs: bool,
 ) -> None:
-    """Draws points at their x, filled if they are on the front, and all others as horizontal lines.
+    """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines.
 
     `beside` says in the legend why one has no x; families are lines if `joined`, and the front is one with `stairs`.
     """
-    on, values = set(itertools.compress(x, front)), np.array(list(x.values()))
+    values = np.array(list(x.values()))
     if values.min() <= 0 < values.max():  # who sends nothing has a place, too
         ax.set_xscale("symlog", linthresh=float(values[values > 0].min()))
     else:
@@ -140,7 +142,7 @@ def _draw(
             why = f": {beside[label]}" if label in beside else ""
             name = None if i else f"{family.name}{why}"
             look: dict[str, Any] = dict(color=family.colour, marker=family.at_ends, label=name)
-            ax.axhline(final(result, label)[0], linestyle=":" if why else "-", **look)
+            ax.axhline(final(result, label)[0], *INSIDE, linestyle=":" if why else "-", **look)
         inside = sorted((label for label in family.labels if label in x), key=lambda label: x[label])
         if not inside:
             continue
@@ -153,7 +155,7 @@ def _draw(
             filled = family.colour if label in on else "white"
             ax.plot(a, b, family.marker, markerfacecolor=filled, markersize=6, zorder=3, **look)
         ax.plot([], [], family.marker + family.line, label=family.text, **look)
-    if stairs:
+    if stairs and on:
         ends = sorted((x[label], final(result, label)[0]) for label in on)
         least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # whatever is claimed
         ax.step(*zip(*least), where="post", color=GREY, linewidth=6, alpha=0.3, zorder=0)
