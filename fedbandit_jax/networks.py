@@ -89,7 +89,8 @@ def network(graph: nx.Graph, gamma: int) -> Network:
 def _check(graph: Any) -> None:
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
         raise TypeError(f"graph must be an undirected networkx.Graph, got a {type(graph).__name__}")
-    _check_n_agents(len(graph))
+    if not 2 <= len(graph) <= MAX_AGENTS:
+        raise ValueError(f"graph must have 2 to {MAX_AGENTS:,} nodes, one for every agent, got {len(graph):,}")
     strange = set(graph) - set(range(len(graph)))
     if strange:
         raise ValueError(f"graph must have the nodes 0 to {len(graph) - 1}, got {min(strange, key=repr)!r}")

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 import zlib
 from pathlib import Path
 
@@ -24,6 +25,8 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as after `nohup pytest &`, where tests of Ctrl-C would wait
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live: a sixth of the time was spent here
 
 

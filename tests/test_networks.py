@@ -138,7 +138,11 @@ def test_many_agents_without_the_slow_strategies(monkeypatch):
         (lambda: network(np.eye(3), 1), TypeError, "graph must be an undirected networkx.Graph, got a ndarray"),  # pyright: ignore[reportArgumentType]
         (lambda: network(nx.DiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a DiGraph"),
         (lambda: network(nx.MultiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a MultiGraph"),
-        (lambda: network(nx.empty_graph(1), 1), ValueError, "n_agents must be at least 2, got 1"),
+        (
+            lambda: network(nx.empty_graph(1), 1),
+            ValueError,
+            "graph must have 2 to 20,000 nodes, one for every agent, got 1",
+        ),
         (lambda: network(nx.Graph([(1, 2)]), 1), ValueError, "graph must have the nodes 0 to 1, got 2"),
         (lambda: network(nx.Graph([("a", 1)]), 1), ValueError, "graph must have the nodes 0 to 1, got 'a'"),
         (lambda: network(nx.Graph([(0, 1), (1, 1)]), 1), ValueError, "no self-loops, got one at node 1"),

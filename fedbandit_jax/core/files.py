@@ -67,8 +67,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say which file it is about
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # a full disk does not say which file it is about, a folder names a hidden one
         raise
 
 

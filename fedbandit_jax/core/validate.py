@@ -85,9 +85,12 @@ def single(name: str, number: float) -> float:
 
 def within(name: str, value: Any, low: float, high: float) -> float:
     """Checks that the value is a number in [low, high]."""
-    number = _number(name, value, f"in [{low:g}, {high:g}]")
+    ends = ", ".join(
+        f"{end:.0f}" if 2**53 > abs(end) >= 10**5 and end == int(end) else f"{end:g}" for end in (low, high)
+    )
+    number = _number(name, value, f"in [{ends}]")
     if not low <= number <= high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+        raise ValueError(f"{name} must be in [{ends}], got {value}")
     return number
 
 

@@ -201,7 +201,7 @@ def test_choices_are_listed(capsys, command, words):
         ("simulate arms --arms 1", "--arms must be >= 2, got 1"),
         ("simulate arms --horizon 3", "--horizon must be at least the number of arms 10, got 3"),
         ("simulate arms --epsilon 0", "--epsilon must be finite and > 0, got 0.0"),
-        ("simulate arms --set scale=0.5", "--set scale: scale must be in [1, 1.67772e+07], got 0.5"),
+        ("simulate arms --set scale=0.5", "--set scale: scale must be in [1, 16777216], got 0.5"),
         ("simulate arms --horizon 2147480000", "--horizon must be at most 2,147,467,263 users"),
         ("simulate arms --algorithms SE SE", "--algorithms must have at least one value, each only once, got SE SE"),
         ("simulate arms --algorithms", "--algorithms must have at least one value, each only once, got none"),
