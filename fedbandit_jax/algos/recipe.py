@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import jax
 import numpy as np
+from typing_extensions import override
 
 from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.loop import check_policy
@@ -61,9 +62,14 @@ class PolicyRecipe(Recipe):
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
+    @override
     def label(self) -> str:
-        """The label in results if no `name` is given."""
         return type(self.policy).__name__
+
+    @property
+    @override
+    def private(self) -> bool:
+        return self.privacy is not None
 
     @property
     def normalised(self) -> tuple[Schedule, Mechanism | None]:

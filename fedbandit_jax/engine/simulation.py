@@ -60,6 +60,7 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
         ((4, 200), 'certified')
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
+    _concrete("simulate", env, algo, options.get("key"))
     run = Run(**options)
     one = {algo.name: Configuration(as_environment("env", env), algo, {"algorithm": algo.name})}
     found = execute(one, run) if run.store is None else Stored(one, run).result(None)
@@ -145,6 +146,7 @@ def sweep(
         >>> fb.sweep(env, algos[:1], **one).provenance["computed"]  # pieces
         0
     """
+    _concrete("sweep", options.get("key"))
     run = Run(**options)
     configurations = expand(env, algos, {} if grid is None else grid)
     if not (executor is None or callable(getattr(executor, "submit", None))):
@@ -158,6 +160,15 @@ def sweep(
         i, n = _part(part)
         return Stored(configurations, run).compute(i, n, executor)[1]
     return _checked(Stored(configurations, run).result(executor), run.throw)
+
+
+def _concrete(name: str, *given: Any) -> None:
+    """Raises a TypeError if a function that compiles and runs programs is called within one."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jnp.zeros(())))):
+        raise TypeError(
+            f"key, env and algo of fb.{name} must be numbers, got traced ones: within jax.jit, jax.vmap or jax.grad "
+            "use fb.rollout, which is a pure function"
+        )
 
 
 def _part(part: Any) -> tuple[int, int]:
@@ -213,7 +224,8 @@ def rollout(
         A `Rollout` with regret of shape (T,).
 
     Raises:
-        ValueError, TypeError: an argument is wrong; the message names it and its value.
+        ValueError, TypeError: an argument is wrong; the message names it and its value. TypeError also where a gradient
+            is asked for: regret has none.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -231,7 +243,22 @@ def rollout(
     return _play(clock, key, run.horizon)
 
 
+@jax.custom_jvp
+def _constant(number: Array) -> Array:
+    return number
+
+
+@_constant.defjvp
+def _refuse(*_: Any) -> Any:
+    raise TypeError(
+        "fb.rollout must not be differentiated, since arms are the first of the largest index and regret is piecewise "
+        "constant in every parameter, got a gradient: use differences of runs under one key"
+    )
+
+
 def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
+    clock = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, clock)
+
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:
         world, state, metrics = clock.step(key, *carry, k)
         return (world, state), metrics

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key, Num
+from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import backend, struct, validate
@@ -263,6 +264,23 @@ class Recipe(Algorithm):
         ValueError, TypeError: an argument is out of range or of the wrong type; the message names it and its value.
             When bound also if numbers of this process are not float32 by the rules of IEEE 754.
     """
+
+    @property
+    def label(self) -> str:
+        """The label in results if no `name` is given; "" if that is the same for all parameters."""
+        return ""
+
+    @property
+    def private(self) -> bool:
+        """Whether a budget is asked for, which a name may say."""
+        return False
+
+    @override
+    def replace(self, **changes: Any) -> Any:
+        """As `Algorithm.replace`; a name that would say what is no longer so becomes the new label."""
+        changed = super().replace(**changes)
+        stale = self.name == self.label or self.private != changed.private
+        return dataclasses.replace(changed, name=changed.label) if stale and "name" not in changes else changed
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)

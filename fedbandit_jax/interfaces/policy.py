@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces.environment import Round
 
@@ -97,9 +97,11 @@ class Policy:
         """The `index` of all agents; raises a TypeError if `index` does not return (K,)."""
         keys = jax.random.split(key, len(offered.contexts))
         values = jax.vmap(lambda key, contexts: self.index(key, t, prepared, contexts))(keys, offered.contexts)
-        if jnp.shape(values) != offered.contexts.shape[:2]:
+        shape = getattr(values, "shape", None)
+        if shape != offered.contexts.shape[:2]:
             name, k = type(self).__name__, offered.contexts.shape[1]
-            raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got shape {values.shape[1:]}")
+            got = f"shape {shape[1:]}" if shape else validate.shown(values)
+            raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got {got}")
         return values.T
 
     @property

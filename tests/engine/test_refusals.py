@@ -1,6 +1,7 @@
 """What cannot be simulated or replaced is refused, before compilation, by a sentence that names the argument."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -154,6 +155,102 @@ class Undecorated(fb.Policy):
 def test_policies_must_be_pytrees(policy, words):
     with pytest.raises(TypeError, match=words):
         fb.algos.Federated(policy=policy, schedule=5).bind(ENV.spec, 40)
+
+
+@fb.pytree
+class WithoutUpdate(fb.Policy):
+    def index(self, key, t, belief, contexts):
+        return contexts[:, 0]
+
+
+@fb.pytree
+class WithoutIndex(fb.Policy):
+    def update(self, k, belief, released):
+        return released.bias
+
+
+@fb.pytree
+class Nothing(WithoutIndex):
+    def index(self, key, t, belief, contexts):
+        return None
+
+
+@fb.pytree
+class Frozen(WithoutIndex):
+    def index(self, key, t, belief, contexts):
+        return contexts[:, 0] * np.random.default_rng().normal()
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (WithoutUpdate(), "policy must have the method update, see fb.Policy, got WithoutUpdate without it"),
+        (WithoutIndex(), "policy must have the method index, see fb.Policy, got WithoutIndex without it"),
+        (Nothing(), r"Nothing.index must return the worth of every arm, \(4,\), got None"),
+        (Frozen(), "'s act must be the same program whenever it is traced, .* use jax.random"),
+    ],
+)
+def test_policies_that_are_not_finished(policy, words):
+    with pytest.raises(TypeError, match=words):
+        simulate(algo=fb.algos.Federated(policy=policy, schedule=5))
+
+
+@fb.pytree
+class FrozenNoise:
+    """An environment that would draw its noise once, when it is compiled."""
+
+    inner: Any
+
+    @property
+    def spec(self):
+        return self.inner.spec
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def observe(self, key, world, t):
+        return self.inner.observe(key, world, t)
+
+    def pull(self, key, world, offered, arms):
+        found = self.inner.pull(key, world, offered, arms)
+        return found._replace(reward=found.reward + np.random.normal(size=3).astype(np.float32))  # noqa: NPY002
+
+
+def test_numbers_of_numpy_are_not_drawn_in_a_program():
+    with pytest.raises(TypeError, match="env.pull must be the same program whenever it is traced, .* as of np.random"):
+        simulate(env=FrozenNoise(inner=ENV))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: simulate(key=jax.random.key(x)).regret,
+        lambda x: sweep([PRIVATE], key=jax.random.wrap_key_data(jnp.array([0, 1], jnp.uint32) + x)).regret,
+        lambda x: simulate().regret[0, 0] + x,
+    ],
+)
+def test_a_program_cannot_run_programs(call):
+    with pytest.raises(TypeError, match=r"must be numbers, got traced ones: within jax.jit, .* use fb.rollout"):
+        jax.jit(call)(jnp.uint32(3))
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "name"),
+    [
+        (PRIVATE, {"privacy": None}, "UCB"),
+        (PRIVATE, {"privacy": None, "name": "mine"}, "mine"),
+        (PRIVATE, {"epsilon": 2.0}, "Private-FedLinUCB"),
+        (fb.algos.fed_lin_ucb(), {"privacy": BUDGET}, "UCB"),
+        (fb.algos.Federated(), {"policy": fb.algos.Greedy()}, "Greedy"),
+        (fb.algos.Federated(name="mine"), {"policy": fb.algos.Greedy()}, "mine"),
+        (fb.algos.FCLUB(BUDGET), {"budget": None}, "FCLUB-DC"),
+        (fb.algos.FCLUB(), {"upload": 1.0, "download": 1.0}, "FCLUB"),
+        (fb.algos.homo(BUDGET), {"budget": None}, "FCLUB"),
+        (fb.algos.LinUCB(), {"failure": 0.2}, "LinUCB"),
+    ],
+)
+def test_a_name_does_not_outlive_what_it_says(algo, changes, name):
+    assert algo.replace(**changes).name == name
 
 
 def test_spec_is_compared_by_value():

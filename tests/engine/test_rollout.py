@@ -90,3 +90,17 @@ def test_a_run_that_ends_early_has_a_status():
 def test_misfits_are_named():
     with pytest.raises(TypeError, match="env must be multi-armed"):
         fb.rollout(GAP, fb.algos.SuccessiveElimination(), KEY, horizon=5)
+
+
+def test_a_gradient_is_refused():
+    """Reverse mode ended in words about while loops, forward mode in 0."""
+    env, algo = fb.envs.gap(4, 5, 3), fb.algos.fed_lin_ucb(schedule=5)
+    bound = algo.bind(env.spec, 20)
+
+    def regret(factor):
+        scaled = jax.tree.map(lambda x: x * factor if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, bound)
+        return fb.rollout(env, scaled, jax.random.key(0), horizon=20).regret[-1]
+
+    for differentiate in (jax.grad(regret), lambda x: jax.jvp(regret, (x,), (1.0,)), jax.jit(jax.grad(regret))):
+        with pytest.raises(TypeError, match="fb.rollout must not be differentiated, .* got a gradient"):
+            differentiate(1.0)

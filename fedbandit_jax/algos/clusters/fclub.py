@@ -122,6 +122,11 @@ class FCLUB(ClusteringRecipe):
         together = self.upload == self.download == 1
         return ("" if self.budget is None else "CDP-") + ("FCLUB" if together else "FCLUB-DC")
 
+    @property
+    @override
+    def private(self) -> bool:
+        return self.budget is not None
+
     def leaves(self, horizon: int) -> tuple[int, ...]:
         """The number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from typing_extensions import override
 
 from fedbandit_jax.algos.policies.widths import Exploration, UserWidth
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
@@ -205,8 +206,8 @@ class ClusteringRecipe(Exploration, Recipe):
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
+    @override
     def label(self) -> str:
-        """The label in results if no `name` is given."""
         return type(self).__name__
 
     def common(self, spec: Spec) -> dict[str, Any]:

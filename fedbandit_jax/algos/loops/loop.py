@@ -78,7 +78,7 @@ def check_policy(policy: Policy, spec: Spec) -> None:
     """Traces a policy of one's own, compiling nothing.
 
     Raises:
-        TypeError: it holds what is no number, or a method calls the host and its class does not say so.
+        TypeError: it lacks a method, holds what is no number, or a method calls the host and its class does not say so.
     """
     for leaf in jax.tree.leaves(policy):
         if isinstance(leaf, Policy):
@@ -88,6 +88,11 @@ def check_policy(policy: Policy, spec: Spec) -> None:
                 f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
                 f"{type(policy).__name__}"
             )
+    kind = type(policy)
+    scores = kind.index is not Policy.index or kind.indices is not Policy.indices
+    for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
+        if not there:
+            raise TypeError(f"policy must have the method {name}, see fb.Policy, got {kind.__name__} without it")
     if struct.is_sealed(policy) or type(policy).calls_host:
         return
     if found := _leak(policy, spec):

@@ -10,7 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.engine.clocks.clock import Clock, are_arrays, need, need_step, salted
+from fedbandit_jax.engine.clocks.clock import Clock, are_arrays, need, need_step, salted, shapes
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 
@@ -137,7 +137,7 @@ class ArmBatchClock(Clock):
         world = jax.eval_shape(env.init, key)
         means = jax.eval_shape(env.means, world)
         need("env.means", are_arrays(means, (arms, jnp.floating)), f"floats of shape {arms}", means)
-        rewards = jax.eval_shape(lambda key, world: env.answers(key, world, arm, self.block), key, world)
+        rewards = shapes("env.answers", lambda key, world: env.answers(key, world, arm, self.block), key, world)
         need("env.answers", are_arrays(rewards, floats, floats), f"two float arrays of shape {half}", rewards)
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)

@@ -18,6 +18,7 @@ from fedbandit_jax.engine.clocks.clock import (
     need,
     need_step,
     salted,
+    shapes,
 )
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import (
@@ -172,11 +173,11 @@ class ArrivalClock(Clock):
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
         contexts = jax.ShapeDtypeStruct((k, spec.dim), jnp.float32)
-        index = jax.eval_shape(algo.index, key, t, state, t, contexts)
+        index = shapes(who + "index", algo.index, key, t, state, t, contexts)
         need(who + "index", is_array(index, (k,), jnp.floating), f"floats of shape {(k,)}", index)
-        need_step(who + "begin", state, jax.eval_shape(algo.begin, key, t, state))
+        need_step(who + "begin", state, shapes(who + "begin", algo.begin, key, t, state))
         x, reward = jax.ShapeDtypeStruct((spec.dim,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
-        need_step(who + "serve", state, jax.eval_shape(algo.serve, key, t, state, t, x, reward))
+        need_step(who + "serve", state, shapes(who + "serve", algo.serve, key, t, state, t, x, reward))
         found = jax.eval_shape(algo.partition, state)
         need(who + "partition", isinstance(found, Partition), "fb.Partition(local, shared)", found)
         for name, labels in zip(("local", "shared"), found):

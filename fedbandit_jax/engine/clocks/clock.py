@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
@@ -12,6 +12,7 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import random, struct
+from fedbandit_jax.engine.identity import describe, nameless
 from fedbandit_jax.engine.recorder import Recorder, Recording
 from fedbandit_jax.interfaces import Environment, Feedback, Metrics, Report, Round
 
@@ -131,6 +132,23 @@ def spread(tree: Any, n_agents: int, over: Mesh | None) -> Any:
     return jax.tree.map(one, tree)
 
 
+def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The shapes of what a method returns, compiling nothing.
+
+    Raises:
+        TypeError: it is another program when it is traced again, as numbers of NumPy or of a clock make it, which would
+            be drawn once and stay the same in all rounds and seeds.
+    """
+    traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
+    texts = [(nameless(str(closed)), [describe(jnp.atleast_1d(x)) for x in closed.consts]) for closed, _ in traces]
+    if texts[0] != texts[1]:
+        raise TypeError(
+            f"{method} must be the same program whenever it is traced, got numbers that change, as of np.random, which "
+            "would be drawn once for all rounds: use jax.random, and the key that it is given"
+        )
+    return traces[0][1]
+
+
 def need(method: str, condition: bool, what: str, got: Any) -> None:
     """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
     if not condition:
@@ -174,8 +192,8 @@ def check_environment(env: Environment) -> Round:
     """
     m, k, d = env.spec.n_agents, env.spec.n_arms, env.spec.dim
     key, t = jax.random.key(0), jnp.int32(0)
-    world = jax.eval_shape(env.init, key)
-    offer = jax.eval_shape(env.observe, key, world, t)
+    world = shapes("env.init", env.init, key)
+    offer = shapes("env.observe", env.observe, key, world, t)
     need("env.observe", isinstance(offer, tuple) and len(offer) == 2 and isinstance(offer[0], Round),
          "(fb.Round, world)", offer)  # fmt: skip
     offered, after = offer
@@ -184,7 +202,7 @@ def check_environment(env: Environment) -> Round:
     need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
          f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
     need_same("env.observe", "a world", world, after)
-    feedback = jax.eval_shape(env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
+    feedback = shapes("env.pull", env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
     need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, gap)", feedback)
     for name, value in zip(feedback._fields, feedback):
         need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)

@@ -26,6 +26,7 @@ from fedbandit_jax.engine.clocks.clock import (
     need_same,
     need_step,
     salted,
+    shapes,
     spread,
 )
 from fedbandit_jax.engine.recorder import Moment, Recording
@@ -367,14 +368,14 @@ class RoundClock(Clock):
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
         local = jax.eval_shape(algo.download, state, offered)
-        chosen = jax.eval_shape(algo.act, key, t, local, offered)
+        chosen = shapes(who + "act", algo.act, key, t, local, offered)
         need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
-        learned = jax.eval_shape(algo.learn, t, local, offered, arms, rewards)
+        learned = shapes(who + "learn", algo.learn, t, local, offered, arms, rewards)
         need(who + "learn", type(learned) is tuple and len(learned) == 2, "(local state, record)", learned)
         need_same(who + "learn", "a local state", local, learned[0])
         records = jax.tree.map(lambda x: jax.ShapeDtypeStruct((algo.batch, *x.shape), x.dtype), learned[1])
         gathered = jax.eval_shape(algo.gather, records)
-        need_step(who + "sync", state, jax.eval_shape(algo.sync, key, t, state, local, gathered))
+        need_step(who + "sync", state, shapes(who + "sync", algo.sync, key, t, state, local, gathered))
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
