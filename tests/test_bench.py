@@ -166,3 +166,36 @@ def test_the_reference_in_c_draws_on_the_sphere_and_keeps_its_tables():
     both = reference.run(shape, "B", 2000, 1, processes=2)
     assert len(both) == 2
     assert all(0 < one["check"] < 1e-5 for one in both)
+
+
+def test_what_a_gpu_tells():
+    """Latency, spills, bits without flags and graphs of loops are told; a mode that failed does not hide the others."""
+    import gpu
+
+    rates = [("off", 1.0), ("on", 2.0), ("while", 3.0)]
+    rows = [
+        {"part": "latency", "round_us": 40.0, "call_ms": 5.0},
+        {"part": "programs", "mode": "A", "spills": 0},
+        {"part": "programs", "mode": "A-d20", "spills": 300},
+        {"part": "agreement", "mode": "A", "z": -3.5, "twice_equal": True, "twice_equal_by_default": False},
+        {"part": "agreement", "mode": "B", "wrong": "stopped after 25 s"},
+        *({"part": "command buffers", "mode": "A", "command_buffers": which, "rate": rate} for which, rate in rates),
+    ]
+    found = {name: (ratio["value"], ratio["met"]) for name, ratio in gpu.ratios(rows, smoke=False).items()}
+    assert found == {
+        "A, one seed: microseconds of a round": (40.0, None),
+        "A, one seed: milliseconds of a call beside its rounds": (5.0, None),
+        "bytes spilled by a thread of our kernels, at most": (300.0, None),
+        "regret against a CPU: largest |z|": (3.5, False),
+        "results that differ between two runs": (0.0, True),
+        "results that differ between two runs without flags": (1.0, None),
+        "A: command buffers on / off": (2.0, None),
+        "A: command buffers while / on": (1.5, None),
+    }
+
+
+def test_a_gpu_is_timed_over_four_orders_of_agents_times_seeds():
+    import gpu
+
+    products = [size * n_seeds for size, n_seeds in gpu.pairs("A", gpu.modes(smoke=False)["A"], smoke=False)]
+    assert products == [100, 2500, 25_000, 250_000, 2_500_000]
