@@ -124,7 +124,7 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
     return lax.while_loop(lambda carry: carry[0] == k, lambda carry: (carry[0] + 1, make()), start)[1]
 
 
-def put(rows: T, i: Array, new: T, k: Array) -> T:
+def put_row(rows: T, i: Array, new: T, k: Array) -> T:
     """Arrays with `new` in row i of each.
 
     On a GPU a kernel writes it, which can be part of a graph, where XLA would have the host copy what need not be

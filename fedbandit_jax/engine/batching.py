@@ -272,7 +272,7 @@ def _advance(layout: Layout):
             run, metrics = carry
             k = ks[i] if on_cpu() else ks[0] + i
             *run, new = step(leaves, keys, *run, k)
-            return tuple(run), control.put(metrics, i, new, k)
+            return tuple(run), control.put_row(metrics, i, new, k)
 
         shapes = jax.eval_shape(step, leaves, keys, world, state, ks[0])[-1]
         empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)

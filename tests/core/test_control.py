@@ -196,7 +196,7 @@ def test_rows_are_put_in_their_places(monkeypatch):
     """By a GPU each as the result of one more select, which is computed, and by a CPU as it is."""
 
     def rows(k):
-        return control.put((jnp.zeros((3, 2)), jnp.zeros(3, jnp.int32)), k + 1, (jnp.ones(2), jnp.int32(5)), k)
+        return control.put_row((jnp.zeros((3, 2)), jnp.zeros(3, jnp.int32)), k + 1, (jnp.ones(2), jnp.int32(5)), k)
 
     selects = []
     for cpu in (True, False):

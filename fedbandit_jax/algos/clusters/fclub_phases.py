@@ -197,7 +197,7 @@ class Phases(SeatedAlgorithm):
 
         def of_server(args: tuple[Array, Array, Array]) -> Array:
             server, known, among = args
-            among &= s > 0  # all of them: on a GPU a kernel does this, and the host would copy them, see `control.put`
+            among &= s > 0  # all: on a GPU a kernel does this, where the host would copy, see `control.put_row`
             return jnp.where(among, graph.components(lambda place: linked[server, place], among), known)
 
         servers = jnp.arange(n_servers, dtype=jnp.int32)

@@ -257,7 +257,7 @@ class RoundClock(Clock):
         def keep(i, carry):
             carry, told = carry
             t, carry, new = after(i, carry)
-            return carry, control.put(told, i, new, t)
+            return carry, control.put_row(told, i, new, t)
 
         record, *new = jax.eval_shape(lambda: play(carry, jax.tree.map(lambda x: x[0], now))[1])
         told = [jnp.zeros(b, x.dtype) for x in new]
