@@ -49,14 +49,13 @@ def _keeps_order() -> bool:
     """Whether the error of a float32 sum can be computed; only flags could prevent it."""
     if not os.environ.get("XLA_FLAGS"):
         return True
-    given = np.float32([2**24]), np.float32([1])
-    return compiled_error(*given)[0] == 1
+    return compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32))[0] == 1
 
 
 def compiled_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """What a + b lacks of the sum when float32 rounds it, by a program of its own, also inside of a trace.
 
-    >>> compiled_error(np.float32([2**24]), np.float32([1])).tolist()
+    >>> compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32)).tolist()
     [1.0]
     """
 
