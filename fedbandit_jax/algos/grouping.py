@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,11 @@ from fedbandit_jax.linalg import GaussianBelief
 
 TURNS = 12  # the most times that users are dealt out to the kinds they misfit least
 LEAST = 1e-2  # the least that is divided by: with less data or noise, nothing is known
+SPREADS = (0.0, 1 / 16, 1 / 4, 1.0, 4.0)  # how much users of one kind may differ, in terms of S^2 / d
+MARGIN = 1.5  # by how many times chance kinds must explain more, where users differ in any case
 CLEAR = 1.0  # standard deviations by which users must seem to differ
 CAUTION = 3.0  # by how many they are then taken to differ more than it seems
+HEED = 1.0  # noise of others, in terms of a user's own, that is let in before anything is known
 
 
 @struct.sealed
@@ -49,6 +52,14 @@ class Spectra(NamedTuple):
     basis: Array  # (n, d, d) rows p_i'
     bias: Array  # (n, d) p_i' U
     weight: Array  # (n, d) 1 / (R^2 max(e_i, 0) + v)
+
+
+class Differences(NamedTuple):
+    """How much users of one group differ."""
+
+    spread: Array  # (d, d) T, if that is clear
+    clear: Array  # () bool
+    alike: Array  # () the logarithm of how much likelier their releases are if T = 0 than if T = S^2 / d I
 
 
 class Kinds(NamedTuple):
@@ -81,6 +92,15 @@ class Mixture(Grouping):
     sum_u q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average. The last
     candidate is that all users are different, which must lower it by the sum of these for C = 1, ..., n - 1. No number
     of kinds need lower it by more than n d + 2 sqrt(2 n d), as the sum of all n d squares is hardly ever larger.
+
+    Users who are all different can be dealt out to kinds that explain much, and nothing is gained by that. So kinds are
+    compared with one kind of users who differ, whose theta_u has the variance t = 0, S^2 / (16 d), S^2 / (4 d), S^2 / d
+    or 4 S^2 / d in every direction. It costs the least of
+
+        sum_u sum_i (r_ui^2 / (s_ui^2 + e_ui^2 t) + ln(1 + e_ui^2 t / s_ui^2)),
+
+    where r^2 and s^2 are numerator and denominator in q, and if that is not at t = 0, then every kind more must lower
+    sum_u q_u by half as much again.
 
     That is a rule of thumb, not a test. The best split is somewhat better than the one by sign, and v is the variance
     in a direction across theta_c, that along it being up to twice as large in s_W. Of 40 users who are all alike it
@@ -133,20 +153,23 @@ class Mixture(Grouping):
         one = jnp.zeros(n, jnp.int32)
         theta = fit(released, one, n_groups)
         first = Kinds(theta, one, _misfit(seen, theta)[:, 0])
+        differ = self._spread_out(seen, first)
         counts = jnp.arange(2, n_groups + 1)
         keys = jax.random.split(random.stream(key, "odd"), len(counts))
         _, (labels, costs) = lax.scan(more, first, (keys, counts))
         everybody = jnp.arange(n, dtype=jnp.int32)
         labels = jnp.concatenate([one[None], labels, everybody[None]])
         own = jax.vmap(_misfit)(jax.tree.map(lambda x: x[:, None], seen), alone[:, None])  # of every user to herself
-        costs = jnp.concatenate([first.misfit.sum()[None], costs, own.sum()[None]])
-        chance = np.append(0, np.cumsum((2 / math.pi) * (np.sqrt(n / np.arange(1, n)) + math.sqrt(d)) ** 2))
-        chance = np.minimum(np.append(chance[:n_groups], chance[-1]), n * d + 2 * math.sqrt(2 * n * d))
-        return labels[jnp.argmin(costs + jnp.asarray(chance, jnp.float32))]
+        costs = jnp.concatenate([differ.min()[None], costs, own.sum()[None]])
+        chance = np.minimum(by_chance(n, d), n * d + 2 * math.sqrt(2 * n * d))
+        chance = np.append(chance[:n_groups], chance[-1])
+        chance = jnp.asarray(chance, jnp.float32)
+        chance = chance.at[:-1].multiply(jnp.where(jnp.argmin(differ) > 0, MARGIN, 1.0))
+        return labels[jnp.argmin(costs + chance)]
 
     @override
     def pool(self, released: UserReleases, label: Array) -> Released:
-        return pooled(released, label, self.subgaussian)
+        return pooled(released, label, self.subgaussian, self.theta_norm)
 
     def _spectra(self, released: UserReleases) -> Spectra:
         values, vectors = jax.vmap(lapack.eigh)(released.gram)
@@ -154,6 +177,14 @@ class Mixture(Grouping):
         noise = released.bias_std**2 + (self.theta_norm * released.std) ** 2 / 2
         bias = jnp.einsum("nij,nj->ni", basis, released.bias, precision="highest")
         return Spectra(values, basis, bias, 1 / variance(self.subgaussian, values, noise))
+
+    def _spread_out(self, seen: Spectra, one: Kinds) -> Array:
+        """What one kind of users who differ costs, by `SPREADS`."""
+        more = jnp.maximum(seen.values, 0) ** 2 * seen.weight
+        more = more * (self.theta_norm**2 / more.shape[1] * jnp.asarray(SPREADS)[:, None, None])
+        turned = jnp.einsum("nij,j->ni", seen.basis, one.theta[0], precision="highest")
+        rest = (seen.bias - seen.values * turned) ** 2 * seen.weight
+        return (rest / (1 + more) + jnp.log1p(more)).sum((1, 2))
 
     def _settle(self, released: UserReleases, seen: Spectra, theta: Array, c: Array) -> Kinds:
         n_groups = len(theta)
@@ -169,6 +200,11 @@ class Mixture(Grouping):
 
         start = jnp.int32(0), jnp.bool_(True), deal(theta)
         return lax.while_loop(lambda carry: carry[1] & (carry[0] < TURNS), turn, start)[2]
+
+
+def by_chance(n: int, d: int) -> np.ndarray:
+    """How much lower misfits of n users who are alike are if they are dealt out to C kinds, for C = 1, ..., n."""
+    return np.append(0, np.cumsum((2 / math.pi) * (np.sqrt(n / np.arange(1, n)) + math.sqrt(d)) ** 2))
 
 
 def _misfit(seen: Spectra, theta: Array) -> Array:
@@ -201,7 +237,7 @@ def ridge(gram: Array, bias: Array, std: Array, size: Array) -> Array:
     return jnp.where(jnp.isfinite(theta).all(-1, keepdims=True), theta, 0)
 
 
-def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released:
+def pooled(released: UserReleases, label: Array, subgaussian: float, theta_norm: float) -> Released:
     """The sums by which every user is served, with leading axis n: hers, and shares of those of her group.
 
     Let U and W be the sums of x y and x x' that were released of some users, G that of x x' without noise, and z and Z
@@ -218,8 +254,8 @@ def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released
     rounds were user u's, and her features like those of others, then r_u = q_i' (U_u - W_u theta) has about the mean e
     b_c and the variance s^2 + e^2 tau_i^2, with e = g_i N_u / N, s^2 = R^2 e + v(q_i), tau_i^2 = q_i' T q_i, and b_c
     what the ridge took from theta. If T = 0, then Cochran's Q, i.e. the sum over users of (r_u - e b_c)^2 / s^2 with
-    the best b_c for each of C groups, exceeds n - C by x_i, of mean 0 and variance about 2 n. If x_1 + ... + x_d <=
-    sqrt(2 n d), then T is taken to be 0. Otherwise T = sum_i tau_i^2 q_i q_i' with
+    the best b_c for each of C groups, exceeds n - C by x_i, of mean 0 and variance about 2 n. If x_1 + ... + x_d >
+    sqrt(2 n d), then it is clear that users differ, and T = sum_i tau_i^2 q_i q_i' with
 
         tau_i^2 = max(0, x_i + 3 sqrt(2 n)) / sum_c (sum w_u - sum w_u^2 / sum w_u),    w_u = (e / s)^2
 
@@ -234,6 +270,13 @@ def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released
     p_i' T p_i. So they know as much of her theta as the share w_i = 1 / (1 + A m / (m - 1) p_i' T p_i) of their data
     would if T were 0. These shares of their sums are added to hers.
 
+    As long as it is not clear that they differ, they may be alike or not. Say that theta_u has mean 0 and the variance
+    V = S^2 / d in every direction, and that it is the same for all with probability rho, and independent otherwise. By
+    the best linear estimate from both sums, w_i = rho / (1 + A V (1 - rho) (rho + 1 / (m - 1))). The odds of rho are
+    those of the releases, by the restricted likelihood of all r_u, times 1 to sqrt(m - 1) - 1 before anything is seen:
+    the noise of the others is then no more than her own. The direction in which most was played is left out of the
+    likelihood, since users differ least there: it is that of the mean of all features.
+
     `std` is the root mean square over the directions p_i, of which one may have more noise, up to that of the group.
     """
     n = len(label)
@@ -241,12 +284,16 @@ def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released
         jax.ops.segment_sum(x, label, n)[label] - x for x in (jnp.ones(n), released.gram, released.bias, released.count)
     )
     theta = fit(released, label, n)[label]
-    differ = _differences(released, label, theta, subgaussian)
+    differ = _differences(released, label, theta, subgaussian, theta_norm)
     values, vectors = jax.vmap(lapack.eigh)(gram)
-    differ = jnp.einsum("nji,jk,nki->ni", vectors, differ, vectors, precision="highest")
+    spread = jnp.einsum("nji,jk,nki->ni", vectors, differ.spread, vectors, precision="highest")
     noise = others[:, None] * _noise(released, theta, vectors)
     worth = jnp.maximum(values, 0) ** 2 / variance(subgaussian, values, noise)
-    share = 1 / (1 + worth * (1 + 1 / jnp.maximum(others, 1))[:, None] * differ)  # (n, d)
+    few = 1 / jnp.maximum(others, 1)[:, None]
+    before = jnp.minimum(HEED * jnp.sqrt(few), 0.5)
+    rho = jax.nn.sigmoid(jnp.log(before / (1 - before)) + differ.alike)
+    doubtful = rho / (1 + worth * theta_norm**2 / theta.shape[1] * (1 - rho) * (rho + few))
+    share = jnp.where(differ.clear, 1 / (1 + worth * (1 + few) * spread), doubtful)  # (n, d)
     gram = jnp.einsum("nij,nj,nkj->nik", vectors, share * values, vectors, precision="highest")
     bias = jnp.einsum("nij,nj,nkj,nk->ni", vectors, share, vectors, bias, precision="highest")
     return Released(
@@ -257,8 +304,10 @@ def pooled(released: UserReleases, label: Array, subgaussian: float) -> Released
     )
 
 
-def _differences(released: UserReleases, label: Array, theta: Array, subgaussian: float) -> Array:
-    n = len(label)
+def _differences(
+    released: UserReleases, label: Array, theta: Array, subgaussian: float, theta_norm: float
+) -> Differences:
+    n, d = released.bias.shape
     values, vectors = lapack.eigh(released.gram.sum(0))
     rest = released.bias - jnp.einsum("nij,nj->ni", released.gram, theta, precision="highest")
     rest = jnp.matmul(rest, vectors, precision="highest")
@@ -274,7 +323,20 @@ def _differences(released: UserReleases, label: Array, theta: Array, subgaussian
     tau_squared = (excess + CAUTION * math.sqrt(2 * n)) / jnp.maximum(information, LEAST)
     clear = excess.sum() > CLEAR * math.sqrt(2 * n * len(excess))
     spread = jnp.matmul(vectors * jnp.maximum(tau_squared, 0), vectors.T, precision="highest")
-    return jnp.where(clear, spread, 0)
+    given = label, seen, rest, expected
+    alike = _likelihood(0.0, *given) - _likelihood(theta_norm**2 / d, *given)
+    return Differences(spread, clear, alike)
+
+
+def _likelihood(spread: Any, label: Array, seen: Array, rest: Array, expected: Array) -> Array:
+    """The restricted log-likelihood of all r_u but those along the last direction, if T = `spread` I."""
+    n, d = rest.shape
+    total = expected + seen**2 * spread
+    size, known, slope = (jax.ops.segment_sum(x, label, n) for x in (jnp.ones(n), seen**2 / total, seen * rest / total))
+    known = jnp.maximum(known, LEAST)
+    squares = (rest - seen * (slope / known)[label]) ** 2 / total
+    used = (squares + jnp.log(total)).sum(0) + jnp.where(size[:, None] > 0, jnp.log(known), 0).sum(0)
+    return -used[: max(d - 1, 1)].sum() / 2
 
 
 def _noise(released: UserReleases, theta: Array, vectors: Array) -> Array:

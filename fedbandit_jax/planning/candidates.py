@@ -158,7 +158,7 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
 
 def left_out(demands: Demands) -> tuple[str, ...]:
     """What is no candidate under these demands."""
-    found = list(NOT_CONSIDERED)
+    found: list[str] = [*NOT_CONSIDERED]
     if demands.arms is None:
         found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
     if not demands.spec.n_users:

@@ -210,14 +210,17 @@ def test_pooling_is_its_oracle(spread, options):
 
 @pytest.mark.parametrize("kinds", [1, 5])
 def test_users_who_are_alike_are_pooled_in_full(kinds):
-    """In five draws of six if the law is right; noise that is said to be half of what it is makes them differ."""
+    """In five draws of six if the law is right, but for a few in a thousand of the sums of others.
+
+    Noise that is said to be half of what it is makes them differ.
+    """
     pool, in_full, wrong = jax.jit(A.Mixture().pool), [], []
     for seed in range(100):
         released, label, _ = users(seed, 40, kinds=kinds, rounds=300)
         for found, noise in ((in_full, 1.0), (wrong, 0.5)):
             said = released._replace(std=noise * released.std, bias_std=noise * released.bias_std)
             everybody = 300 * np.bincount(label)[label]
-            found.append(np.allclose(pool(said, jnp.asarray(label)).count, everybody))
+            found.append(np.allclose(pool(said, jnp.asarray(label)).count, everybody, rtol=0.02))
     assert 0.69 < np.mean(in_full) < 0.99  # 0.84 but for four standard errors
     assert np.mean(wrong) < 0.1
 
@@ -230,7 +233,7 @@ def test_estimate_of_how_users_differ(monkeypatch, kinds):
     @jax.jit
     def variance(released, label):
         theta = fit(released, label, 40)[label]
-        return jnp.trace(grouping._differences(released, label, theta, 0.5)) / 5
+        return jnp.trace(grouping._differences(released, label, theta, 0.5, 1.0).spread) / 5
 
     found = [
         variance(released, jnp.asarray(label))
@@ -239,6 +242,31 @@ def test_estimate_of_how_users_differ(monkeypatch, kinds):
     error = np.std(found, ddof=1) / np.sqrt(len(found))
     assert abs(np.mean(found) - 0.3**2) < 4 * error
     assert error < 0.1 * 0.3**2
+
+
+def test_little_is_pooled_before_anything_is_known():
+    """Noise of others is no more than a user's own, and users who turn out to be alike are then pooled in full."""
+    pool = jax.jit(A.Mixture(theta_norm=0.7).pool)
+    for n in (10, 90):
+        shares = []
+        for rounds in (1, 400):
+            found = [pool(users(seed, n, kinds=1, rounds=rounds)[0], jnp.zeros(n, jnp.int32)) for seed in range(20)]
+            shares.append([float(np.mean(one.count) / rounds - 1) / (n - 1) for one in found])
+        assert np.median(shares[0]) < 1.5 / np.sqrt(n - 1)
+        assert np.median(shares[1]) > 0.9
+    released, _, _ = users(0, 40, kinds=40, rounds=60)  # who differ, although that is not clear from so little
+    quiet = released._replace(std=np.float32(4.4), bias_std=np.float32(2.2))
+    assert float(pool(quiet, jnp.zeros(40, jnp.int32)).count.mean()) < 60 * (1 + 39 * 0.3)
+
+
+def test_users_who_are_all_different_are_no_kinds(key):
+    """Nor are they taken for a few: in one of 40 draws at most, at any number of rounds."""
+    group, few = jax.jit(A.Mixture(theta_norm=0.7).group), []
+    for seed in range(40):
+        released, _, _ = users(seed, 40, kinds=40, rounds=(100, 200, 400, 800)[seed % 4])
+        found = np.unique(np.asarray(group(key, released, np.zeros(40, np.int32)))).size
+        few.append(found not in (1, 40))
+    assert np.sum(few) <= 1
 
 
 def test_pooling_weighs_how_different_users_are():
@@ -266,12 +294,10 @@ def test_pooling_weighs_how_different_users_are():
 
 @pytest.mark.parametrize("n", [10, 40, pytest.param(400, marks=pytest.mark.slow)])
 def test_mixture_does_not_split_users_who_are_alike(key, n):
-    """In at most 5 % of draws; and noise that is said to be half of what it is makes it split often."""
+    """In at most 5 % of draws."""
     group = jax.jit(A.Mixture(max_groups=3).group)
     draws = [users(seed, n, kinds=1, rounds=60)[0] for seed in range(40)]
     assert np.mean([np.asarray(group(key, one, np.zeros(n, np.int32))).any() for one in draws]) <= 0.05
-    wrong = [one._replace(std=one.std / 2, bias_std=one.bias_std / 2) for one in draws]
-    assert np.mean([np.asarray(group(key, one, np.zeros(n, np.int32))).any() for one in wrong]) > 0.3
 
 
 @pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.slow), HALF])
