@@ -48,7 +48,8 @@ def main(options: DubeyOptions) -> None:
         of = pick(curves, label=name)
         ends = np.stack([one.y[-1] for one in of])
         ratio, half = interval(ends[-1] / ends[0])
-        seen.append(f"{name}: regret at gap {gaps[-1]:g} over that at {gaps[0]:g} is {ratio:.2f} ± {half:.2f}")
+        word = "falls" if ratio + half < 1 else "rises (reversed)" if ratio - half > 1 else "undecided"
+        seen.append(f"{name}: {word}, regret at gap {gaps[-1]:g} over that at {gaps[0]:g} is {ratio:.2f} ± {half:.2f}")
         label = f"{name}: {of[0].note}" if of[0].note else name
         look: dict[str, Any] = dict(fmt="o-", markersize=4, capsize=2, color=of[0].style.split()[0], label=label)
         left.errorbar(gaps, ends.mean(1), [one.error[-1] for one in of], **look)
