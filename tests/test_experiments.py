@@ -11,7 +11,7 @@ import fedbandit_jax as fb
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
-WITH_NUMBERS = ("zhou2024_rates", "dubey2020_fig2")  # how names of pictures begin that have their numbers beside them
+WITH_NUMBERS = ("zhou2024_rates", "dubey2020_fig1a", "dubey2020_fig2")  # pictures that have their numbers beside them
 
 
 @pytest.fixture
