@@ -226,3 +226,19 @@ def test_numbers_of_a_summary_by_hand():
     assert "private +1.0 1.2 [-4.0, +6.0]" in lines  # 1, 3, -1: 2 / sqrt 3 times 4.303
     np.testing.assert_allclose(result.time_average[0, 2], [1.5] * 4)
     assert result["private"].status.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words", "title"),
+    [
+        ({"n_agents": 5, "n_users": 175, "n_servers": 1}, "175 users of 5 agents,", "n=175, M=5"),
+        ({"n_agents": 1, "n_users": 175, "n_servers": 2}, "175 users on 2 servers,", "n=175, L=2"),
+        ({"n_agents": 5, "n_users": 0, "n_servers": 1}, "5 agents,", "M=5"),
+    ],
+)
+def test_who_is_served(spec, words, title):
+    whole = made()
+    worlds = {label: {"type": "Sphere", "spec": spec} for label in whole.labels}
+    result = dataclasses.replace(whole, config={**whole.config, "environments": worlds})
+    assert result.summary().startswith(words)
+    assert title in fb.plotting.regret(result).axes[0].get_title()
