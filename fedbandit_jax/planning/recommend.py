@@ -128,8 +128,8 @@ def plan(
 
     An interval is for mean regret, over all that can be drawn. Those of the last eight are meant to contain it all at
     once with probability 95 %, so that the one of the best does so although it was chosen as the best; other intervals
-    one by one. `tests/planning/test_plan_intervals.py` compares intervals with full runs, and docs/planning.md plans
-    with all candidates on instances of eight kinds.
+    one by one. `tests/planning/test_plan_intervals.py` compares intervals with full runs, and `experiments/planning.py`
+    what is recommended with all candidates.
 
     Args:
         env: the environment, as like that of the users to be served as can be: the best schedule and width, and of
