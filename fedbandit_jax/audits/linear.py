@@ -260,8 +260,6 @@ def shipped_schedules() -> list[Case]:
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
     fed = fed_ucb(removed, schedule=PrivateLogDet(share=0.5, max_syncs=1), learns_in_batch=False)
     fed = fed.replace(threshold=brink(fed))
-    alone = fed_ucb(removed, schedule=adaptive, learns_in_batch=False)
-    alone = alone.replace(threshold=brink(alone, n_agents=1))
     central = private_fed_lin_ucb(Mechanism(removed, trust="central"), schedule=adaptive)
     central = central.replace(threshold=brink(central, n_agents=1))
     fixed = private_fed_lin_ucb(Mechanism(budget, release="blt"), schedule=Geometric(1.5, first=1))
@@ -273,8 +271,7 @@ def shipped_schedules() -> list[Case]:
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="private_logdet epochs"),
         timing(fed, name="FedUCB private_logdet timing"),
         linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
-        linear(alone, n_agents=1, horizon=4, name="FedUCB private_logdet"),
-        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet 2 silos"),  # the sum has the noise of both
+        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),
         linear(fixed, n_agents=1, name="blt geometric"),
         linear(growing, n_agents=2, name="secagg blt geometric"),
         linear(gossip, n_agents=3, name="gossip blt geometric"),
