@@ -67,7 +67,8 @@ class Case:
         fields["n_runs"] = max(n_runs // fields.pop("slow"), min(n_runs, FEWEST))
         found = audit(**fields, key=key, **options)
         if not found.epsilon_lower <= found.epsilon and found.confidence < AGAIN:
-            found = audit(**fields, key=random.stream(key, "again"), **options | {"confidence": AGAIN})
+            options = {**options, "confidence": AGAIN}
+            found = audit(**fields, key=random.stream(key, "again"), **options)
         owner = getattr(self.mechanism, "algo", self.mechanism)
         part = getattr(owner, "mechanism", None) or getattr(owner, "protocol", None)
         measured = isinstance(part, (NoisyMechanism, SumProtocol))
