@@ -11,7 +11,18 @@ import fedbandit_jax as fb
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
-WITH_NUMBERS = ("zhou2024_rates", "dubey2020_fig1a", "dubey2020_fig2")  # pictures that have their numbers beside them
+WITH_NUMBERS = (  # pictures that have their numbers beside them
+    "zhou2024_rates",
+    "dubey2020_fig1a",
+    "dubey2020_fig2",
+    "chowdhury2023_delta",
+    "chowdhury2023_fig1_theory",
+    "liu2022_order",
+    "liu2022_long",
+    "liu2022_leak",
+    "liu2022_distances",
+    "beyond_clusters_paper",
+)
 
 
 @pytest.fixture

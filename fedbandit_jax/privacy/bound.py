@@ -245,8 +245,8 @@ class NoisyMechanism(BoundMechanism):
         """Why integers cannot add up the users of a batch, or are too coarse for this noise, or "" if they can.
 
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
-        Sums are exact, see `Steps`. On a grid that of the longest batch is rounded to float32 and, about four times, so
-        is every message that it enters, before low digits are made random.
+        Sums are exact, see `Steps`. On a grid, and where single messages are made, that of the longest batch is rounded
+        to float32 and, about four times, so is every message that it enters.
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
@@ -256,7 +256,7 @@ class NoisyMechanism(BoundMechanism):
             return f"at most {MOST_USERS:,} users can be added up at a time, got {self.n_agents * self.longest:,}"
         if not 16 * self.stds().max() < 2.0**62 * self.unit:
             return "64-bit integers do not hold so much noise"
-        if not self.trust.on_grid:
+        if not (self.trust.on_grid or self.needs_users):
             return ""
         move = self.sensitivity / math.sqrt(self.release.sensitivity_sq())
         roundings = 4 * self.release.touched()

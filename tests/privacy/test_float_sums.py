@@ -15,7 +15,7 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.statistic import Steps, Sums, too_coarse
+from fedbandit_jax.privacy.statistic import LinearStatistic, Steps, Sums, too_coarse
 
 N = 4000
 
@@ -279,3 +279,12 @@ def test_sums_on_a_grid_are_not_too_coarse():
         with pytest.raises(ValueError, match="too coarse for noise of standard deviation"):
             algo.bind(spec, 2**20)
     assert fb.algos.Federated(schedule=2**9, privacy=mechanism).certificate(spec, 2**9).claim == "certified"
+
+
+def test_messages_that_are_not_added_up_exactly_are_not_too_coarse():
+    """What silos send one by one is float32, whatever noise is added."""
+    bound = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust="central", messages=True).bind(
+        LinearStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2
+    )
+    assert not bound.coarse(2)
+    assert "too coarse for noise" in dataclasses.replace(bound, batch=2**28, longest=2**28).coarse(2**28)
