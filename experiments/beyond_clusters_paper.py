@@ -43,7 +43,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("beyond_clusters_paper", lambda: measure(options))
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 6.6), layout="constrained", sharey=True)
-    colours = dict(zip(("FCLUB-DC", "SCLUB", "LinUCB"), ("#0072B2", "#CC79A7", "#56B4E9")))
+    colours: dict[str, str] = dict(zip(BASELINES, ("#0072B2", "#CC79A7", "#56B4E9")))
     for one, line in zip(pick(curves, "delta"), ("-", "--")):
         left.errorbar(one.x, one.mean, one.error, fmt=f"o{line}", color="#E69F00", label=f"{one.label}, certified")
     for one, line in zip(pick(curves, "plain"), ("-", "--")):

@@ -22,7 +22,7 @@ HORIZONS = (10**5, 10**6, 10**7)
 LINES = (*((horizon, "theory") for horizon in HORIZONS), (10**6, "exact"))
 
 
-def renyi(delta: float, env: fb.Environment, horizon: int, **how) -> fb.Algorithm:
+def renyi(delta: float, env: fb.Environment, horizon: int, **how) -> fb.algos.SuccessiveElimination:
     """Returns Dist-RDP-SE with the epsilon of its own notion that makes it (EPSILON, delta)-DP."""
 
     def made(own: float) -> fb.algos.SuccessiveElimination:

@@ -32,7 +32,7 @@ def together(certificate: fb.Certificate, visits: int) -> float:
     return {number: epsilon for number, _, epsilon, _ in certificate.visits}[visits]
 
 
-def calibrated(label: str, visits: int, env: fb.Environment, horizon: int, **how) -> fb.Algorithm:
+def calibrated(label: str, visits: int, env: fb.Environment, horizon: int, **how) -> fb.algos.SuccessiveElimination:
     """Returns the algorithm with the epsilon of its own notion that gives EPSILON to all visits together."""
 
     def made(own: float) -> fb.algos.SuccessiveElimination:
@@ -74,7 +74,7 @@ def main(options: ArmsSize) -> None:
         ratios = [quotient(a, b) for a, b in zip(panel[1].y, panel[0].y)]
         seen.append(f"{title} Dist-RDP-SE / Dist-DP-SE " + ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios))
         ax.set(xscale="log", yscale="log", xlabel="sums B that a user may be in", title=title)
-        ax.set_xticks(one.x, [f"{b:g}" for b in one.x])
+        ax.set_xticks(panel[0].x, [f"{b:g}" for b in panel[0].x])
         ax.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("regret at T")
     axes[0].legend(frameon=False)

@@ -261,6 +261,7 @@ class RawRewards:
 
     def pull(self, key: jax.Array, world: Any, offered: fb.Round, arms: jax.Array) -> fb.Feedback:
         """Returns the rewards of the rows played."""
+        assert offered.mask is not None  # queries differ in size
         paid = jax.numpy.take_along_axis(world[1], arms[:, None], 1)[:, 0]
         return fb.Feedback(paid, jax.numpy.where(offered.mask, world[1], -jax.numpy.inf).max(1) - paid)
 
@@ -407,7 +408,7 @@ def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool
             ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def slope(ax: Axes, power: float, x: Sequence[float], y: float, text: str) -> None:
+def slope(ax: Axes, power: float, x: Sequence[float] | np.ndarray, y: float, text: str) -> None:
     """Draws a grey line of slope `power` in logarithms through the first of the points x at y, as a reference."""
     ends = np.array([x[0], x[-1]], float)
     ax.plot(ends, y * (ends / ends[0]) ** power, color="#999999", linestyle="-.", linewidth=1, label=text)

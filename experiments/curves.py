@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -42,8 +43,8 @@ class Curve:
 
     panel: str
     label: str
-    x: np.ndarray
-    y: np.ndarray
+    x: Any
+    y: Any
     style: str = ""
     note: str = ""
 

@@ -294,7 +294,8 @@ alone = {"n_agents": (2, count()), "horizon": (4, count()), "name": ("x", text)}
 audited = {
     **dict(mechanism=(NOISE, nothing), data=(0.0, scalar)),
     **dict(neighbour=(1.0, scalar), epsilon=(1.0, number(0, inside=True)), delta=(0.1, number(0, 1)), name=("x", text)),
-    **dict(gaussian=(False, flag), fixed_control_flow=(False, flag), which=("first user", text)),
+    **dict(gaussian=(False, flag), scheduled=(False, flag)),
+    **dict(fixed_control_flow=(False, flag), which=("first user", text)),
     **dict(others=({"another": (0.0, 2.0)}, no_values), sensitivity=(None, optional(number(0, inside=True)))),
     **dict(measure=(lambda view, other: 0.0, optional(callable))),
 }
@@ -432,6 +433,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
             dim=(3, optional(count())),
             pure=(0.0, number(0, 1)),
             moves_sq=(None, optional(number(1e-6, 1e3))),
+            rounding=(0.0, number(0, 1e3)),
         ),
     },
     P.epsilon_of: {
@@ -468,7 +470,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     fb.data.mslr: {
         **dict(path=(".", path), features=("title", one_of("body")), fold=(1, count(1, 5)), penalty=(0.1, number(0))),
-        **dict(cache=(False, flag)),
+        **dict(cache=(False, flag), normalise=(True, flag)),
     },
     fb.data.mslr_arms: {
         **dict(path=(".", path), n_arms=(3, count(2)), fold=(1, count(1, 5)), seed=(0, count(0, 2**32 - 1))),
@@ -521,10 +523,22 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.audits.linear: dict(
         algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), horizon=(2, optional(count()))
     ),
+    fb.audits.claimed: dict(
+        algo=(A.fed_ucb(BUDGET), nothing),
+        budget=(BUDGET, nothing),
+        n_agents=(2, count()),
+        horizon=(4, count()),
+        visits=(1, count()),
+        gaussian=(False, flag),
+        name=("x", label),
+    ),
     fb.audits.asynchronous: {"algo": (ASYNC, nothing), "horizon": (12, count()), "name": ("x", text)},
     fb.audits.timing: {"algo": (A.fed_ucb(BUDGET), nothing), **alone},
     fb.audits.brink: dict(algo=(A.fed_ucb(BUDGET), nothing), n_agents=(2, count()), horizon=(4, count())),
-    fb.audits.above_threshold: dict(schedule=(S.PrivateLogDet(), nothing), epsilon=(1.0, epsilon), name=("x", text)),
+    fb.audits.above_threshold: {
+        **dict(schedule=(S.PrivateLogDet(), nothing), epsilon=(1.0, epsilon), name=("x", text)),
+        **dict(epochs=(1, count())),
+    },
     fb.audits.transcript: dict(
         algo=(PRIVATE.bind(SPHERE.spec, 4), nothing), spec=(SPHERE.spec, nothing), horizon=(4, count())
     ),

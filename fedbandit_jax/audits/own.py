@@ -44,6 +44,7 @@ def claimed(
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
     visits = validate.integer("visits", visits, at_least=1)
     horizon = validate.integer("horizon", horizon, at_least=visits)
+    gaussian = validate.boolean("gaussian", gaussian)
     spec = spec_of(n_agents)
     return Case.of(
         neighbours(horizon, n_agents, budget.adjacency, visits),

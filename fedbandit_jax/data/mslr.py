@@ -92,12 +92,12 @@ def mslr(
     code of Swaminathan et al. (2017), "Off-policy evaluation for slate recommendation".
     """
     numbers = np.array(FEATURES[validate.one_of("features", features, tuple(FEATURES))])
-    penalty = validate.positive("penalty", penalty)
+    penalty, normalise = validate.positive("penalty", penalty), validate.boolean("normalise", normalise)
     data = _read(path, fold, cache)
     rows = np.empty((len(data.values), len(numbers)), np.float32)
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]
-    if validate.boolean("normalise", normalise):
+    if normalise:
         rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
     # DEVIATION zhou2024 code: the authors' code fits theta on raw values with penalty 1, and pays <raw values, theta>
     # without noise, while its agents see normalised rows (`RealOptions` in experiments/common.py). By default theta is

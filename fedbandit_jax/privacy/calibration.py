@@ -138,7 +138,7 @@ def calibrate(
             than the budget's epsilon.
         moves_sq: Delta_J^2, if it is not that of (x y, x x'): see `Mechanism`, `centred` and `gram_scale`. It is for
             "tight" noise on every packed entry only.
-        rounding: how much further one visit moves a batch's sums because numbers are rounded.
+        rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 
     Returns:
         A `Calibration`, whose `sigma` is the noise and whose `epsilon_exact` says what that noise really gives.
@@ -187,7 +187,7 @@ def calibrate(
         visits=visits,
         pure=visits * pure,
         moves_sq=moves_sq,
-        rounding=validate.non_negative("rounding", rounding),
+        rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
     )
     bound = (trust if isinstance(trust, GaussianTrust) else model).calibrate(ask, method)

@@ -89,8 +89,8 @@ def test_flaws_are_seen_by_their_statistic(noise):
 
 def test_remainders_are_of_the_last_bits():
     """Of numbers up to 16, whose last bit is 2^-20: the last 6 bits of 2^-18 are 4, and of 1 none."""
-    x = np.float32([[16, 1], [2.0**-18, 1]])
-    fitted = LowBits.fit(np.tile(x, (4, 1)), np.tile(x[::-1] + np.float32([[0, 0], [0, 1]]), (4, 1)))
+    x = np.array([[16, 1], [2.0**-18, 1]], np.float32)
+    fitted = LowBits.fit(np.tile(x, (4, 1)), np.tile(x[::-1] + np.array([[0, 0], [0, 1]], np.float32), (4, 1)))
     assert fitted.power[0] == 14
     np.testing.assert_array_equal(fitted.remainders(x)[:, 0], [0, 2.0**-4])
 

@@ -208,12 +208,14 @@ def test_shares_are_of_the_budget():
     assert float(bound.schedule.epsilon) == pytest.approx(0.2)
     assert certify(bound).schedule.endswith("(epsilon = 0.6)")
     assert certify(bound).epsilon_exact == pytest.approx(3.0, rel=1e-6)
-    alone = fb.privacy.calibrate(fb.privacy.Budget(3.0, 0.1), n_syncs=50, visits=3, pure=0.2)
+    rounding = bound.mechanism.statistic.rounding(2 * bound.mechanism.longest)
+    alone = fb.privacy.calibrate(fb.privacy.Budget(3.0, 0.1), n_syncs=50, visits=3, pure=0.2, rounding=rounding)
     np.testing.assert_allclose(bound.mechanism.trust.std, alone.model.std[0])
     budgets = [fb.privacy.Budget(3.0, 0.1), fb.privacy.Budget(1.0, 0.1)]
     both = private(budgets, schedule).bind(spec, 50)
     np.testing.assert_allclose(both.schedule.epsilon, [0.6, 0.2], rtol=1e-6)
-    each = [fb.privacy.calibrate(b, n_syncs=50, pure=0.2 * b.epsilon).model.std[0] for b in budgets]
+    one = dict(n_syncs=50, rounding=rounding)
+    each = [fb.privacy.calibrate(b, pure=0.2 * b.epsilon, **one).model.std[0] for b in budgets]
     np.testing.assert_allclose(both.mechanism.trust.std, each, rtol=1e-6)
     assert [row[2] for row in certify(both).per_silo] == pytest.approx([3.0, 1.0], rel=1e-6)
 

@@ -242,7 +242,7 @@ PAIRS = r"mechanism and trust must be one of fb.algos.ELIMINATION, SE: none, non
             ValueError,
             "scale must be None unless mechanism is 'skellam' or 'discrete_gaussian', got 10",
         ),
-        ({"scale": 0.5}, ValueError, r"scale must be in \[1, 1.67772e\+07\], got 0.5"),
+        ({"scale": 0.5}, ValueError, r"scale must be in \[1, 16777216\], got 0.5"),
         ({"scale": float("nan")}, ValueError, "scale must be in .*, got nan"),
         ({"failure": 0.0}, ValueError, r"failure must be finite and > 0, got 0.0"),
         ({"failure": 0.5}, ValueError, r"failure must be in \[0, 0.3\], got 0.5"),
