@@ -25,7 +25,7 @@ LOOKS = {
 }
 
 
-def together(certificate: fb.Certificate, visits: int) -> float:
+def together(certificate: fb.privacy.Certificate, visits: int) -> float:
     """Returns epsilon at DELTA of so many visits."""
     if visits == 1:
         return certificate.epsilon_exact or 0
