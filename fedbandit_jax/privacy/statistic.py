@@ -199,6 +199,8 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
 def step_of(users: int) -> float:
     """The step 2^-j to which the products in a user's row are rounded, so that int32 adds up so many users exactly.
 
+    It is no smaller than 2^-21, so that products in steps are below `whole.LIMIT`.
+
     >>> -math.log2(step_of(10)), -math.log2(step_of(2_500)), -math.log2(step_of(2**19))
     (21.0, 19.0, 11.0)
     """
