@@ -89,10 +89,11 @@ def numpy_vectorised(env: Any, horizon: int, seeds: int, seed: int) -> Played:
 
 def jax_random(env: Any, horizon: int, seeds: int, seed: int) -> Played:
     def collect(rng: np.random.Generator, mean: float, steps: np.float32, n: int) -> int:
-        return int(_collect(jax.random.key(rng.integers(2**32)), np.float32(mean), np.float32(env.spread), steps, n))
+        key = jax.random.key(rng.integers(2**32))
+        with jax.enable_x64(True):  # because sums exceed 32 bits
+            return int(_collect(key, np.float32(mean), np.float32(env.spread), steps, n))
 
-    with jax.enable_x64(True):  # because sums exceed 32 bits
-        return eliminate(env, horizon, seeds, seed, collect)
+    return eliminate(env, horizon, seeds, seed, collect)
 
 
 @jax.jit
