@@ -120,6 +120,19 @@ class Run:
             if getattr(self, name) is not None:
                 validate.path(name, getattr(self, name))
 
+    @classmethod
+    def of(cls, options: RunOptions) -> Run:
+        """The checked options; an error names those that are missing or unknown."""
+        fields = dataclasses.fields(cls)
+        missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
+        if missing:
+            raise TypeError(f"{missing[0]} must be given, as in horizon=1_000, key=jax.random.key(0), seeds=8")
+        known = [one.name for one in fields]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"{name} is no option of a run: there are {', '.join(known)}")
+        return cls(**options)
+
     @functools.cached_property
     def at(self) -> np.ndarray:
         """The rounds 1..T at which curves are recorded."""

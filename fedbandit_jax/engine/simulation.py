@@ -62,7 +62,7 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     _concrete("simulate", env, algo, options.get("key"))
-    run = Run(**options)
+    run = Run.of(options)
     one = {algo.name: Configuration(as_environment("env", env), algo, {"algorithm": algo.name})}
     found = execute(one, run) if run.store is None else Stored(one, run).result(None)
     return _checked(found[algo.name], run.throw)
@@ -148,7 +148,7 @@ def sweep(
         0
     """
     _concrete("sweep", options.get("key"))
-    run = Run(**options)
+    run = Run.of(options)
     configurations = expand(env, algos, {} if grid is None else grid)
     if not (executor is None or callable(getattr(executor, "submit", None))):
         raise TypeError(f"executor must have the method submit, or be None, got {validate.shown(executor)}")

@@ -25,6 +25,7 @@ LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3,
         ({"stride": 0}, ValueError, "stride must be >= 1, got 0"),
         ({"key": jax.random.PRNGKey(0)}, TypeError, "key must be a typed key"),
         ({"key": 0}, TypeError, "key must be a typed key"),
+        ({"sead": 1}, TypeError, "sead is no option of a run: there are horizon, key, seeds"),
         ({"env": "sphere"}, TypeError, "env must be an environment"),
         ({"algo": "lin_ucb"}, TypeError, "algo must be an fb.Algorithm, got 'lin_ucb'"),
         (
@@ -43,6 +44,11 @@ def test_bad_input(change, error, words, monkeypatch):
     monkeypatch.setattr(driver, "run_program", lambda *a, **k: pytest.fail("compiled before checking"))
     with pytest.raises(error, match=words):
         simulate(**change)
+
+
+def test_options_that_have_no_default():
+    with pytest.raises(TypeError, match=r"key must be given, as in horizon=1_000, key=jax.random.key\(0\), seeds=8"):
+        fb.simulate(ENV, PRIVATE, horizon=3)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize(
