@@ -128,7 +128,7 @@ def audit(
     pairs = _pairs(data, neighbour, which, others)
     shapes = jax.eval_shape(lambda: pairs[which][0])
     numbers = _n_coordinates(mechanism, key, pairs[which][0]) + sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    few = max(choosing // 2 // len(pairs), 2 * _REPLAYS)  # runs that a pair is chosen by
+    few = max(choosing // len(pairs), 2 * _REPLAYS)  # runs that a pair is chosen by
     chunk = min(max(_CHUNK_NUMBERS // numbers, _REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
     run = _program(n_runs <= _BRIEF)
     program = mechanism if not jax.tree_util.all_leaves([mechanism]) else jax.tree_util.Partial(mechanism)

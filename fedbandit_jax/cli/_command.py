@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,3 +118,11 @@ def _flags(command: type[Command]) -> set[str]:
 
 def _shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def piece_of(piece: str) -> tuple[int, int]:
+    """I and N of a flag --piece I/N, where 0 <= I < N."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", piece)
+    if not match or int(match[1]) >= int(match[2]):
+        raise ValueError(f"piece must be I/N with integers 0 <= I < N, got {piece}")
+    return int(match[1]), int(match[2])

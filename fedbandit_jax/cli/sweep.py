@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -13,7 +12,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._command import Command, Files, Output, progress
+from fedbandit_jax.cli._command import Command, Files, Output, piece_of, progress
 from fedbandit_jax.core import validate
 
 LISTED = 40  # most configurations whose table is printed
@@ -59,7 +58,7 @@ class SweepCommand(Command):
 
     @override
     def run(self) -> int:
-        part = None if self.piece is None else _part(self.piece)
+        part = None if self.piece is None else piece_of(self.piece)
         asked = _configuration.read(self.config, self.set)
         out, name = self.output.out, self.output.name
         if part is not None and name is not None:
@@ -102,10 +101,3 @@ class SweepCommand(Command):
             if self.executor is None:
                 raise
             raise ChildProcessError(str(error)) from error  # a worker failed, which says no more than its message
-
-
-def _part(piece: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", piece)
-    if not match or int(match[1]) >= int(match[2]):
-        raise ValueError(f"piece must be I/N with integers 0 <= I < N, got {piece}")
-    return int(match[1]), int(match[2])
