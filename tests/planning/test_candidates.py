@@ -1,5 +1,6 @@
 """What is considered: exact communication, limits that are kept and used, reasons, and code that makes it again."""
 
+import functools
 import inspect
 
 import jax
@@ -29,6 +30,7 @@ def demands(horizon=100, trusted=("silo", "secagg"), visits=None, max_syncs=None
     return Demands(ENV.spec, horizon, budget, trusted, visits, max_syncs, max_bits)
 
 
+@functools.cache
 def considered(asked):
     """Those of trust models that are allowed."""
     return [one for one in candidates(asked) if one.algo is not None]
