@@ -423,6 +423,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(messages=(False, flag), centred=(False, flag), gram_scale=(1.0, number(1e-3, 1))),
     },
     P.Decaying: dict(decay=(1.5, number(1, 100))),
+    P.Participation: dict(visits=(6, count()), per_batch=(2, optional(count(high=6))), apart=(3, count())),
     P.calibrate: {
         **dict(
             budget=(BUDGET, nothing), n_syncs=(4, count()), release=("tree", release), method=("tight", calibrations)

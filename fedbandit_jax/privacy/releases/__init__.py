@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.matrices import Decaying as Decaying
 from fedbandit_jax.privacy.releases.matrices import explicit as explicit
+from fedbandit_jax.privacy.releases.participation import Participation as Participation
 from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import Blt as Blt
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation

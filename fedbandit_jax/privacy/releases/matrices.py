@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
+from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
@@ -89,21 +90,23 @@ class Explicit(Release):
         rows = np.asarray(self.c, float)[: self.n_syncs, :, : self.n_syncs].reshape(-1, self.n_syncs)
         return rows[(rows != 0).any(1)]
 
-    def sensitivity_sq(self) -> float:
-        """The larger squared sensitivity of C and of L^-1 A, A being the prefix-sum matrix; infinite if noise is lost.
+    @override
+    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+        """That of C or of L^-1 A, A being the prefix-sum matrix, whichever is larger; infinite if noise is lost.
 
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
         float32 loses noise if its parts are too different, and there is none beyond the matrices.
         """
         if self.n_syncs > len(self.factor):
-            return math.inf
+            return Sensitivity(math.inf, True)
         factor, sums = self._factor, np.tril(np.ones((self.n_syncs, self.n_syncs)))
         fresh, largest = np.abs(np.diag(factor)).min(), np.abs(factor).max()
         if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
-            return math.inf
-        alone = scipy.linalg.solve_triangular(factor, sums, lower=True)
-        squares = np.array([super().sensitivity_sq(), (alone**2).sum(0).max()])
-        return float(squares.max()) if (squares >= RANGE**-2).all() and (squares <= RANGE**2).all() else math.inf
+            return Sensitivity(math.inf, True)
+        both = [self.encoder(), scipy.linalg.solve_triangular(factor, sums, lower=True)]
+        squares = np.array([(c**2).sum(0).max() for c in both])
+        held = ((squares >= RANGE**-2) & (squares <= RANGE**2)).all()
+        return max(of_encoder(c, participation) for c in both) if held else Sensitivity(math.inf, True)
 
     @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:

@@ -20,6 +20,7 @@ from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
+from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity, of_column, of_identity
 from fedbandit_jax.privacy.releases.release import Release
 
 MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
@@ -69,8 +70,8 @@ class InputPerturbation(Release):
         return np.eye(self.n_syncs)
 
     @override
-    def sensitivity_sq(self) -> float:
-        return 1.0
+    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+        return of_identity(self.n_syncs, participation)
 
     @override
     def touched(self) -> int:
@@ -117,8 +118,8 @@ class _Toeplitz(Release):
         return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
 
     @override
-    def sensitivity_sq(self) -> float:
-        return float((self.column() ** 2).sum())
+    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+        return of_column(self.column(), participation)
 
     @override
     def touched(self) -> int:

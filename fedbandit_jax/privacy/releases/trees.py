@@ -16,7 +16,9 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity
 from fedbandit_jax.privacy.releases.release import Release
+from fedbandit_jax.privacy.releases.tree_patterns import of_trees
 
 
 def _level(k: Array) -> Array:
@@ -35,6 +37,7 @@ class Tree(Release):
     """
 
     n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa, of the states
+    _whole: ClassVar[bool] = False  # whether right halves are sent, too
 
     def __post_init__(self):
         super().__post_init__()
@@ -68,8 +71,12 @@ class Tree(Release):
         return nodes.sum(0), nodes
 
     @override
-    def sensitivity_sq(self) -> float:
-        return float(self.touched())  # the first batch is in the nodes that end with batches 1, 2, 4, ...
+    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+        full, rest = participation.split(self.n_syncs)
+        if full + rest > 1:
+            return of_trees(int(self.n_syncs), participation, whole=self._whole)
+        # the first batch is in the nodes that end with batches 1, 2, 4, ...
+        return Sensitivity(float(participation.most**2 * self.touched()), True)
 
     @override
     def touched(self) -> int:
@@ -134,6 +141,8 @@ class Honaker(Tree):
     estimates at the one-bits of k. Its variance is between half of the tree's and the tree's, for the same sensitivity;
     the largest is 0.6 of the tree's at S = 400.
     """
+
+    _whole: ClassVar[bool] = True
 
     @property
     @override

@@ -1,0 +1,213 @@
+"""How often and how close together one user adds to the batches, and how far all messages then move at most.
+
+Let C (messages, S) make the messages from the sums over S batches, and let a user move batch sum k by g_k. All messages
+together move by |C g|_F^2 = sum_jk (C'C)_jk <g_j, g_k>. She adds n_k times to batch k, each time at most 1 in l2 norm,
+so that |g_k| <= n_k. A pattern n is valid for (r, v, b) if 0 <= n_k <= v, sum_k n_k <= r, and j, k with n_j, n_k > 0
+differ by at least b or not at all. Then, by Cauchy-Schwarz,
+
+    |C g|_F^2 <= n' G n,   G_jk = |(C'C)_jk|,
+
+with equality if C'C >= 0 wherever n is not zero: all moves are n_k times one unit vector. What follows is the largest
+n' G n over valid patterns. If batches and patterns depend on what was released before, every sequence of outputs has
+its own pattern, but a valid one; C being lower triangular, the shifts of the messages given those before have squares
+that add up to no more along every sequence, which adaptive composition of Gaussian mechanisms needs.
+
+*Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). So
+of two entries strictly between 0 and v one can go to 0 or to v, and the largest is found where all entries are 0 or v
+but at most one, the remainder. G >= 0: as many batches as there can be have v, and one more what is left of r.
+
+*Front.* Let M >= G be monotone: M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k. Shift a vertex
+as a whole to begin with batch 0, then the batches after every gap larger than b together by one, until they are 0, b,
+2b, ...: no entry of n' M n falls. The remainder w < v is worst in the last batch m. In batch t it gives, beside v^2
+times the sum of all entries of M at these batches, -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti), where M_tt >= M_mm;
+M_it >= M_im for i < t; and M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m has. So the largest
+n' M n is that of 0, b, 2b, ... with the remainder at the end (for full batches: Choquette-Choo, Ganesh, McKenna,
+McMahan, Rush, Thakurta & Xu 2023). Of a Toeplitz C with first column c_0 >= c_1 >= ... >= 0 G itself is monotone; for
+any other c that of the least nonincreasing column above |c| bounds it. Of a matrix the least M >= G is made, and
+another for batches in reverse order.
+
+*Row by row.* If batch j has n_j, the others add at most o_j(n_j), the largest sum of G_jk n_k over valid n with n_j,
+found by dynamic programming over batches. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)), which is the same problem
+again. It is exact where columns that a pattern may contain together are orthogonal, as those of at most b bands are:
+orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk, whatever else there is.
+
+*Group.* n' G n <= (sum_k n_k)^2 max_k G_kk.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float
+
+from fedbandit_jax.core import validate
+
+WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
+MATRIX = 2048  # most synchronisations S for which a Toeplitz matrix is built
+ROUNDING = 1e-6  # relative; within it of a pattern's own value a bound is exact
+
+
+class Sensitivity(NamedTuple):
+    """The squared l2 distance that all messages move at most if every contribution moves a batch sum by at most 1.
+
+    `exact` says that moves of some valid pattern reach it, to `ROUNDING`; otherwise it is only an upper bound.
+    """
+
+    squared: float
+    exact: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Participation:
+    """How one user takes part in a run: at most `visits` contributions, at most `per_batch` of them in one batch.
+
+    Two different batches that she contributes to are at least `apart` synchronisations from each other: with `apart=1`
+    they may be any, with `apart=5` batches 1 and 6 but not 1 and 5. In the field this is (visits, apart)-, or k-b-,
+    min-separated participation, with more than one contribution to a batch.
+
+    Args:
+        visits: r, the most contributions in all.
+        per_batch: v <= r, the most in one batch; None is `visits`, so that all may be in one batch and nothing is
+            gained over group privacy.
+        apart: b, the least difference of the numbers of two batches.
+
+    Raises:
+        ValueError, TypeError: naming what is not such an integer.
+
+    Example:
+        >>> from fedbandit_jax.privacy import RELEASES
+        >>> tree = RELEASES["tree"](80)
+        >>> [tree.sensitivity_sq(p) for p in (ONE, Participation(16), Participation(16, 1), Participation(16, 1, 5))]
+        [7.0, 1792.0, 888.0, 291.0]
+
+    Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu (2023).
+    """
+
+    visits: int = 1
+    per_batch: int | None = None
+    apart: int = 1
+
+    def __post_init__(self):
+        visits = validate.integer("visits", self.visits, at_least=1)
+        if self.per_batch is not None and validate.integer("per_batch", self.per_batch, at_least=1) > visits:
+            raise ValueError(f"per_batch must be <= visits = {visits}, got {self.per_batch}")
+        validate.integer("apart", self.apart, at_least=1)
+
+    @property
+    def most(self) -> int:
+        """v, the most contributions to one batch."""
+        return self.visits if self.per_batch is None else self.per_batch
+
+    def split(self, n_syncs: int) -> tuple[int, int]:
+        """The number of batches with v contributions, and what is left for one more, of a pattern for S batches."""
+        places = -(-int(n_syncs) // self.apart)
+        full = min(self.visits // self.most, places)
+        return full, (self.visits - full * self.most if full < places else 0)
+
+    def counts(self, n_syncs: int) -> Float[np.ndarray, " places"]:
+        """The contributions to the batches 0, b, 2b, ... of the pattern that begins first: v, ..., v, remainder."""
+        full, rest = self.split(n_syncs)
+        return np.array([self.most] * full + [rest] * (rest > 0), float)
+
+
+ONE = Participation()
+
+
+def of_identity(n_syncs: int, participation: Participation) -> Sensitivity:
+    """The sensitivity of C = I: every batch is sent once."""
+    full, rest = participation.split(n_syncs)
+    return Sensitivity(float(full * participation.most**2 + rest**2), True)
+
+
+def of_column(column: Float[np.ndarray, " S"], participation: Participation) -> Sensitivity:
+    """The sensitivity of a lower triangular Toeplitz matrix, without the matrix.
+
+    It is the energy of the sum of columns 0, b, 2b, ... if the first column is nonnegative and does not increase.
+    Otherwise it is that of the matrix for S <= `MATRIX`, and for more the bound of the least such column above |c|.
+    """
+    counts, energy = participation.counts(len(column)), float((column**2).sum())
+    group = float(counts.sum() ** 2) * energy
+    if len(counts) == 1:
+        return Sensitivity(group, True)
+    above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
+    if len(column) <= MATRIX and not (above == column).all():
+        return of_encoder(scipy.linalg.toeplitz(column, np.zeros(len(column))), participation)
+    front = float((_added(above, counts, participation.apart) ** 2).sum())
+    return Sensitivity(min(front, group), bool((above == column).all()))
+
+
+def _added(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
+    """sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1, all counts but the last being equal."""
+    n = len(column)
+    rows = np.pad(column, (0, -n % apart)).reshape(-1, apart)  # entry (i, j) is of synchronisation i apart + j
+    sums, m = np.cumsum(rows, axis=0), len(counts)
+    full = sums.copy()
+    full[m - 1 :] -= sums[: len(rows) - m + 1]  # m - 1 columns with the first count
+    added = counts[0] * full
+    added[m - 1 :] += counts[-1] * rows[: len(rows) - m + 1]
+    return added.reshape(-1)[:n]
+
+
+def of_encoder(c: Float[np.ndarray, "messages S"], participation: Participation) -> Sensitivity:
+    """The sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
+    squares = (c**2).sum(0)
+    counts = participation.counts(c.shape[1])
+    group = Sensitivity(float(counts.sum() ** 2 * squares.max()), len(counts) == 1)
+    if group.exact:
+        return group
+    signed = c.T @ c
+    lag = np.abs(np.subtract.outer(np.arange(len(signed)), np.arange(len(signed))))
+    gram = np.where((lag == 0) | (lag >= participation.apart), np.abs(signed), 0)
+    front = participation.apart * np.arange(len(counts))
+    full, rest = participation.split(len(gram))
+    reach = functools.partial(_largest, apart=participation.apart, n_full=full, with_rest=rest > 0)
+    found, bounds = [float(reach(participation.most**2 * squares[None], rest**2 * squares[None])[0])], [group.squared]
+    for order in (slice(None), slice(None, None, -1)):
+        bounds.append(_quadratic(_monotone(gram[order, order]), front, counts))
+        found.append(_quadratic(signed[order, order], front, counts))
+    if gram.size * (full + 1) <= WORK:
+        bounds.append(_by_rows(gram, participation))
+    return Sensitivity(min(bounds), min(bounds) <= max(found) * (1 + ROUNDING))
+
+
+def _quadratic(matrix: np.ndarray, places: np.ndarray, counts: np.ndarray) -> float:
+    return float(counts @ matrix[np.ix_(places, places)] @ counts)
+
+
+def _monotone(gram: np.ndarray) -> np.ndarray:
+    """The least M >= gram with M_{j,k-1} >= M_jk for j < k - 1 and M_{j-1,k-1} >= M_jk for j <= k."""
+    above, n = np.triu(gram), len(gram)
+    for j in reversed(range(n)):
+        if j + 1 < n:
+            above[j, :-1] = np.maximum(above[j, :-1], above[j + 1, 1:])
+        above[j, j + 1 :] = np.maximum.accumulate(above[j, j + 1 :][::-1])[::-1]
+    return above + np.triu(above, 1).T
+
+
+def _by_rows(gram: np.ndarray, participation: Participation) -> float:
+    """The bound by rows: what other batches add to a batch, summed over batches."""
+    full, rest = participation.split(len(gram))
+    most, apart, diagonal = participation.most, participation.apart, np.diag(gram)
+    others = gram - np.diag(diagonal)
+    beside = _largest(most * others, rest * others, apart, full - 1, rest > 0)
+    alone = _largest(most * others, others, apart, full, False)
+    of_full, of_rest = most * (most * diagonal + beside), rest * (rest * diagonal + alone)
+    return float(_largest(of_full[None], of_rest[None], apart, full, rest > 0)[0])
+
+
+def _largest(full: np.ndarray, rest: np.ndarray, apart: int, n_full: int, with_rest: bool) -> np.ndarray:
+    """The largest sum of every row over positions `apart`: at most `n_full` of `full`, and one of `rest`."""
+    rows, n = full.shape
+    recent = collections.deque([np.zeros((n_full + 1, 1 + with_rest, rows))] * apart, maxlen=apart)
+    for k in range(n):
+        before, best = recent[0], recent[-1].copy()  # of positions <= k - apart and of those <= k - 1
+        best[1:] = np.maximum(best[1:], before[:-1] + full[:, k])
+        if with_rest:
+            best[:, 1] = np.maximum(best[:, 1], before[:, 0] + rest[:, k])
+        recent.append(best)
+    return recent[-1][-1, -1]

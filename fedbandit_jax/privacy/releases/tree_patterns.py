@@ -1,0 +1,71 @@
+"""The squared sensitivity of trees to a user who comes several times: the sum over nodes of squared contributions.
+
+A node of level l is the sum of 2^l consecutive batches, and is sent or not. C'C >= 0 counts nodes that contain two
+batches, so that a pattern n (see `participation`) moves the messages by sum over sent nodes of (sum of n_k within)^2.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from fedbandit_jax.privacy.releases.participation import Participation, Sensitivity
+
+WORK = 2**28  # most steps of the exact computation
+
+
+@functools.lru_cache
+def of_trees(n_syncs: int, participation: Participation, *, whole: bool) -> Sensitivity:
+    """The largest sum over sent nodes of squared contributions: exact, or a bound if that takes too long.
+
+    S batches are a forest of complete trees, of the sizes of the one-bits of S, the largest first. `whole` says that
+    all of its nodes are sent; otherwise those are not that end where a larger one does, the right halves.
+
+    *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions of which the first is at
+    least f batches from its left end and the last g from its right end, f, g < b. A tree is two halves, with c_1 and
+    c_2 contributions, the last of the left one x batches from the middle and the first of the right one b - 1 - x, and
+    the square c^2 of its own. All trees of one level are alike, and trees of a forest are put together as halves are.
+    With g the greatest common divisor of r and v contributions are counted in units of g, as vertices have no others.
+
+    *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions: r
+    min(r, v ceil(2^l / b)).
+    """
+    n, apart = int(n_syncs), min(participation.apart, int(n_syncs))
+    full, rest = participation.split(n)
+    unit = math.gcd(participation.most, rest) if rest else participation.most
+    most, visits = participation.most // unit, (full * participation.most + rest) // unit
+    if visits**2 * apart**3 * n.bit_length() <= WORK:
+        return Sensitivity(float(unit**2 * _exact(n, visits, most, apart, whole)), True)
+    levels = [min(visits, most * -(-(1 << level) // apart)) for level in range(n.bit_length())]
+    return Sensitivity(float(unit**2 * visits * sum(levels)), False)
+
+
+def _exact(n: int, visits: int, most: int, apart: int, whole: bool) -> float:
+    edge = np.arange(apart)
+    counts = np.arange(1, visits + 1.0)
+    fits = (counts[:, None, None] <= most) & (edge[:, None] + edge <= 0)
+    inner = np.where(fits, 0.0, -np.inf)  # without the square of the tree's own node; counts 1, ..., r
+    forest, size = None, 0
+    for level in range(n.bit_length()):
+        sent = inner + counts[:, None, None] ** 2
+        if n >> level & 1:  # from the right: the smallest tree is last
+            forest, size = (
+                (sent, 1 << level) if forest is None else (_joined(sent, forest, 1 << level, size), size + (1 << level))
+            )
+        inner = _joined(sent, sent if whole else inner, 1 << level, 1 << level)
+    assert forest is not None
+    return float(forest[:, 0, 0].max())
+
+
+def _joined(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> np.ndarray:
+    """F of two neighbours with so many batches: all in one of them, or some in each."""
+    visits, apart, _ = left.shape
+    edge = np.arange(apart)
+    out = np.maximum(left[:, :, np.maximum(edge - n_right, 0)], right[:, np.maximum(edge - n_left, 0), :])
+    for c in range(1, visits):  # of the left, where x batches are to the right of its last
+        for x in range(apart):
+            both = left[c - 1, None, :, x, None] + right[: visits - c, apart - 1 - x, None, :]
+            np.maximum(out[c:], both, out=out[c:])
+    return out
