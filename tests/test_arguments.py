@@ -423,6 +423,9 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(messages=(False, flag), centred=(False, flag), gram_scale=(1.0, number(1e-3, 1))),
     },
     P.Decaying: dict(decay=(1.5, number(1, 100))),
+    P.Banded: dict(bands=(3, count(high=1024))),
+    P.BandMF: dict(bands=(3, count(high=1024)), participation=(P.Participation(2), a(P.Participation))),
+    P.MultiBlt: dict(participation=(P.Participation(2), a(P.Participation)), n_buffers=(2, count())),
     P.Participation: dict(visits=(6, count()), per_batch=(2, optional(count(high=6))), apart=(3, count())),
     P.calibrate: {
         **dict(

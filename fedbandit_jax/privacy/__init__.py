@@ -21,7 +21,10 @@ from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
+from fedbandit_jax.privacy.releases import Banded as Banded
+from fedbandit_jax.privacy.releases import BandMF as BandMF
 from fedbandit_jax.privacy.releases import Decaying as Decaying
+from fedbandit_jax.privacy.releases import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases import Participation as Participation
 from fedbandit_jax.privacy.releases import Release as Release
 from fedbandit_jax.privacy.releases.release import least_std as least_std

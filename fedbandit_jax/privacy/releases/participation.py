@@ -137,11 +137,11 @@ def of_column(column: Float[np.ndarray, " S"], participation: Participation) -> 
     above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
     if len(column) <= MATRIX and not (above == column).all():
         return of_encoder(scipy.linalg.toeplitz(column, np.zeros(len(column))), participation)
-    front = float((_added(above, counts, participation.apart) ** 2).sum())
+    front = float((shifted(above, counts, participation.apart) ** 2).sum())
     return Sensitivity(min(front, group), bool((above == column).all()))
 
 
-def _added(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
+def shifted(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
     """sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1, all counts but the last being equal."""
     n = len(column)
     rows = np.pad(column, (0, -n % apart)).reshape(-1, apart)  # entry (i, j) is of synchronisation i apart + j

@@ -230,8 +230,11 @@ class Blt(_Toeplitz):
     def __post_init__(self):
         super().__post_init__()
         validate.integer("n_buffers", self.n_buffers, at_least=1)
-        for name, numbers in zip(("theta", "omega"), coefficients(self.n_syncs, self.n_buffers)):
+        for name, numbers in zip(("theta", "omega"), self._coefficients()):
             object.__setattr__(self, name, np.array(numbers, np.float32))
+
+    def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return coefficients(self.n_syncs, self.n_buffers)
 
     @override
     def column(self) -> Float[np.ndarray, " S"]:

@@ -1,0 +1,189 @@
+"""Toeplitz releases of few bands: a message has the last batches only, and a user who comes seldom enters each once.
+
+With p bands c_0, ..., c_{p-1} the columns of two batches that are at least p apart are orthogonal, and r contributions
+so far from each other move all messages sqrt(r) times as far as one, not r times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
+from scipy.signal import lfilter
+from scipy.special import expit, logit
+from typing_extensions import override
+
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.releases.participation import Participation, of_column, shifted
+from fedbandit_jax.privacy.releases.release import Release
+from fedbandit_jax.privacy.releases.toeplitz import _Toeplitz, sqrt_column
+
+MAX_BANDS = 1024  # the states hold as many batch sums
+MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
+
+Recent = tuple[Float[Array, " bands-1 *shape"], Float[Array, "*shape"]]  # the last batch sums with noise, their sum
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True, eq=False)
+class BandedToeplitz(_Toeplitz):
+    """The release with messages m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}, 1 >= c_1 >= ... >= 0.
+
+    The server finds the batch sum g_k = m_k - c_1 g_{k-1} - ... - c_{p-1} g_{k-p+1} with noise, and adds it to the
+    prefix. Noise does not build up in g, because such a polynomial c has no root inside the unit circle. The states
+    hold the last p - 1 batch sums, (bands - 1, *shape), whatever S is, and the server's the prefix as well.
+    """
+
+    coefficients: Any = dataclasses.field(repr=False)  # (bands,) float32, 1 = c_0 >= c_1 >= ... >= 0
+    of: str = struct.static()  # name of the recipe
+
+    @override
+    def column(self) -> Float[np.ndarray, " S"]:
+        n = int(self.n_syncs)
+        kept = np.asarray(self.coefficients, float)[:n]
+        return np.pad(kept, (0, n - len(kept)))
+
+    @override
+    def response(self) -> Float[np.ndarray, " S"]:
+        return lfilter([1.0], np.asarray(self.coefficients, float), np.ones(int(self.n_syncs)))
+
+    @override
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " bands-1 *shape"]:
+        return jnp.zeros((len(self.coefficients) - 1, *shape))
+
+    @override
+    def encode(
+        self, state: Float[Array, " bands-1 *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " bands-1 *shape"]]:
+        return (gamma + self._tail(state))[None], _pushed(state, gamma)
+
+    @override
+    def init(self, shape: tuple[int, ...]) -> Recent:
+        return self.encode_init(shape), jnp.zeros(shape)
+
+    @override
+    def decode(
+        self, state: Recent, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Recent]:
+        recent, prefix = state
+        gamma = message[0] - self._tail(recent)
+        return prefix + gamma, (_pushed(recent, gamma), prefix + gamma)
+
+    def _tail(self, recent: Array) -> Array:
+        return jnp.tensordot(jnp.asarray(self.coefficients, recent.dtype)[1:], recent, axes=1, precision="highest")
+
+
+def _pushed(recent: Array, new: Array) -> Array:
+    return jnp.concatenate([jnp.asarray(new, recent.dtype)[None], recent])[: len(recent)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Banded:
+    """The square-root Toeplitz release of which only the first bands are kept: c_j = binom(2j, j) / 4^j for j < p.
+
+    Args:
+        bands: p, about as many as batches of one user are apart. One band is "input_perturbation".
+
+    Raises:
+        ValueError, TypeError: if `bands` is not an integer in [1, 1024].
+
+    Example:
+        >>> apart = Participation(visits=16, per_batch=1, apart=5)
+        >>> for release in (Banded(10)(80), Banded(80)(80)):
+        ...     print(round(release.largest_variance() * release.sensitivity_sq(apart)))
+        338
+        442
+
+    Reference: Kalinin & Lampert (2024), banded square root factorisation.
+    """
+
+    bands: int
+
+    def __post_init__(self):
+        validate.count("bands", self.bands, MAX_BANDS)
+
+    def __call__(self, n_syncs: int) -> Release:
+        """The release for S = `n_syncs` synchronisations."""
+        return BandedToeplitz(n_syncs, np.asarray(sqrt_column(self.bands), np.float32), "Banded")
+
+
+@dataclasses.dataclass(frozen=True)
+class BandMF:
+    """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for one participation.
+
+    Its coefficients do not increase, so that the sensitivity is known exactly; of these they are a local optimum that
+    the search reaches from those of `Banded`.
+
+    Args:
+        bands: p; with more than `participation.apart` columns of one user overlap, which is allowed for.
+        participation: how often and how close together a user contributes.
+
+    Raises:
+        ValueError, TypeError: if `bands` is not an integer in [1, 1024], or `participation` is no `Participation`.
+
+    Example:
+        >>> apart = Participation(visits=16, per_batch=1, apart=5)
+        >>> release = BandMF(10, apart)(80)
+        >>> round(release.largest_variance() * release.sensitivity_sq(apart))
+        311
+
+    Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu (2023); McKenna (2024) for Toeplitz.
+    """
+
+    bands: int
+    participation: Participation
+
+    def __post_init__(self):
+        validate.count("bands", self.bands, MAX_BANDS)
+        validate.instance("participation", self.participation, Participation, "an fb.privacy.Participation")
+
+    def __call__(self, n_syncs: int) -> Release:
+        """The release for S = `n_syncs` synchronisations, at most 65,536."""
+        n = validate.count("n_syncs", n_syncs, MAX_OPTIMISED)
+        return BandedToeplitz(n, np.array(_optimised(n, self.bands, self.participation), np.float32), "BandMF")
+
+
+@functools.lru_cache
+def _optimised(n_syncs: int, bands: int, participation: Participation) -> tuple[float, ...]:
+    """The coefficients c_0, ..., c_{p-1}, which `banded_loss` is least for; c_j / c_{j-1} is in (0, 1)."""
+    few = min(bands, n_syncs)
+    if few == 1:
+        return (1.0,) + (0.0,) * (bands - 1)
+
+    def log_loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        ratios = expit(x)
+        c = np.cumprod(np.append(1.0, ratios))
+        loss, slope = banded_loss(c, n_syncs, participation)
+        return loss, (1 - ratios) * np.cumsum((c * slope)[:0:-1])[::-1]
+
+    start = logit(sqrt_column(few)[1:] / sqrt_column(few)[:-1])
+    x = minimize(log_loss, start, method="L-BFGS-B", jac=True, options={"maxiter": 2000, "ftol": 1e-13}).x
+    return (*np.cumprod(np.append(1.0, expit(x))), *[0.0] * (bands - few))
+
+
+def banded_loss(
+    c: Float[np.ndarray, " bands"], n_syncs: int, participation: Participation
+) -> tuple[float, Float[np.ndarray, " bands"]]:
+    """The logarithm of the last prefix's variance times the squared sensitivity of nonincreasing c, and its gradient.
+
+    R = A C^-1 has the first column r with C r = 1, so that d|r|^2 = -2 lambda' dC r with C' lambda = r. The sensitivity
+    is the energy of the sum t = sum_i n_i shift^{b i} c of the columns of the worst pattern, see `participation`.
+    """
+    r = lfilter([1.0], c, np.ones(n_syncs))
+    back = lfilter([1.0], c, r[::-1])[::-1]
+    noise = np.array([-2 * back[j:] @ r[: n_syncs - j] for j in range(len(c))])
+    column, counts = np.pad(c, (0, n_syncs - len(c))), participation.counts(n_syncs)
+    added = shifted(column, counts, participation.apart)
+    moved = np.zeros(len(c))
+    for i, count in enumerate(counts):
+        seen = added[i * participation.apart :][: len(c)]
+        moved[: len(seen)] += 2 * count * seen
+    variance, squared = (r**2).sum(), of_column(column, participation).squared
+    return float(np.log(variance * squared)), noise / variance + moved / squared
