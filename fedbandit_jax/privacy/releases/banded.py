@@ -27,7 +27,7 @@ from fedbandit_jax.privacy.releases.toeplitz import _Toeplitz, sqrt_column
 MAX_BANDS = 1024  # the states hold as many batch sums
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
-Recent = tuple[Float[Array, " bands-1 *shape"], Float[Array, "*shape"]]  # the last batch sums with noise, their sum
+Recent = tuple[Float[Array, " recent *shape"], Float[Array, "*shape"]]  # the last batch sums with noise, their sum
 
 
 @struct.sealed
@@ -55,13 +55,13 @@ class BandedToeplitz(_Toeplitz):
         return lfilter([1.0], np.asarray(self.coefficients, float), np.ones(int(self.n_syncs)))
 
     @override
-    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " bands-1 *shape"]:
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " recent *shape"]:
         return jnp.zeros((len(self.coefficients) - 1, *shape))
 
     @override
     def encode(
-        self, state: Float[Array, " bands-1 *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " bands-1 *shape"]]:
+        self, state: Float[Array, " recent *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " recent *shape"]]:
         return (gamma + self._tail(state))[None], _pushed(state, gamma)
 
     @override
