@@ -22,6 +22,7 @@ WITH_NUMBERS = (  # pictures that have their numbers beside them
     "liu2022_leak",
     "liu2022_distances",
     "beyond_clusters_paper",
+    "releases",
 )
 
 

@@ -1,5 +1,9 @@
 """Releases for users who return: factors of the prefix sum, runs, and less noise than others have for the pattern."""
 
+import csv
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -185,3 +189,23 @@ def test_refusals():
     ):
         with pytest.raises(error, match=words):
             make_one()
+
+
+def test_table_of_docs():
+    """The table of docs/privacy.md has the numbers of the figure, and these are those of releases by name."""
+    root = Path(__file__).parents[3]
+    drawn = {}
+    for row in csv.DictReader((root / "experiments/figures/releases.csv").read_text().splitlines()[1:]):
+        drawn[row["label"], row["panel"], float(row["x"])] = float(row["y"])
+    panels = list(dict.fromkeys(panel for _, panel, _ in drawn))
+    cases = [*zip(panels[:3], (GROUP, ANY, APART)), (panels[3], SELDOM)]
+    rows = re.findall(
+        r"^\| `(\w+)`(?:, `\w+`)?" + r" \| \**([\d.,]+)\**" * 4 + r" \|$", (root / "docs/privacy.md").read_text(), re.M
+    )
+    assert {name for name, *_ in rows} == {*RELEASES, "Banded", "BandMF", "MultiBlt"} - {"prefix_tree"}
+    for name, *cells in rows:
+        for (panel, participation), cell in zip(cases, cells):
+            value = drawn[name, panel, participation.visits]
+            assert float(cell.replace(",", "")) == pytest.approx(value, rel=2e-3)
+            if name in RELEASES:
+                assert value == pytest.approx(noise(make(name, 80), participation), rel=1e-4)
