@@ -74,6 +74,17 @@ def test_nothing_lost_is_no_error():
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("chance", [0.01, 0.1, 0.2])
+def test_what_was_never_seen_is_within_the_interval(chance):
+    """A policy that mostly loses nothing, and else all: intervals miss the mean in at most one case of twenty."""
+    rng, rounds = np.random.default_rng(0), np.arange(1, 9)
+    lost = rng.random((2000, 16)) < chance
+    never = lost[~lost.any(1)]
+    high = [forecast(rounds, np.zeros((16, 8)), 8, 1000.0).high] * len(never)
+    missed = np.sum(np.array(high) < chance * 1000) / len(lost)
+    assert missed <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(lost))
+
+
 def test_no_more_than_all_is_lost():
     """Of two seeds that differ much the interval is wide; but no more than every reward can be lost."""
     regret = np.cumsum(np.array([[0.001], [1.0]]) * np.ones((2, 100)), 1)
