@@ -10,6 +10,8 @@ from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay
 from fedbandit_jax.envs.replay import script as script
+from fedbandit_jax.envs.returning import Returning as Returning
+from fedbandit_jax.envs.returning import returning as returning
 from fedbandit_jax.envs.synthetic import Gap as Gap
 from fedbandit_jax.envs.synthetic import Sphere as Sphere
 from fedbandit_jax.envs.synthetic import gap as gap

@@ -14,10 +14,10 @@ from jaxtyping import ArrayLike, Float, Int, Key, Real
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.envs._arrivals import cumulative, population
 from fedbandit_jax.envs._linear import RewardLaw, facts, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
 TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
 
@@ -55,29 +55,6 @@ class KnownUsers:
     def clusters(self, world: UserWorld) -> Int[Array, " n"]:
         """The true cluster of every user."""
         return world.cluster
-
-
-def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
-    """Checks `arrivals`, and returns the cumulative probabilities of users."""
-    if isinstance(arrivals, str):
-        validate.one_of("arrivals", arrivals, ("uniform",))
-        arrivals = np.ones(n_users)
-    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
-    if len(weights) != n_users or not weights.min() > 0:
-        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
-        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
-    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
-
-
-def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
-    """Checks the numbers of users, and of servers and clusters, which are at most as many."""
-    n = validate.integer("n_users", n_users, at_least=1)
-    if n > MAX_USERS:
-        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
-    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
-        if validate.integer(name, count, at_least=1) > n:
-            raise ValueError(f"{name} must be at most the {n} users, got {count}")
-    return n, n_servers, n_clusters
 
 
 @struct.pytree

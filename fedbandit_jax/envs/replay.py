@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
+from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
@@ -154,6 +155,7 @@ class Script:
     contexts: Float[Array | np.ndarray, "T M K d"]  # feature vectors offered
     answers: Float[Array | np.ndarray, "T M K"]  # reward of every arm
     means: Float[Array | np.ndarray, "T M K"]  # what regret is computed from
+    users: Int[Array | np.ndarray, "T M"] | None = None  # who comes, if users are told apart
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
@@ -165,7 +167,7 @@ class Script:
     ) -> tuple[Round, Int[Array, ""]]:
         """Offers the contexts of round t of the script, or of its last one."""
         t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
-        return Round(jnp.asarray(self.contexts)[t]), t
+        return Round(jnp.asarray(self.contexts)[t], user=None if self.users is None else jnp.asarray(self.users)[t]), t
 
     def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The given answers of the arms played, and their gaps."""
@@ -182,6 +184,7 @@ def script(
     answers: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any],
     means: Shaped[Array | np.ndarray, "T M K"] | Sequence[Any] | None = None,
     *,
+    users: Shaped[Array | np.ndarray, "T M"] | Sequence[Any] | None = None,
     fixed_contexts: bool = False,
 ) -> Script:
     """Environment that offers given contexts and gives given answers, round by round; nothing in it is random.
@@ -190,6 +193,7 @@ def script(
         contexts: feature vectors offered, an array or nested lists; rounds after the first T repeat the last one.
         answers: the reward of every arm.
         means: the mean rewards that regret is computed from; by default the answers.
+        users: who comes to each silo, integers >= 0; by default every user is new.
         fixed_contexts: promise that all rounds offer the same contexts.
 
     Raises:
@@ -208,6 +212,7 @@ def script(
     for name, table in (("answers", answers), ("means", means)):
         if table.shape != contexts.shape[:3]:
             raise ValueError(f"{name} must have shape {contexts.shape[:3]} as contexts do, got {table.shape}")
+    came = None if users is None else _came(users, contexts.shape[:2])
     _, m, k, d = contexts.shape
     spec = Spec(
         n_agents=m,
@@ -216,5 +221,15 @@ def script(
         fixed_contexts=fixed_contexts,
         max_norm=float(np.linalg.norm(contexts, axis=-1).max()),
         rewards_in_unit=bool((answers >= 0).all() and (answers <= 1).all()),
+        n_users=0 if came is None else int(came.max()) + 1,
     )
-    return Script(contexts=contexts, answers=answers, means=means, spec=spec)
+    return Script(contexts=contexts, answers=answers, means=means, users=came, spec=spec)
+
+
+def _came(users: Any, shape: tuple[int, int]) -> np.ndarray:
+    came = validate.integer_array("users", users, ndim=2)
+    if came.shape != shape:
+        raise ValueError(f"users must have shape {shape}, one a round and silo, got {came.shape}")
+    if came.min() < 0 or came.max() >= MAX_USERS:
+        raise ValueError(f"users must be in [0, {MAX_USERS:,}), got {came.min()} to {came.max()}")
+    return came.astype(np.int32)

@@ -1,0 +1,36 @@
+"""Who comes: how many users there are, and with which probabilities they come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Real
+
+from fedbandit_jax.core import validate
+
+MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
+
+
+def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
+    """Checks `arrivals`, and returns the cumulative probabilities of users."""
+    if isinstance(arrivals, str):
+        validate.one_of("arrivals", arrivals, ("uniform",))
+        arrivals = np.ones(n_users)
+    weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
+    if len(weights) != n_users or not weights.min() > 0:
+        got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
+        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+    return (np.cumsum(weights) / weights.sum()).astype(np.float32)
+
+
+def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
+    """Checks the numbers of users, and of servers and clusters, which are at most as many."""
+    n = validate.integer("n_users", n_users, at_least=1)
+    if n > MAX_USERS:
+        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
+    for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
+        if validate.integer(name, count, at_least=1) > n:
+            raise ValueError(f"{name} must be at most the {n} users, got {count}")
+    return n, n_servers, n_clusters

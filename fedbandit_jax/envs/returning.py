@@ -1,0 +1,66 @@
+"""Users who return: to each silo of an environment come n users, again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.envs._arrivals import cumulative, population
+from fedbandit_jax.interfaces import Environment, Feedback, Round, Spec
+
+
+@struct.pytree
+class Returning:
+    """An environment whose silos have n users each, who are told apart; made by `returning`."""
+
+    env: Any  # whose users are all new
+    arrivals: Float[Array, " n"]  # cumulative probabilities of users to come
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of the environment within."""
+        return self.env.init(key)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """Draws the user who comes to each silo, and what she is offered."""
+        offered, world = self.env.observe(random.stream(key, "offer"), world, t)
+        u = random.uniform(random.stream(key, "who"), (self.spec.n_agents,))
+        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), self.spec.n_users - 1)
+        return offered._replace(user=user.astype(jnp.int32)), world
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards and gaps of the environment within."""
+        return self.env.pull(key, world, offered, arms)
+
+
+def returning(env: Environment, n_users: int, arrivals: str | Sequence[float] = "uniform") -> Returning:
+    """The same environment, to each silo of which come n users again and again, independently of what they are offered.
+
+    User u of one silo and user u of another are two people. In T rounds a user comes T / n times on average.
+
+    Args:
+        env: an environment whose users are all new (`spec.n_users` = 0).
+        n_users: n, users of each silo, at most 10^6.
+        arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.returning(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), n_users=20)
+        >>> offered, _ = env.observe(jax.random.key(0), env.init(jax.random.key(1)), jax.numpy.int32(0))
+        >>> offered.user.shape, env.spec.n_users
+        ((3,), 20)
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if spec.n_users:
+        raise ValueError(f"env must have users who are all new, got one of {spec.n_users:,} users who return")
+    n, _, _ = population(n_users, 1, 1)
+    return Returning(env=env, arrivals=cumulative(arrivals, n), spec=dataclasses.replace(spec, n_users=n))
