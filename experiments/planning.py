@@ -49,7 +49,7 @@ def main(options: Size) -> None:
     print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
     for name, (env, horizon) in rows[:: options.pick(5, 1, 1)]:
         horizon = options.pick(40, horizon, horizon)
-        more: dict[str, Any] = dict(visits=1) if env.spec.n_users else {}
+        more: dict[str, Any] = dict(unit="visit") if env.spec.n_users else {}
         key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
         plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
         able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}

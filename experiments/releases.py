@@ -16,7 +16,7 @@ from common import Size, save
 from curves import Curve, pick
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import RELEASES, Banded, BandMF, MultiBlt, Participation, Release
+from fedbandit_jax.privacy import RELEASES, Banded, BandMF, MultiBlt, Release, Users
 
 S, VISITS, WIDTHS = 80, (1, 4, 16), (5, 10, 20, 40, 80)
 RULES = {  # panel: per_batch and apart
@@ -32,19 +32,19 @@ class ReleasesSize(Size):
     """Draw the noise of releases for users who return."""
 
 
-def noise(release: Release, participation: Participation) -> float:
-    return release.largest_variance() * release.sensitivity_sq(participation)
+def noise(release: Release, users: Users) -> float:
+    return release.largest_variance() * release.sensitivity_sq(users)
 
 
-def of_releases(n_syncs: int, participation: Participation, widths: tuple[int, ...]) -> dict[str, float]:
+def of_releases(n_syncs: int, users: Users, widths: tuple[int, ...]) -> dict[str, float]:
     """Returns the noise of every release by name; of `Banded` that of the best width."""
     made: dict[str, Callable[[int], Release]] = {
         **{name: release for name, release in RELEASES.items() if name != "prefix_tree"},
-        "MultiBlt": MultiBlt(participation),
-        "BandMF": BandMF(max(widths), participation),
+        "MultiBlt": MultiBlt(users),
+        "BandMF": BandMF(max(widths), users),
     }
-    found = {name: noise(release(n_syncs), participation) for name, release in made.items()}
-    return {**found, "Banded": min(noise(Banded(width)(n_syncs), participation) for width in widths)}
+    found = {name: noise(release(n_syncs), users) for name, release in made.items()}
+    return {**found, "Banded": min(noise(Banded(width)(n_syncs), users) for width in widths)}
 
 
 def measure(options: ReleasesSize) -> list[Curve]:
@@ -54,7 +54,7 @@ def measure(options: ReleasesSize) -> list[Curve]:
     curves = []
     for rule, (per_batch, apart) in RULES.items():
         fits = [r for r in visits if r == 1 or (r - 1) * apart < n]
-        found = [of_releases(n, Participation(r, per_batch, apart), widths) for r in fits]
+        found = [of_releases(n, Users(r, per_batch, apart), widths) for r in fits]
         curves += [Curve(rule, name, fits, [one[name] for one in found]) for name in found[0]]
     return curves
 

@@ -169,7 +169,7 @@ EYE = np.eye(3, dtype=np.float32)
 SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
 PRIVATE = A.private_fed_lin_ucb(BUDGET, schedule=2)
-ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, visits=1))
+ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, unit="visit"))
 SUMS = A.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="central")
 
 
@@ -313,6 +313,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(rewards=("beta", one_of("gaussian", "bernoulli")), noise_std=(0.1, positive)),
         **dict(concentration=(10.0, positive)),
     },
+    E.returning: dict(
+        env=(SPHERE, nothing),
+        n_users=(5, count(high=10**6)),
+        arrivals=("uniform", either(one_of("uniform"), array(1))),
+    ),
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
@@ -331,6 +336,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         contexts=(one, nothing),
         answers=(one[0], nothing),
         means=(None, optional(nothing)),
+        users=(None, optional(nothing)),
         fixed_contexts=(False, flag),
     ),
     fb.Spec: {
@@ -419,19 +425,28 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     P.Mechanism: {
         **dict(budget=(BUDGET, nothing), release=("tree", release), trust=("silo_local", one_of(*trust.TRUST))),
-        **dict(calibration=("tight", calibrations), visits=(1, optional(visits)), clip_rewards=(True, flag)),
+        **dict(
+            calibration=("tight", calibrations),
+            unit=("visit", optional(either(one_of("visit"), a(P.Users)))),
+            clip_rewards=(True, flag),
+        ),
         **dict(messages=(False, flag), centred=(False, flag), gram_scale=(1.0, number(1e-3, 1))),
     },
+    P.Users: dict(
+        visits=(2, count(1, 2**30)),
+        per_batch=(1, optional(count(1, 2))),
+        apart=(1, count(1, 2**30)),
+        silos=(1, count(1, 2**30)),
+    ),
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Banded: dict(bands=(3, count(high=1024))),
-    P.BandMF: dict(bands=(3, count(high=1024)), participation=(P.Participation(2), a(P.Participation))),
-    P.MultiBlt: dict(participation=(P.Participation(2), a(P.Participation)), n_buffers=(2, count())),
-    P.Participation: dict(visits=(6, count()), per_batch=(2, optional(count(high=6))), apart=(3, count())),
+    P.BandMF: dict(bands=(3, count(high=1024)), users=(P.Users(2), a(P.Users))),
+    P.MultiBlt: dict(users=(P.Users(2), a(P.Users)), n_buffers=(2, count())),
     P.calibrate: {
         **dict(
             budget=(BUDGET, nothing), n_syncs=(4, count()), release=("tree", release), method=("tight", calibrations)
         ),
-        **dict(trust=("shuffle_amplified", one_of(*trust.TRUST)), visits=(1, visits), n_agents=(3, count())),
+        **dict(trust=("shuffle_amplified", one_of(*trust.TRUST)), users=(P.Users(), a(P.Users)), n_agents=(3, count())),
         **dict(
             batch=(5, count()),
             dim=(3, optional(count())),
@@ -442,7 +457,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     P.epsilon_of: {
         **dict(sigma=(3.0, number(0)), delta=(0.1, delta), n_syncs=(4, count()), release=("tree", release)),
-        **dict(adjacency=("replace", adjacencies), visits=(1, visits)),
+        **dict(adjacency=("replace", adjacencies), users=(P.Users(), a(P.Users))),
     },
     P.least_std: dict(n_syncs=(4, count())),
     P.relative_std: dict(release=(releases.Tree(4), nothing)),
@@ -486,7 +501,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     std: dict(contexts=(jnp.eye(2), nothing)),
     fb.plan: {
         **dict(env=(SPHERE, nothing), budget=(BUDGET, nothing), horizon=(8, count(8)), key=(KEY, single_key)),
-        **dict(trusted=("silo", empty), visits=(None, optional(count())), max_syncs=(1, optional(count()))),
+        **dict(
+            trusted=("silo", empty),
+            unit=(None, optional(either(one_of("visit"), a(P.Users)))),
+            max_syncs=(1, optional(count())),
+        ),
         **dict(max_bits=(None, optional(number(0, inside=True))), seeds=(2, count(2, 2**20))),
         **dict(rounds=(None, optional(count(8, 8))), progress=(False, optional(flag))),
     },
@@ -635,7 +654,7 @@ def test_there_are_many():
 
 
 MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
-    *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.UserTable, fb.networks.Network),
+    *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.Returning, E.UserTable, fb.networks.Network),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),

@@ -71,8 +71,8 @@ ALGOS = {
         private(policy=UCB(confidence=confidence), **options)
         for confidence, options in (
             ("known_noise", dict(release="blt")),
-            ("authors", dict(visits=2)),
-            ("theory", dict(release="honaker", visits=2, messages=True)),
+            ("authors", dict(unit=fb.privacy.Users(2))),
+            ("theory", dict(release="honaker", unit=fb.privacy.Users(2), messages=True)),
             ("theory", dict(trust="secagg", release="blt")),
             ("theory", dict(trust="shuffle_vector_sum")),
             ("theory", dict(trust="local", release="input_perturbation")),
@@ -93,7 +93,7 @@ ALGOS = {
     ],
     "gossip_fed_ucb": [fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=BUDGET)],
     "async_federated": [
-        fb.algos.AsyncFederated(policy=policy, schedule=schedule, privacy=fb.privacy.Mechanism(BUDGET, visits=1))
+        fb.algos.AsyncFederated(policy=policy, schedule=schedule, privacy=fb.privacy.Mechanism(BUDGET, unit="visit"))
         for policy, schedule in (
             (fb.algos.Thompson(), S.Every(2)),
             (fb.algos.Greedy(), S.PrivateLogDet(0.5, trigger="he22")),

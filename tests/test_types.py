@@ -122,7 +122,7 @@ def programs():
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
     yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SuccessiveElimination()
     yield clustered, fb.algos.FCLUB(budget=budget)
-    own = fb.privacy.Mechanism(budget, visits=1)
+    own = fb.privacy.Mechanism(budget, unit="visit")
     items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
     yield items, fb.algos.AsyncFederated(policy=ucb, schedule=s.PrivateLogDet(0.5, trigger="he22"), privacy=own)
     yield items, fb.algos.async_fed_lin_ucb()
@@ -140,7 +140,7 @@ def by_hand(key, k, x):
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
     own = Explicit(n_syncs=3, of="Mine", parts=1, c=one[:, None], r=sums, factor=sums)
-    returning = (fb.privacy.Banded(2), fb.privacy.MultiBlt(fb.privacy.Participation(2, 1), 1))
+    returning = (fb.privacy.Banded(2), fb.privacy.MultiBlt(fb.privacy.Users(2, 1), 1))
     for release in (*(kind(3) for kind in (*RELEASES.values(), *returning)), own):
         message, _ = release.encode(release.encode_init(x.shape), k, x)
         for prefix, _ in (release.decode(release.init(x.shape), k, message), release.step(release.init(x.shape), k, x)):

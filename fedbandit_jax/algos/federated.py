@@ -143,7 +143,7 @@ class AsyncFederated(PolicyRecipe):
 
     With privacy every agent releases the prefix sums over its own rounds, by the mechanism of one silo. The agent adds
     the noise: it is trusted with its own rounds, and neither the server nor other agents are. The privacy unit is one
-    interaction, i.e. what an agent did in one round, or in `visits` rounds; adjacency and sensitivity are those of
+    interaction, i.e. what an agent did in one round, or all that an agent did; adjacency and sensitivity are those of
     `fb.privacy.Mechanism`. Who comes in which round is public. In the server's sum are the noises of all agents who
     have uploaded, sqrt(M) times one agent's in the end.
 
@@ -154,7 +154,7 @@ class AsyncFederated(PolicyRecipe):
             own, and it makes at most `n_syncs` uploads, after which it learns nothing new. `Every` and `Geometric` are
             public, as who comes when is; `PrivateLogDet` tests what the agent has learned and pays for it from the
             budget; `LogDet` shows it (claim `none`).
-        privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix" and `visits`; None: no
+        privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix" and a `unit`; None: no
             privacy.
         name: label in results; default: "Async-" and the name of the policy's class.
 
@@ -164,7 +164,7 @@ class AsyncFederated(PolicyRecipe):
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.clustered(n_users=8, n_servers=1, n_clusters=1, arrivals=[1, 1, 1, 1, 2, 2, 4, 8])
-        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", visits=1)
+        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", unit="visit")
         >>> fixed = fb.schedules.Geometric(1.5, first=20)
         >>> algo = fb.algos.AsyncFederated(policy=fb.algos.Greedy(), schedule=fixed, privacy=mechanism)
         >>> algo.certificate(env.spec, horizon=1_000).claim

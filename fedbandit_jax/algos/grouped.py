@@ -31,8 +31,8 @@ class Grouped(PolicyRecipe):
     came how often, which is public, so that all of it is post-processing and a run is certified.
 
     The noise is added where the user's data are kept, by her server, which is trusted with them; nobody else is. The
-    privacy unit is one interaction, i.e. what a user did in one round, or `visits` of them together. Adjacency and
-    sensitivity are those of the mechanism, whose `visits` must be given. When users come is public. On average one user
+    privacy unit is one interaction, i.e. what a user did in one round, or all that she did. Adjacency and
+    sensitivity are those of the mechanism, whose `unit` must be given. When users come is public. On average one user
     has an n-th of all rounds, and the sums of m users have sqrt m times the noise of one: so groups must be large,
     and releases few.
 
@@ -68,7 +68,7 @@ class Grouped(PolicyRecipe):
     def __post_init__(self):
         validate.instance("grouping", self.grouping, Grouping, "fb.algos.Mixture(), Alone() or Together()")
         if isinstance(self.privacy, Budget):
-            object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", visits=1))
+            object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", unit="visit"))
         super().__post_init__()
         _, privacy = self.normalised
         if privacy is not None and privacy.messages:

@@ -21,6 +21,7 @@ from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Geometric, PrivateLogDet
 
 AGENTS, USERS = 2, 3  # who take turns in a case of agents, and in one of streams
@@ -62,8 +63,8 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
         ValueError: the algorithm is not certified, or protects several visits together.
     """
     privacy, budget = one_budget(algo, AsyncFederated, "AsyncFederated")
-    if privacy.together != 1:
-        raise ValueError(f"algo must have visits=1 for its claim to be audited, got {privacy.visits}")
+    if privacy.users.together != 1:
+        raise ValueError(f"algo must have unit='visit' for its claim to be audited, got {privacy.unit!r}")
     horizon = validate.integer("horizon", horizon, at_least=1)
     spec = spec_of(1, constant=privacy.centred, n_users=AGENTS)
     bound = certified(algo, spec, horizon)
@@ -81,7 +82,7 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
         ValueError: the algorithm is not certified, or nothing is released.
     """
     privacy, budget = one_budget(algo, Grouped, "Grouped")
-    visits = privacy.together
+    visits = privacy.users.together
     horizon = validate.integer("horizon", horizon, at_least=visits)
     spec = spec_of(1, constant=privacy.centred, n_users=USERS)
     bound = certified(algo, spec, horizon)
@@ -104,11 +105,11 @@ def shipped_asynchronous() -> list[Case]:
     fixed = AsyncFederated(
         policy=Thompson(),
         schedule=Geometric(1.5, first=1),
-        privacy=Mechanism(Budget(1.0, 0.1), "blt", visits=1, centred=True, gram_scale=0.5),
+        privacy=Mechanism(Budget(1.0, 0.1), "blt", unit="visit", centred=True, gram_scale=0.5),
     )
     tested = AsyncFederated(
         schedule=PrivateLogDet(share=0.5, max_syncs=2, trigger="he22"),
-        privacy=Mechanism(Budget(4.0, 0.1, "add_remove"), visits=1),
+        privacy=Mechanism(Budget(4.0, 0.1, "add_remove"), unit="visit"),
     )
     policy: Any = tested.bind(spec_of(1, n_users=AGENTS), 8).policy
     tested = tested.replace(threshold=math.log1p(1 / float(policy.first_regularization)) / 2)
@@ -125,12 +126,12 @@ def shipped_streams() -> list[Case]:
     geometric = Geometric(1.5, first=2)
 
     def case(name: str, budget: Budget = BUDGET, grouping: Any = mixture, schedule: Any = geometric, **options: Any):
-        mechanism = Mechanism(budget, **{"release": "blt", "visits": 1, **options})
+        mechanism = Mechanism(budget, **{"release": "blt", "unit": "visit", **options})
         return streams(Grouped(grouping=grouping, schedule=schedule, privacy=mechanism), name=name)
 
     return [
         case("mixture blt"),
         case("mixture decaying centred 1/2", release=Decaying(1.5), **half),
         case("alone tree", grouping=Alone(), schedule=2, release="tree"),
-        case("mixture 2 visits removed", Budget(BUDGET.epsilon, BUDGET.delta, "add_remove"), visits=2),
+        case("mixture 2 visits removed", Budget(BUDGET.epsilon, BUDGET.delta, "add_remove"), unit=Users(2)),
     ]

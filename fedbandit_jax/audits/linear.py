@@ -37,6 +37,7 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import RELEASES, Decaying
 from fedbandit_jax.privacy.statistic import matrix_weights
+from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
 
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
@@ -48,7 +49,8 @@ EPOCHS = 8  # of private tests: were noise on the threshold kept, the later ones
 def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = None, name: str | None = None) -> Case:
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
 
-    In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If the
+    In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If users
+    return, she comes in all rounds, more often than the mechanism allows. If the
     schedule reads what agents have seen, she is Alice or Tracy of `timing`. The claim is what the certificate says that
     the noise really gives. For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close
     to Gaussian, and the sharper of the two bounds is a heuristic.
@@ -61,14 +63,14 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
 
     Raises:
         TypeError: there is no single budget.
-        ValueError: the algorithm is not certified, nothing is released, or the horizon is shorter than the visits that
-            differ.
+        ValueError: the algorithm is not certified, or nothing is released.
     """
     privacy, budget = one_budget(algo, (Federated, Gossip), "Federated")
     batch = algo.schedule.batch if isinstance(algo, Federated) and isinstance(algo.schedule, Every) else 0
     horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
-    horizon = validate.integer("horizon", horizon, at_least=privacy.together)
-    spec = spec_of(n_agents, constant=privacy.centred)
+    horizon = validate.integer("horizon", horizon, at_least=1)
+    returns = isinstance(privacy.unit, Users)
+    spec = spec_of(n_agents, constant=privacy.centred, n_users=int(returns))
     bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
@@ -82,7 +84,7 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)
     options["name"] = f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
-    return case_of(bound, budget, horizon, n_agents, privacy.together, fixed=fixed, **options)
+    return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, fixed=fixed, **options)
 
 
 def _messages_moved(view: Any, other: Any) -> float:
@@ -235,7 +237,9 @@ def shipped_linear() -> list[Case]:
         case(n_agents=3, release="prefix_tree", messages=True),
         case(calibration="theorem", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree add_remove"),
-        case(visits=2, name="silo_local tree 2 visits"),
+        case(unit=Users(2), name="silo_local tree 2 visits"),
+        case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),
+        case(n_agents=3, unit=Users(3, per_batch=1, apart=2), release="blt", trust="secagg", name="secagg blt users"),
         case(centred=True, name="silo_local tree centred"),
         case(centred=True, gram_scale=0.5, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
         case(n_agents=2, centred=True, gram_scale=0.5, trust="secagg", release="blt", name="secagg blt centred 1/2"),

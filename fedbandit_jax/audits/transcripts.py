@@ -72,6 +72,7 @@ class Transcript:
 
     That is, after every step, its view, its synchronisations in that step, and the arms that others than the user have
     `seen`, (T, M) bool, if that is given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`.
+    Where users are told apart, each silo has one, who comes in all rounds.
     """
 
     algo: Algorithm  # bound
@@ -80,7 +81,8 @@ class Transcript:
 
     def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
         contexts, answers, *seen = data
-        world = Script(contexts=contexts, answers=answers, means=answers, spec=self.spec)
+        users = jnp.zeros(contexts.shape[:2], jnp.int32) if self.spec.n_users else None
+        world = Script(contexts=contexts, answers=answers, means=answers, users=users, spec=self.spec)
         clock = RoundClock(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
 
         def body(carry, k):

@@ -56,7 +56,9 @@ class CalibrateCommand(Command):
             silo_local and silo_local_matrix.
         trust: who adds the noise and who is trusted (see docs/privacy.md). local needs --release input_perturbation,
             shuffling needs tree.
-        visits: how often one user may come to her silo; all of her visits are protected together.
+        visits: how often one user may contribute; all her contributions are protected together.
+        per_batch: how often in one batch; by default as often as in all.
+        apart: how many batches two of her batches are apart at least.
         sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
     """
 
@@ -70,6 +72,8 @@ class CalibrateCommand(Command):
     release: Release = "tree"
     trust: Trust = "silo_local"
     visits: int = 1
+    per_batch: int | None = None
+    apart: int = 1
     sigma: float | None = None
 
     @override
@@ -86,7 +90,8 @@ class CalibrateCommand(Command):
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
         self.applies_to("noise that several silos add", self.trust != "central", "agents")
         self.applies_to("noise that is calibrated, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
-        common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, visits=self.visits)
+        users = privacy.Users(self.visits, self.per_batch, self.apart)
+        common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
             if self.trust not in ONE_GAUSSIAN:

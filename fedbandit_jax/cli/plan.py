@@ -102,7 +102,7 @@ class PlanCommand(Command):
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
             horizon=self.horizon,
             key=jax.random.key(self.random_seed),
-            visits=visits,
+            unit=None if visits is None else fb.privacy.Users(visits),
             **{name: getattr(self, name) for name in ("trusted", "max_syncs", "max_bits", "seeds", "rounds")},
         )
         print(found)

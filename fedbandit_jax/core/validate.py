@@ -160,9 +160,9 @@ def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
     return array
 
 
-def integer_array(name: str, value: Any) -> np.ndarray:
-    """Converts the value to a vector of integers, after checking that it is one."""
-    return _array(name, value, "integers", 1, np.int64)
+def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
+    """Converts the value to an array of integers with so many dimensions, after checking that it is one."""
+    return _array(name, value, "integers", ndim, np.int64)
 
 
 def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarray:

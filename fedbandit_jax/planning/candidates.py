@@ -84,7 +84,7 @@ class Demands(NamedTuple):
     horizon: int  # T
     budget: Budget
     trusted: tuple[str, ...]  # keys of `PARTIES`
-    visits: int | None  # as in `Mechanism`
+    unit: Any  # as in `Mechanism`
     max_syncs: int | None
     max_bits: float | None  # that a silo sends and receives in T rounds
     arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
@@ -285,7 +285,7 @@ def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
     centred, scale = demands.spec.constant, 0.5 if demands.spec.constant else 0.5**0.5
     if find(party.trust).needs_users:  # whose noise is for (x y, x x') as they are
         centred, scale = False, 1.0
-    return Mechanism(demands.budget, release, party.trust, visits=demands.visits, centred=centred, gram_scale=scale)
+    return Mechanism(demands.budget, release, party.trust, unit=demands.unit, centred=centred, gram_scale=scale)
 
 
 def _loudest(algo: Federated, demands: Demands) -> float:

@@ -28,7 +28,7 @@ from fedbandit_jax.planning.candidates import (
 )
 from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.privacy import Budget
-from fedbandit_jax.privacy.mechanism import check_norms
+from fedbandit_jax.privacy.mechanism import Mechanism, check_norms
 from fedbandit_jax.report.tables import aligned
 
 USERS = 1_000_000  # of a run that is simulated by default, unless they are less than 1 / TRIED of all
@@ -106,7 +106,7 @@ def plan(
     horizon: int,
     key: Array,
     trusted: str | Sequence[str] = ("silo",),
-    visits: int | None = None,
+    unit: Any = None,
     max_syncs: int | None = None,
     max_bits: float | None = None,
     seeds: int = 4,
@@ -134,12 +134,12 @@ def plan(
     Args:
         env: the environment, as like that of the users to be served as can be: the best schedule and width, and of
             course regret, depend on it.
-        budget: `fb.privacy.Budget(epsilon, delta)`; one user's visits together are protected by it.
+        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or what `unit` says.
         horizon: T, the number of rounds.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
         trusted: whom users trust beside their own silos, which see their data anyway: "silo" (nobody else), "shuffler",
             "secagg" (an aggregator who sees sums over silos only) or "server", or several of these.
-        visits: how often one user may come to her silo, as in `fb.privacy.Mechanism`.
+        unit: what is protected where users return, as in `fb.privacy.Mechanism`.
         max_syncs: the most synchronisations in T rounds; None: any number.
         max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
         seeds: simulations of each candidate, at least 2; the best have four times as many.
@@ -169,7 +169,7 @@ def plan(
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
-    demands = _demands(spec, budget, horizon, trusted, visits, max_syncs, max_bits)._replace(arms=fixed_arms(env))
+    demands = _demands(spec, budget, horizon, trusted, unit, max_syncs, max_bits)._replace(arms=fixed_arms(env))
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)
@@ -259,23 +259,20 @@ def _quietest(able: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
     return kept, list(louder.values())
 
 
-def _demands(
-    spec: Spec, budget: Any, horizon: int, trusted: Any, visits: Any, max_syncs: Any, max_bits: Any
-) -> Demands:
+def _demands(spec: Spec, budget: Any, horizon: int, trusted: Any, unit: Any, max_syncs: Any, max_bits: Any) -> Demands:
     check_norms("plan", spec.max_norm)
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     names = [trusted] if isinstance(trusted, str) else validate.sequence("trusted", trusted, "names")
     for name in names:
         validate.one_of("trusted", name, PARTIES)
-    if visits is not None:
-        validate.integer("visits", visits, at_least=1)
-    elif spec.n_users:
-        raise ValueError(f"visits must say how often one of the {spec.n_users:,} users may come, got None")
+    if unit is None and spec.n_users:
+        raise ValueError(f"unit must say what of the {spec.n_users:,} users is protected, got None")
+    Mechanism(budget, unit=unit)  # checks it
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
     if max_bits is not None:
         validate.positive("max_bits", max_bits)
-    return Demands(spec, horizon, budget, ("silo", *names), visits, max_syncs, max_bits)
+    return Demands(spec, horizon, budget, ("silo", *names), unit, max_syncs, max_bits)
 
 
 def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:

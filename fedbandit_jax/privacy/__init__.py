@@ -25,10 +25,10 @@ from fedbandit_jax.privacy.releases import Banded as Banded
 from fedbandit_jax.privacy.releases import BandMF as BandMF
 from fedbandit_jax.privacy.releases import Decaying as Decaying
 from fedbandit_jax.privacy.releases import MultiBlt as MultiBlt
-from fedbandit_jax.privacy.releases import Participation as Participation
 from fedbandit_jax.privacy.releases import Release as Release
 from fedbandit_jax.privacy.releases.release import least_std as least_std
 from fedbandit_jax.privacy.releases.release import relative_std as relative_std
 from fedbandit_jax.privacy.trust import TRUST as TRUST
 from fedbandit_jax.privacy.trust import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust import Trust as Trust
+from fedbandit_jax.privacy.users import Users as Users

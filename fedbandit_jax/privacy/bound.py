@@ -26,6 +26,7 @@ from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import LinearStatistic, Steps, Sums, added, packed_size, step_of, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+from fedbandit_jax.privacy.users import ONCE, Users
 
 
 class Timing(NamedTuple):
@@ -64,6 +65,9 @@ class BoundMechanism:
     def init(self, dim: int) -> MechanismState:
         """The state before the first synchronisation, for d = `dim` features."""
         return MechanismState(self.nothing(dim), (), (), jnp.zeros((dim, dim + 1)))
+
+    enforced: ClassVar[bool] = False
+    """Whether a loop leaves out what one user contributes beyond `users`."""
 
     @property
     def needs_users(self) -> bool:
@@ -157,6 +161,7 @@ class NoRelease(BoundMechanism):
         )
 
 
+WHO_COMES = "who comes when, and how often"  # is public where users are told apart
 MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
@@ -184,7 +189,8 @@ class NoisyMechanism(BoundMechanism):
     adjacency: str = struct.static()
     epsilon: Any  # (1,) asked for by all silos, or (M,) by each
     delta: struct.Number
-    visits: struct.Number  # r, how often one user may come to their silo
+    users: Users = struct.static()  # how often one user may contribute
+    enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
@@ -258,7 +264,7 @@ class NoisyMechanism(BoundMechanism):
             return "64-bit integers do not hold so much noise"
         if not (self.trust.on_grid or self.needs_users):
             return ""
-        move = self.sensitivity / math.sqrt(self.release.sensitivity_sq())
+        move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
         roundings = 4 * self.release.touched()
         return too_coarse(self.n_agents * (self.batch or 1), self.trust.sum_std(), move, roundings)
 
@@ -307,10 +313,15 @@ class NoisyMechanism(BoundMechanism):
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
-            releases_per_user=self.release.sensitivity_sq(),
+            releases_per_user=self._ask(0, timing).kappa,
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
-            not_covered=(*worst.assumes, *NOT_COVERED, *(["contexts, which are fixed and public"] if fixed else [])),
+            not_covered=(
+                *worst.assumes,
+                *([WHO_COMES] if self.enforced else []),
+                *NOT_COVERED,
+                *(["contexts, which are fixed and public"] if fixed else []),
+            ),
         )
 
     def _why(self, timing: Timing) -> Iterator[str]:
@@ -341,8 +352,10 @@ class NoisyMechanism(BoundMechanism):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
             return f"longest must be >= 1, got {self.longest}"
-        if not (self.visits >= 1 and self.visits == int(self.visits)):
-            return f"visits must be an integer >= 1, got {self.visits}"
+        if type(self.users) is not Users or not all(type(n) is int and n >= 1 for n in self.users.bounds):
+            return f"bounds of contributions must be integers >= 1, got {self.users}"
+        if one.n_users and not self.enforced and self.users != ONCE:
+            return "users return, and nobody leaves out what one of them contributes beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:
             return "the schedule's tests have less noise than an epsilon can be computed for"
         if timing.n_agents not in (None, self.n_agents):
@@ -360,29 +373,32 @@ class NoisyMechanism(BoundMechanism):
         return self.trust.misfit(self._ask(0, timing))
 
     def _unit(self) -> str:
+        one = self.users
+        if self.enforced:
+            return f"one user: all that she contributes, {one.sentence}; silos leave out what is beyond"
         if self.statistic.n_users:
-            one = "one interaction, i.e. what a user did in one round"
-            some = one if self.visits == 1 else f"what a user did in any {int(self.visits)} rounds at one silo"
-            return f"{some}; users return in this environment, and nobody is protected in more rounds together"
-        if self.visits == 1:
+            only = "one interaction, i.e. what a user did in one round"
+            return f"{only}; users return in this environment, and nobody is protected in more rounds together"
+        if one == ONCE:
             return "one user, who comes once: every arrival counts as a new user, as the environment declares"
-        return f"one user, who comes up to {int(self.visits)} times, always to the same silo"
+        return f"one user, who contributes {one.sentence}, as is promised: users are not told apart here"
 
     def _pure(self, timing: Timing) -> float:
-        return float(self.visits * np.max(timing.pure))
+        return float(self.users.together * np.max(timing.pure))
 
     def _ask(self, i: int, timing: Timing) -> Ask:
         pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.budgets)
         return Ask(
             budget=self.budgets[i],
             release=self.release,
-            visits=int(self.visits),
+            users=self.users,
+            by_silo=type(self.trust).per_silo,
             n_agents=self.n_agents,
             batch=self.batch or 1,
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),
             rounding=self.statistic.rounding(self.n_agents * self.longest),
-            pure=float(self.visits * (pure[i] if len(pure) == n else pure.max())),
+            pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
         )
 
     def _proof(self, i: int, timing: Timing) -> Proof:

@@ -2,8 +2,8 @@
 
 All of this is computed on the host in double precision. What is said to be proved is never optimistic.
 
-Letters: kappa is the squared sensitivity of a release, Delta_J the joint l2 sensitivity of one batch sum, r the number
-of visits of one user, and mu the parameter of Gaussian differential privacy, sensitivity over standard deviation.
+Letters: kappa is the squared sensitivity of a release to one user, Delta_J the joint l2 sensitivity of one batch sum,
+and mu the parameter of Gaussian differential privacy, sensitivity over standard deviation.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+from fedbandit_jax.privacy.users import ONCE, Users
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,8 @@ class Calibration:
 
     @property
     def releases_per_user(self) -> float:
-        """kappa, the squared sensitivity to one visit, relative to one message; for trees, how many nodes hold it."""
-        return self.ask.release.sensitivity_sq()
+        """kappa, the squared sensitivity to one user, relative to one message; for trees and one visit, her nodes."""
+        return self.ask.kappa
 
     @property
     def sound(self) -> bool:
@@ -86,7 +87,7 @@ class Calibration:
         """The privacy event of this release, for `fb.privacy.compose` with others that see the same user.
 
         They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
-        visits may share one noise, also at two silos: calibrate for visits=2 instead.
+        visits may share one noise, also at two silos: calibrate for `Users(2)` instead.
         """
         proof = self.proof
         return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
@@ -99,7 +100,7 @@ def calibrate(
     release: str | Callable[[int], Release] = "tree",
     method: str = "tight",
     trust: str | type[Trust] | GaussianTrust = "silo_local",
-    visits: int = 1,
+    users: Users = ONCE,
     n_agents: int | None = None,
     batch: int | None = None,
     dim: int | None = None,
@@ -118,9 +119,9 @@ def calibrate(
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
             memory.
-        method: "tight" is the least noise that is proved here: Gaussian noise has sigma^2 = r^2 kappa Delta_J^2 /
-            mu*^2, where mu* is the largest mu that the budget allows, delta(epsilon; mu*) = delta. That is exact for
-            one visit and Gaussian noise, and an upper bound on epsilon otherwise. "theorem" is as printed: sigma^2 = 8
+        method: "tight" is the least noise that is proved here: Gaussian noise has sigma^2 = kappa Delta_J^2 / mu*^2,
+            where mu* is the largest mu that the budget allows, delta(epsilon; mu*) = delta. That is exact for one
+            visit and Gaussian noise, and an upper bound on epsilon otherwise. "theorem" is as printed: sigma^2 = 8
             kappa (ln(2/delta) + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma
             F.2 for "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
             "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "authors" is what the authors'
@@ -129,13 +130,13 @@ def calibrate(
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or one of your own,
             `fb.privacy.GaussianTrust`. "local" needs the release "input_perturbation", shuffling "tree"; "prefix_tree"
             goes only with "silo_local" and "silo_local_matrix".
-        visits: r, how often one user may come to their silo; the sensitivity is r times as large (group privacy).
+        users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
         dim: d, which only some trust models need. It also says how many numbers get noise, and so which mass its far
             tails lack, which is charged to delta.
-        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); visits times pure must be less
-            than the budget's epsilon.
+        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); for all visits of a user
+            together it must be less than the budget's epsilon.
         moves_sq: Delta_J^2, if it is not that of (x y, x x'): see `Mechanism`, `centred` and `gram_scale`. It is for
             "tight" noise on every packed entry only.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
@@ -167,7 +168,7 @@ def calibrate(
         if method != "tight" or _trust.find(trust).joint_matrix or _trust.find(trust).needs_users:
             raise ValueError(f"moves_sq must be None with method={method!r} and trust={trust!r}, got {moves_sq}")
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
-    visits = validate.integer("visits", visits, at_least=1)
+    validate.instance("users", users, Users, "fb.privacy.Users(...)")
     model = _trust.find(trust)
     validate.one_of("method", method, _trust.METHODS)
     _trust.check(trust, release, method)
@@ -177,15 +178,17 @@ def calibrate(
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
             raise TypeError(f"{name} must be an integer >= 1 with trust={trust!r}, got None")
-    if not visits * validate.non_negative("pure", pure) < budget.epsilon:
-        raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {visits * pure}")
+    pure = users.together * validate.non_negative("pure", pure)
+    if not pure < budget.epsilon:
+        raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {pure}")
     if pure:
         _trust.check_schedule(trust)
     ask = Ask(
         budget=budget,
         release=releases.make(release, n_syncs),
-        visits=visits,
-        pure=visits * pure,
+        users=users,
+        by_silo=model.per_silo,
+        pure=pure,
         moves_sq=moves_sq,
         rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
@@ -196,7 +199,7 @@ def calibrate(
 
 
 def epsilon_of(
-    sigma: float, *, delta: float, n_syncs: int, release: str = "tree", adjacency: str = "replace", visits: int = 1
+    sigma: float, *, delta: float, n_syncs: int, release: str = "tree", adjacency: str = "replace", users: Users = ONCE
 ) -> float:
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
@@ -209,7 +212,7 @@ def epsilon_of(
         n_syncs: S, the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`.
         adjacency: "replace" or "add_remove", see `Budget`.
-        visits: how often one user may come to their silo.
+        users: how often one user may contribute, see `fb.privacy.Users`; by default once.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of range, or if sigma is too small for
@@ -221,9 +224,9 @@ def epsilon_of(
     """
     budget = Budget(1.0, delta, adjacency)
     sigma = validate.positive("sigma", sigma)
-    visits = validate.integer("visits", visits, at_least=1)
+    validate.instance("users", users, Users, "fb.privacy.Users(...)")
     release_ = releases.make(release, validate.integer("n_syncs", n_syncs, at_least=1))
-    ask = Ask(budget=budget, release=release_, visits=visits)
+    ask = Ask(budget=budget, release=release_, users=users)
     mu = ask.sensitivity / sigma
     if not mu <= 1e4:
         raise ValueError(f"sigma must be at least {mu / 1e4 * sigma:.3g} for epsilon to be computed, got {sigma:g}")

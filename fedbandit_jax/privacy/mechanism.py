@@ -22,6 +22,7 @@ from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Trust
+from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release is listed on the host
 
@@ -30,11 +31,11 @@ MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release
 class Mechanism:
     """A recipe for how sums of (x y, x x') over users leave the silos: with which noise, added by whom, to what.
 
-    The privacy unit is one user, who comes up to `visits` times to one silo, by default once. With ||x|| <= 1 and y in
-    [0, 1], which are enforced where data enter, one visit moves a batch sum by at most Delta_J in joint l2 norm:
+    The privacy unit is one user, who contributes as often as `unit` says, by default once. With ||x|| <= 1 and y in [0,
+    1], which are enforced where data enter, one contribution moves a batch sum by at most Delta_J in joint l2 norm:
     Delta_J^2 = 4.5 if the user is replaced, and 2 if the user's contribution becomes zero (the budget's adjacency says
-    which). All messages together move by at most visits sqrt(kappa) Delta_J, where kappa is the squared sensitivity of
-    the release.
+    which). All messages together move by at most sqrt(kappa) Delta_J, where kappa is the squared sensitivity of the
+    release to all of one user's contributions.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
@@ -54,8 +55,9 @@ class Mechanism:
         calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
             "central" and "local") or "authors" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
             two need the release "tree" or "prefix_tree".
-        visits: how often one user may come to their silo, at least 1; None: once. In an environment whose users return
-            it must be given: 1 then protects each interaction by itself, and r any r of one user's together.
+        unit: what is protected where users return, and must then be given: "visit", each interaction by itself, or
+            `fb.privacy.Users(...)`, all that one user contributes, within bounds that silos enforce. Where users are
+            not told apart, None is one user who comes once, and `Users` are a promise.
         clip_rewards: whether rewards are clipped to [0, 1] before they enter a statistic. If not, rewards that the
             environment does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their
             clipped mean is no longer linear in x, and confidence widths are no longer proved.
@@ -86,7 +88,7 @@ class Mechanism:
     release: str | Callable[[int], Release] = "tree"
     trust: str | type[Trust] | GaussianTrust = "silo_local"
     calibration: str = "tight"
-    visits: int | None = None
+    unit: str | Users | None = None
     clip_rewards: bool = True
     messages: bool = False
     centred: bool = False
@@ -111,8 +113,12 @@ class Mechanism:
                 values = {getattr(one, name) for one in budgets}
                 if len(values) > 1:
                     raise ValueError(f"budget must have one {name} for all silos, got {sorted(values)}")
-        if self.visits is not None:
-            validate.integer("visits", self.visits, at_least=1)
+        if isinstance(self.unit, str):
+            validate.one_of("unit", self.unit, ("visit",))
+        elif self.unit is not None and type(self.unit) is not Users:
+            raise TypeError(f"unit must be 'visit', fb.privacy.Users(...) or None, got {validate.shown(self.unit)}")
+        if len(budgets) > 1 and self.users.silos > 1:
+            raise ValueError(f"silos must be 1 when every silo has its own budget, got {self.users.silos}")
         validate.boolean("clip_rewards", self.clip_rewards)
         validate.boolean("messages", self.messages)
         validate.boolean("centred", self.centred)
@@ -134,13 +140,13 @@ class Mechanism:
         return self.budget if isinstance(self.budget, tuple) else (self.budget,)
 
     @property
-    def together(self) -> int:
-        """How many visits of one user are protected together: `visits`, or 1."""
-        return 1 if self.visits is None else self.visits
+    def users(self) -> Users:
+        """How often one user may contribute: the unit, or once."""
+        return self.unit if isinstance(self.unit, Users) else ONCE
 
     def shares(self) -> np.ndarray | float:
         """Epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
-        epsilons = np.array([one.epsilon for one in self.budgets]) / self.together
+        epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
     def bind(
@@ -175,10 +181,10 @@ class Mechanism:
         """
         if len(self.budgets) not in (1, n_agents):
             raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
-        if statistic.n_users and self.visits is None:
+        if statistic.n_users and self.unit is None:
             raise ValueError(
-                f"visits must say how many rounds of one user are protected together, as the {statistic.n_users} users "
-                "of this environment return, got None: visits=1 protects each interaction by itself"
+                f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
+                "None: 'visit' protects each interaction by itself, fb.privacy.Users(visits=r) all of one user's"
             )
         if n_syncs > MAX_SYNCS:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
@@ -206,7 +212,7 @@ class Mechanism:
                 release=self.release,
                 method=self.calibration,
                 trust=self.trust,
-                visits=self.together,
+                users=self.users,
                 n_agents=n_agents,
                 batch=known,
                 dim=statistic.dim,
@@ -230,7 +236,8 @@ class Mechanism:
             delta=self.budgets[0].delta,
             batch=known,
             longest=batch or longest,
-            visits=self.together,
+            users=self.users,
+            enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             method=self.calibration,
         )
         if wrong := bound.coarse(batch):

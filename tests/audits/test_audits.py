@@ -151,7 +151,7 @@ def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
     for options, kappa, delta_sq in (
         (dict(), 4, 4.5),
         (dict(adjacency="add_remove"), 4, 2.0),
-        (dict(visits=2), 4 * 2**2, 4.5),
+        (dict(unit=fb.privacy.Users(2)), 4 * 2**2, 4.5),
         (dict(release="prefix_tree", trust="silo_local_matrix"), 4, 4.0),
         (dict(release="input_perturbation"), 1, 4.5),
     ):
@@ -247,7 +247,8 @@ def test_the_farthest_user_attains_the_sensitivity(options):
 def test_shipped_cases_have_the_neighbours_of_their_budgets():
     """As many rounds as visits, nobody instead of a user, no promise about rewards, and one user who decides."""
     twice = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), visits=2), schedule=fb.schedules.Geometric(2.0, first=2)
+        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), unit=fb.privacy.Users(2)),
+        schedule=fb.schedules.Geometric(2.0, first=2),
     )
     scheduled = audits.linear(twice, n_agents=2, horizon=6)
     for case, visits in ((shipped()["silo_local tree"], 1), (shipped()["silo_local tree 2 visits"], 2), (scheduled, 2)):

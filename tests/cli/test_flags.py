@@ -124,7 +124,7 @@ def test_what_the_family_of_schedules_compares():
 
 def test_what_the_family_of_clusters_compares():
     request, budget = asked("clusters"), fb.privacy.Budget(1.0, 0.1)
-    stream = fb.privacy.Mechanism(budget, "blt", visits=1, centred=True, gram_scale=0.5)
+    stream = fb.privacy.Mechanism(budget, "blt", unit="visit", centred=True, gram_scale=0.5)
     assert [describe(algo) for algo in request["algos"].values()] == [
         describe(algo)
         for algo in (
@@ -143,7 +143,14 @@ def test_what_the_family_of_clusters_compares():
     [
         *("--epsilon 2", "--delta 0.05", "--adjacency add_remove", "--horizon 5000", "--batch 50", "--release honaker"),
         *("--trust central", "--visits 3", "--sigma 3", "--sigma 3 --delta 0.05", "--sigma 3 --adjacency add_remove"),
-        *("--sigma 3 --release blt", "--sigma 3 --batch 50", "--sigma 3 --visits 3", "--agents 7"),
+        *(
+            "--sigma 3 --release blt",
+            "--sigma 3 --batch 50",
+            "--sigma 3 --visits 3",
+            "--agents 7",
+            "--visits 3 --per-batch 1",
+            "--visits 3 --per-batch 1 --apart 5",
+        ),
         *("--trust secagg --dim 3", "--trust secagg --batch 50", "--trust secagg --visits 2"),
     ],
 )
@@ -179,7 +186,15 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
     assert budget == privacy.Budget(2.0, 0.01, "add_remove")
     assert (jax.random.key_data(options.pop("key")) == jax.random.key_data(jax.random.key(5))).all()
     assert options == dict(
-        **dict(horizon=40, trusted=("secagg", "server"), visits=6, max_syncs=9, max_bits=99.0, seeds=2, rounds=20)
+        **dict(
+            horizon=40,
+            trusted=("secagg", "server"),
+            unit=fb.privacy.Users(6),
+            max_syncs=9,
+            max_bits=99.0,
+            seeds=2,
+            rounds=20,
+        )
     )
     code = capsys.readouterr().out.partition("import jax\n")[2]
     simulated, nothing = [], SimpleNamespace(summary=str)

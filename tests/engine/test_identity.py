@@ -77,7 +77,7 @@ def mu(epsilon, delta=0.1):
 
 PAIRS = {
     "epsilon": (private(1.0), private(2.0)),
-    "visits": (private(visits=1), private(visits=2)),
+    "visits": (private(), private(unit=fb.privacy.Users(2))),
     "release": (private(), private(release="blt")),
     "width": (private(), private().replace(exploration_scale=0.5)),
 }
@@ -114,7 +114,7 @@ def marks(monkeypatch):
         "plain": private(),
         "epsilon": private(1.001),
         "delta": private().replace(delta=0.11),
-        "visits": private(visits=2),
+        "visits": private(unit=fb.privacy.Users(2)),
         "trust": private(trust="central"),
         "matrix": private(trust="silo_local_matrix"),
         "release": private(release="prefix_tree"),

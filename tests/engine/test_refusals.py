@@ -108,7 +108,8 @@ def test_bad_sweeps(algos, grid, error, words):
         ({"release": "blt", "calibration": "theorem"}, ValueError, "release must be 'tree' .* got 'blt'"),
         ({"trust": "local"}, ValueError, "release must be 'input_perturbation' .* got 'tree'"),
         ({"budget": [BUDGET] * 4, "trust": "central"}, ValueError, "trust must be 'silo_local' .* got 'central'"),
-        ({"visits": 0}, ValueError, "visits must be >= 1, got 0"),
+        ({"unit": "user"}, ValueError, "unit must be .*visit.* got 'user'"),
+        ({"unit": 3}, TypeError, "unit must be 'visit', fb.privacy.Users.* got 3"),
         ({"theta_norm": 0.0, "confidence": "known_noise"}, ValueError, "theta_norm must be > 0 .* got 0"),
     ],
 )

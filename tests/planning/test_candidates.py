@@ -26,8 +26,8 @@ BUDGET = fb.privacy.Budget(1.0, 1e-5)
 ALL = ("silo", "shuffler", "secagg", "server")
 
 
-def demands(horizon=100, trusted=("silo", "secagg"), visits=None, max_syncs=None, max_bits=None, budget=BUDGET):
-    return Demands(ENV.spec, horizon, budget, trusted, visits, max_syncs, max_bits)
+def demands(horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, max_bits=None, budget=BUDGET):
+    return Demands(ENV.spec, horizon, budget, trusted, unit, max_syncs, max_bits)
 
 
 @functools.cache
@@ -183,8 +183,8 @@ def test_noise_that_cannot_be_drawn_is_a_reason():
 
 
 def test_visits_are_asked_for():
-    one = candidates(demands(visits=3, trusted=("silo",)))[0]
-    assert one.algo.privacy.visits == 3
+    one = candidates(demands(unit=fb.privacy.Users(3), trusted=("silo",)))[0]
+    assert one.algo.privacy.unit == fb.privacy.Users(3)
     assert "3" in one.certificate.unit
 
 
@@ -206,7 +206,7 @@ def test_schedules_suit_every_horizon(horizon):
 
 
 def test_code_makes_it_again():
-    for one in considered(demands(visits=2)):
+    for one in considered(demands(unit=fb.privacy.Users(2))):
         made = eval(code(one.algo), {"fb": fb})
         assert code(made) == code(one.algo)
         assert made.certificate(ENV.spec, 100) == one.algo.certificate(ENV.spec, 100)

@@ -47,7 +47,9 @@ def users():
 
 def bound(trust, release, *, messages, visits=1):
     """The mechanism of M silos, B users each, S synchronisations."""
-    mechanism = fb.privacy.Mechanism(BUDGET, release=release, trust=trust, messages=messages, visits=visits)
+    mechanism = fb.privacy.Mechanism(
+        BUDGET, release=release, trust=trust, messages=messages, unit=fb.privacy.Users(visits)
+    )
     return mechanism.bind(LinearStatistic(D), n_agents=M, n_syncs=S, batch=B)
 
 

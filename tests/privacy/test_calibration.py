@@ -94,7 +94,7 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
     """
     trust, release, _ = pair
     budget = Budget(epsilon, delta, adjacency)
-    c = calibrate(budget, n_syncs=n_syncs, release=release, trust=trust, visits=visits, **SIZE)
+    c = calibrate(budget, n_syncs=n_syncs, release=release, trust=trust, users=fb.privacy.Users(visits), **SIZE)
     moved = visits * math.sqrt(kappa(release, n_syncs) * DELTA_SQ[adjacency, trust == "silo_local_matrix"])
     assert moved == pytest.approx(c.sensitivity, rel=1e-9)
     if trust == "secagg":
@@ -111,7 +111,7 @@ def test_visits_add_up(trust, adjacency):
     """A user who comes three times moves what is released three times as far, not sqrt 3 times."""
     moved = math.sqrt(kappa("tree", 20) * DELTA_SQ[adjacency, trust == "silo_local_matrix"])
     for visits in (1, 3):
-        c = calibrate(Budget(1.0, 1e-3, adjacency), n_syncs=20, trust=trust, visits=visits, **SIZE)
+        c = calibrate(Budget(1.0, 1e-3, adjacency), n_syncs=20, trust=trust, users=fb.privacy.Users(visits), **SIZE)
         assert c.sensitivity == pytest.approx(visits * moved, rel=1e-9)
 
 
@@ -124,7 +124,11 @@ def test_secure_aggregation_pays_for_rounding(adjacency, visits, release):
     n_syncs, n_agents, sigma = 20, 20, 600.0
     model = SecAgg(share=np.float32(sigma / math.sqrt(n_agents)), scale=np.float32(2.0), n_agents=n_agents)
     ask = Ask(
-        budget=Budget(1.0, 1e-3, adjacency), release=make(release, n_syncs), visits=visits, n_agents=n_agents, dim=3
+        budget=Budget(1.0, 1e-3, adjacency),
+        release=make(release, n_syncs),
+        users=fb.privacy.Users(visits),
+        n_agents=n_agents,
+        dim=3,
     )
     exact = visits * math.sqrt(kappa(release, n_syncs) * DELTA_SQ[adjacency, False]) * 2.0
     rounding = visits * math.sqrt(D * touched(release, n_syncs))
@@ -143,7 +147,12 @@ def test_vector_sums_pay_for_rounding(adjacency, visits):
         g=g.astype(np.float32), b=b.astype(np.float32), n_batch=100, exact=False, width=int((2 * g + b).max())
     )
     ask = Ask(
-        budget=Budget(1.0, 1e-3, adjacency), release=make("tree", n_syncs), visits=visits, n_agents=20, batch=5, dim=3
+        budget=Budget(1.0, 1e-3, adjacency),
+        release=make("tree", n_syncs),
+        users=fb.privacy.Users(visits),
+        n_agents=20,
+        batch=5,
+        dim=3,
     )
     step = visits * (math.sqrt(DELTA_SQ[adjacency, False]) * g + math.sqrt(D))
     mu = math.sqrt((step**2 / (n * b / 4)).sum())
@@ -155,7 +164,9 @@ def test_vector_sums_pay_for_rounding(adjacency, visits):
 @pytest.mark.parametrize(("epsilon", "delta", "visits"), [(0.3, 0.1, 1), (2.0, 1e-5, 2)])
 def test_vector_sums_are_never_optimistic(epsilon, delta, visits, adjacency):
     """The calibrated bits against the same arithmetic, level by level."""
-    c = calibrate(Budget(epsilon, delta, adjacency), n_syncs=9, trust="shuffle_vector_sum", visits=visits, **SIZE)
+    c = calibrate(
+        Budget(epsilon, delta, adjacency), n_syncs=9, trust="shuffle_vector_sum", users=fb.privacy.Users(visits), **SIZE
+    )
     g, b, n = np.asarray(c.model.g, float), np.asarray(c.model.b, float), 100 * 2.0 ** np.arange(4)
     step = visits * (math.sqrt(DELTA_SQ[adjacency, False]) * g + math.sqrt(D))
     mu = math.sqrt((step**2 / (n * b / 4)).sum())
@@ -221,9 +232,9 @@ def test_amplification_is_used_where_it_helps():
     removed = calibrate(Budget(0.05, 1e-6, "add_remove"), method="theorem", **common)
     any_two = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=4.5**0.5, n_agents=10**6, points=[1])
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
-    twice = calibrate(budget, **common, visits=2)  # and says nothing of one who returns
+    twice = calibrate(budget, **common, users=fb.privacy.Users(2))  # and says nothing of one who returns
     assert twice.sigma == pytest.approx(2 * calibrate(budget, n_syncs=1).sigma, rel=1e-6)
-    ask = dataclasses.replace(theorem.ask, visits=2)
+    ask = dataclasses.replace(theorem.ask, users=fb.privacy.Users(2))
     assert theorem.model.proof(ask).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
 
 
@@ -234,7 +245,7 @@ def test_amplification_is_used_where_it_helps():
             {"trust": "shuffle_amplified", "n_agents": 10},
             "Lemma F.2 needs more than 16 ln 2 = 11.09 agents, got M = 10",
         ),
-        ({"trust": "shuffle_amplified", "visits": 2}, "visits must be 1, got 2"),
+        ({"trust": "shuffle_amplified", "users": fb.privacy.Users(2)}, "visits must be 1, got 2"),
     ],
 )
 def test_forced_amplification_names_the_condition(options, words):
@@ -273,12 +284,6 @@ def test_bad_sizes(name, value):
         calibrate(Budget(1.0, 0.1), n_syncs=8, trust="secagg", **{**SIZE, name: value})
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, math.inf])
-def test_bad_visits(value):
-    with pytest.raises((ValueError, TypeError), match="visits must be"):
-        calibrate(Budget(1.0, 0.1), n_syncs=8, visits=value)
-
-
 @pytest.mark.parametrize("sigma", [0, -1.0, math.nan, math.inf, 1e-300, "1"])
 def test_bad_sigmas(sigma):
     with pytest.raises((ValueError, TypeError), match="sigma must be"):
@@ -288,8 +293,8 @@ def test_bad_sigmas(sigma):
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.01, 50), st.floats(-30, -0.1).map(math.exp), st.sampled_from(list(RELEASES)), st.integers(1, 3))
 def test_epsilon_of_inverts_calibrate(epsilon, delta, release, visits):
-    c = calibrate(Budget(epsilon, delta), n_syncs=30, release=release, visits=visits)
-    found = epsilon_of(c.sigma, delta=delta, n_syncs=30, release=release, visits=visits)
+    c = calibrate(Budget(epsilon, delta), n_syncs=30, release=release, users=fb.privacy.Users(visits))
+    found = epsilon_of(c.sigma, delta=delta, n_syncs=30, release=release, users=fb.privacy.Users(visits))
     assert found == pytest.approx(c.epsilon_exact, rel=1e-6, abs=1e-9)
     assert found <= epsilon * (1 + 1e-6) + 1e-9
     assert gaussian_mu(max(found, 1e-9), delta) == pytest.approx(gaussian_mu(epsilon, delta), rel=1e-6)  # float32 noise
@@ -301,9 +306,9 @@ def test_huge_sigma_gives_nothing_away():
 
 def test_returning_users():
     """r visits multiply the noise by r; the same noise gives a user of one visit r times smaller mu."""
-    once, thrice = (calibrate(Budget(1.0, 1e-5), n_syncs=16, visits=r) for r in (1, 3))
+    once, thrice = (calibrate(Budget(1.0, 1e-5), n_syncs=16, users=fb.privacy.Users(r)) for r in (1, 3))
     assert thrice.sigma == pytest.approx(3 * once.sigma)
-    assert epsilon_of(once.sigma, delta=1e-5, n_syncs=16, visits=3) == pytest.approx(
+    assert epsilon_of(once.sigma, delta=1e-5, n_syncs=16, users=fb.privacy.Users(3)) == pytest.approx(
         gaussian_epsilon(3 * gaussian_mu(1.0, 1e-5), 1e-5), rel=1e-6
     )
 

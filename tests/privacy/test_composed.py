@@ -241,17 +241,21 @@ RETURNING = dataclasses.replace(SPEC, n_users=12)
 
 def test_returning_users_are_said_to_return():
     """By the environment's own spec; what is protected then must be asked for."""
-    found = federated(visits=1).certificate(RETURNING, HORIZON)
+    found = federated(unit="visit").certificate(RETURNING, HORIZON)
     assert (found.claim, found.unit.split(";")[0]) == (
         "certified",
         "one interaction, i.e. what a user did in one round",
     )
     assert "users return in this environment, and nobody is protected in more rounds together" in found.unit
-    thrice = federated(visits=3).certificate(RETURNING, HORIZON)
-    assert thrice.unit.startswith("what a user did in any 3 rounds at one silo; users return")
+    thrice = federated(unit=fb.privacy.Users(3)).certificate(RETURNING, HORIZON)
+    assert thrice.unit.startswith(
+        "one user: all that she contributes, up to 3 times at a silo, always at the same silo;"
+    )
+    assert "silos leave out what is beyond" in thrice.unit
+    assert "who comes when, and how often" in thrice.not_covered
     assert thrice.noise_std == pytest.approx(3 * found.noise_std, rel=1e-6)
     assert "counts as a new user" in federated().certificate(SPEC, HORIZON).unit
-    assert federated().certificate(SPEC, HORIZON) == federated(visits=1).certificate(SPEC, HORIZON)
+    assert federated().certificate(SPEC, HORIZON) == federated(unit="visit").certificate(SPEC, HORIZON)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +273,10 @@ def test_returning_users_are_said_to_return():
     ids=["tree", "blt", "geometric", "private", "closed", "FedUCB", "gossip", "neighbours"],
 )
 def test_returning_users_need_visits(algo):
-    words = (
-        r"visits must say how many rounds of one user are protected together, as the 12 users of .* got None: visits=1"
-    )
+    words = r"unit must say what is protected, as the 12 users of this environment return, got None: 'visit' protects"
     with pytest.raises(ValueError, match=words):
         algo.bind(RETURNING, HORIZON)
-    told = algo.replace(visits=1) if algo.takes("visits") else algo
+    told = algo.replace(unit="visit") if algo.takes("unit") else algo
     assert told is not algo
     told.bind(RETURNING, HORIZON)
 

@@ -134,17 +134,30 @@ def environment_with_users_who_return(bound):
 
 @forgery("tree", "gives epsilon = [2-9]")
 def visits_raised(bound):
-    return changed(bound, "mechanism", visits=3)
+    return changed(bound, "mechanism", users=fb.privacy.Users(3))
 
 
-@forgery("tree", "visits must be an integer >= 1")
+def unchecked(**bounds):
+    users = fb.privacy.Users()
+    for name, value in bounds.items():
+        object.__setattr__(users, name, value)
+    return users
+
+
+@forgery("tree", "bounds of contributions must be integers >= 1")
 def no_visits(bound):
-    return changed(changed(bound, "mechanism", trust=quiet(bound.mechanism.trust, 1000)), "mechanism", visits=0)
+    loud = changed(bound, "mechanism", trust=quiet(bound.mechanism.trust, 1000))
+    return changed(loud, "mechanism", users=unchecked(visits=0))
 
 
-@forgery("tree", "visits must be an integer >= 1")
+@forgery("tree", "bounds of contributions must be integers >= 1")
 def visits_lost_in_rounding(bound):
-    return changed(bound, "mechanism", visits=1.9)
+    return changed(bound, "mechanism", users=unchecked(visits=1.9))
+
+
+@forgery("tree", "bounds of contributions must be integers >= 1")
+def batches_apart_by_less_than_none(bound):
+    return changed(bound, "mechanism", users=unchecked(apart=0))
 
 
 @forgery("tree", "OwnBatchLoop is an algorithm of its own")

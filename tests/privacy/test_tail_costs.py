@@ -79,7 +79,7 @@ def certificate(epsilon=1.0, delta=0.1, **options):
 
 def test_smallest_delta_of_sums():
     """By hand: S = 8 releases of D = 9 numbers, r visits; a trust model that counts all silos' noise; tests."""
-    silo, central = certificate(), certificate(trust="central", visits=3)
+    silo, central = certificate(), certificate(trust="central", unit=fb.privacy.Users(3))
     assert silo.smallest_delta == tiny((1 + math.e) * 8 * 9 * CUT)
     assert central.smallest_delta == tiny((1 + math.e) * 3 * 8 * 9 * CUT)
     assert certificate(trust="secagg").smallest_delta == tiny((1 + math.e) * 4 * 8 * 9 * GAUSSIAN_CUT)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.privacy import Budget, Mechanism, calibrate, gaussian_mu
+from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
@@ -36,7 +36,7 @@ def sigma(trust):
 def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
     """r sqrt(kappa) Delta / mu; and beside tests of a schedule, for what they leave of epsilon."""
     for visits in (1, 3):
-        sizes = dict(n_syncs=S, trust=trust, n_agents=M, batch=B, visits=visits)
+        sizes = dict(n_syncs=S, trust=trust, n_agents=M, batch=B, users=Users(visits))
         found = calibrate(Budget(1.0, 0.1, adjacency), **sizes)
         moved = visits * math.sqrt(3 * (matrix_sq if "matrix" in trust else delta_sq))
         assert found.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1), rel=1e-6)

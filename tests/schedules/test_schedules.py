@@ -203,13 +203,15 @@ def test_shares_are_of_the_budget():
     """r visits spend r times the epsilon of a test; silos with budgets of their own each spend their share."""
     spec = fb.envs.gap(2, 5, 4).spec
     schedule = S.PrivateLogDet(5.0, share=0.2)
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(3.0, 0.1), visits=3)
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(3.0, 0.1), unit=fb.privacy.Users(3))
     bound = private(mechanism, schedule).bind(spec, 50)
     assert float(bound.schedule.epsilon) == pytest.approx(0.2)
     assert certify(bound).schedule.endswith("(epsilon = 0.6)")
     assert certify(bound).epsilon_exact == pytest.approx(3.0, rel=1e-6)
     rounding = bound.mechanism.statistic.rounding(2 * bound.mechanism.longest)
-    alone = fb.privacy.calibrate(fb.privacy.Budget(3.0, 0.1), n_syncs=50, visits=3, pure=0.2, rounding=rounding)
+    alone = fb.privacy.calibrate(
+        fb.privacy.Budget(3.0, 0.1), n_syncs=50, users=fb.privacy.Users(3), pure=0.2, rounding=rounding
+    )
     np.testing.assert_allclose(bound.mechanism.trust.std, alone.model.std[0])
     budgets = [fb.privacy.Budget(3.0, 0.1), fb.privacy.Budget(1.0, 0.1)]
     both = private(budgets, schedule).bind(spec, 50)

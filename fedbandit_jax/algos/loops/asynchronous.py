@@ -26,6 +26,7 @@ from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
+from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.privacy.statistic import Sums
 from fedbandit_jax.schedules import BoundSchedule
@@ -43,6 +44,7 @@ class Agent(NamedTuple):
     rounds: Array  # () int32: its rounds so far
     sent: Array  # () int32: how many of them are in what it released last
     synced: Array  # () int32: its uploads so far
+    attendance: Attendance | None  # of itself, (1, 1), if its contributions are bounded
 
 
 class AsyncState(NamedTuple):
@@ -93,7 +95,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         d, n = spec.dim, spec.n_users
         belief, status = first_belief(self.policy, d)
         zero = jnp.int32(0)
-        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero)
+        attendance = self.nobody_came(1, 1)
+        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero, attendance)
         agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
         nothing = jnp.zeros((d, d + 1))
         return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
@@ -109,6 +112,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
         x, y, broken = self.admit(x[:, None], y[None])  # as of one silo
+        attendance, x, left_out = self.attend(agent.attendance, agent.synced, jnp.zeros(1, jnp.int32), x)
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(agent.belief.posterior, x, y).leverage
@@ -119,6 +123,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
             own=follow(agent.own, x, y),
             counted=counted,
             rounds=agent.rounds + 1,
+            attendance=attendance,
         )
         gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
         since = agent.rounds - agent.sent
@@ -129,7 +134,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
         status = after.status | jnp.where(exists, broken, 0)
-        report = self.report(due, before.agents.synced, status, receivers=1)
+        left_out = jnp.where(exists, left_out, 0)
+        report = self.report(due, before.agents.synced, status, receivers=1, left_out=left_out)
         return after._replace(agents=tables.put(state.agents, user, agent)), report
 
     @override

@@ -20,6 +20,7 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
+from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.schedules import BoundSchedule
 
@@ -30,6 +31,7 @@ class ServerState(NamedTuple):
     mechanism: MechanismState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, from what was released
     status: Array  # () int32 `Status` bits
+    attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
 
 
 class BatchRecord(NamedTuple):
@@ -38,14 +40,18 @@ class BatchRecord(NamedTuple):
     x: Array  # (d, M) features of the arms played, as the mechanism admits them
     y: Array  # (M,) rewards, as the mechanism admits them
     outside: Array  # (M,) bool: which users broke what the environment promises
+    user: Array | None  # (M,) who came, if contributions of a user are bounded
 
 
 class BatchSums(NamedTuple):
     """What a synchronisation needs of a batch: of the records of several groups of agents it is the sum."""
 
-    rows: Array  # (d, d + 1) sum of the mechanism's summands [x x' | x y] over users
-    users: tuple[Array, Array]  # their x (B, d, M) and y (B, M) if the mechanism needs single users, else with B = 0
+    rows: (
+        Array | None
+    )  # (d, d + 1) sum of the mechanism's summands [x x' | x y] over users; None if some may be left out
+    users: tuple[Array, Array]  # their x (B, d, M) and y (B, M) if single users are needed, else with B = 0
     outside: Array  # () int32: how many users broke what the environment promises
+    user: Array | None  # (B, M) who came, if contributions of a user are bounded
 
 
 @struct.sealed
@@ -65,7 +71,8 @@ class BatchLoop(PolicyLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> ServerState:
-        return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim))
+        attendance = self.nobody_came(spec.n_agents, spec.n_users)
+        return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim), attendance)
 
     @override
     def download(self, state: ServerState, offered: Round) -> Any:
@@ -74,7 +81,8 @@ class BatchLoop(PolicyLoop):
 
     def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, BatchRecord]:
         """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
-        record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards))
+        user = offered.user if self.mechanism.enforced else None
+        record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards), user)
         if self.learns_in_batch:
             local = self.policy.learn(local, offered, record.x, record.y)
         return local, record
@@ -82,26 +90,46 @@ class BatchLoop(PolicyLoop):
     @property
     @override
     def adds(self) -> bool:
-        return not self.mechanism.needs_users
+        return not (self.mechanism.needs_users or self.mechanism.enforced)
 
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
-        x, y, outside = records
-        users = (x, y) if self.mechanism.needs_users else (x[:0], y[:0])
-        return BatchSums(self.mechanism.total(x, y), users, outside.sum(dtype=jnp.int32))
+        x, y, outside, user = records
+        users = (x[:0], y[:0]) if self.adds else (x, y)
+        rows = None if self.mechanism.enforced else self.mechanism.total(x, y)
+        return BatchSums(rows, users, outside.sum(dtype=jnp.int32), user)
 
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
     ) -> tuple[ServerState, Report]:
         """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18)."""
         m = self.spec.n_agents
-        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, records.rows, *records.users)
+        (x, y), rows, attendance, left_out = records.users, records.rows, state.attendance, jnp.int32(0)
+        if records.user is not None:
+            x, attendance, left_out = self._attended(attendance, k, records.user, x)
+            rows = self.mechanism.total(x, y)
+        users = (x, y) if self.mechanism.needs_users else (x[:0], y[:0])
+        assert rows is not None
+        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, rows, *users)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
-        synced = ServerState(sent, belief, state.status | status)
+        synced = ServerState(sent, belief, state.status | status, attendance)
         synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
         broken = jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0)
-        return synced, self.report(happens, k, synced.status | broken, receivers=m)
+        left_out = jnp.where(happens, left_out, 0)
+        return synced, self.report(happens, k, synced.status | broken, receivers=m, left_out=left_out)
+
+    def _attended(
+        self, attendance: Attendance | None, k: Array, user: Array, x: Array
+    ) -> tuple[Array, Attendance | None, Array]:
+        """Features (B, d, M) of users (B, M), zero where left out, the new attendance, and how many are left out."""
+
+        def come(attendance, now):
+            attendance, x, left_out = self.attend(attendance, k, *now)
+            return attendance, (x, left_out)
+
+        attendance, (x, left_out) = jax.lax.scan(come, attendance, (user, x))
+        return x, attendance, left_out.sum()
 
 
 class RoundState(NamedTuple):
@@ -119,6 +147,8 @@ class RoundState(NamedTuple):
     synced: Array  # int32: number of synchronisations so far
     since: Array  # int32: rounds since the last one
     status: Array  # int32 `Status` bits
+    attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
+    left_out: Array  # int32: contributions of the last round that were left out
 
 
 @struct.sealed
@@ -163,6 +193,8 @@ class ScheduledLoop(PolicyLoop):
                 synced=jnp.int32(0),
                 since=jnp.int32(0),
                 status=status,
+                attendance=self.nobody_came(spec.n_agents, spec.n_users),
+                left_out=jnp.int32(0),
             ),
         )
 
@@ -178,6 +210,7 @@ class ScheduledLoop(PolicyLoop):
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
+        attendance, x, left_out = self.attend(local.attendance, local.synced, offered.user, x)
         if self.tracks:
             pending = local.pending + self.mechanism.summands(x, y)
         else:
@@ -193,6 +226,8 @@ class ScheduledLoop(PolicyLoop):
             shifted=follow(local.shifted, x, y),
             since=local.since + 1,
             status=local.status | broken,
+            attendance=attendance,
+            left_out=left_out,
         ), ()
 
     def sync(
@@ -211,7 +246,7 @@ class ScheduledLoop(PolicyLoop):
         due = local.asked.any()
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
         new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
-        return new, self.report(due, local.synced, new.status, receivers=m)
+        return new, self.report(due, local.synced, new.status, receivers=m, left_out=local.left_out)
 
     @override
     def view(self, state: RoundState) -> Any:

@@ -12,12 +12,13 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import LEFT_OUT, PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
+from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule
 
@@ -32,6 +33,8 @@ class GossipState(NamedTuple):
     released: Array  # int32: number of releases so far
     heard: Array  # int32: number of releases that have arrived everywhere
     status: Array  # int32 `Status` bits
+    attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
+    left_out: Array  # int32: contributions of the last round that were left out
 
 
 @struct.sealed
@@ -80,6 +83,8 @@ class GossipLoop(PolicyLoop):
             released=jnp.int32(0),
             heard=jnp.int32(0),
             status=jnp.bitwise_or.reduce(status),
+            attendance=self.nobody_came(m, spec.n_users),
+            left_out=jnp.int32(0),
         )
 
     @override
@@ -99,8 +104,13 @@ class GossipLoop(PolicyLoop):
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
         x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
-        pending = local.pending + self.mechanism.summands(x, y)
-        return local._replace(pending=pending, status=local.status | broken), ()
+        attendance, x, left_out = self.attend(local.attendance, local.released, offered.user, x)
+        return local._replace(
+            pending=local.pending + self.mechanism.summands(x, y),
+            status=local.status | broken,
+            attendance=attendance,
+            left_out=left_out,
+        ), ()
 
     def sync(
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
@@ -118,7 +128,11 @@ class GossipLoop(PolicyLoop):
             floats=jnp.where(due, hops * jnp.float32(packed_size(d)), 0),
             float_bits=32,
             status=new.status,
-            counts={"messages": jnp.where(due, m, 0), "hops": jnp.where(due, hops, 0)},
+            counts={
+                "messages": jnp.where(due, m, 0),
+                "hops": jnp.where(due, hops, 0),
+                **({LEFT_OUT: local.left_out} if self.mechanism.enforced else {}),
+            },
         )
 
     @override

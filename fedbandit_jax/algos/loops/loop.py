@@ -19,12 +19,14 @@ from fedbandit_jax.core import random, ridge, struct
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.attendance import Attendance
+from fedbandit_jax.privacy.bound import WHO_COMES as WHO_COMES
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, NoisyMechanism, Timing
 from fedbandit_jax.privacy.statistic import added as added
 from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
-WHO_COMES = "who comes when, and how often"  # is public where each user, or agent, has a stream of releases
+LEFT_OUT = "contributions left out"
 
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
@@ -244,6 +246,34 @@ class PolicyLoop(PlayingLoop):
         x, y, outside = self.mechanism.admit(x, y)
         return x, y, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
 
+    def nobody_came(self, *shape: int) -> Attendance | None:
+        """The attendance of users (*shape) before the first round; None if nothing is left out."""
+        return Attendance.none(*shape) if self.mechanism.enforced else None
+
+    def attend(
+        self, attendance: Attendance | None, k: Array, user: Array | None, x: Array
+    ) -> tuple[Attendance | None, Array, Array]:
+        """Has users (M,) come in batch k, and leaves out what they contribute beyond the bounds of the mechanism.
+
+        Args:
+            attendance: of all users of every silo, (M, n).
+            k: number of the batch.
+            user: who came to each silo; n for nobody.
+            x: (d, M) their features.
+
+        Returns:
+            The new attendance, the features, zero where they are left out, and of how many contributions they are.
+        """
+        if attendance is None:
+            return None, x, jnp.int32(0)
+        assert user is not None
+        assert isinstance(self.mechanism, NoisyMechanism)
+        at = jnp.arange(len(user)), user
+        enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
+        exists = user < attendance.count.shape[1]
+        attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
+        return attendance, jnp.where(enters & exists, x, 0), (exists & ~enters).sum(dtype=jnp.int32)
+
     def release(self, key: Array, k: Array, state: MechanismState, total: Array) -> tuple[Array, MechanismState]:
         """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
         d, silos = self.spec.dim, self.mechanism.n_agents
@@ -259,8 +289,20 @@ class PolicyLoop(PlayingLoop):
         std = jnp.asarray(self.stds)[k]
         return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 
-    def report(self, due: Array, k: Array, status: Array, *, senders: int | Array = 1, receivers: int) -> Report:
-        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver."""
+    def report(
+        self,
+        due: Array,
+        k: Array,
+        status: Array,
+        *,
+        senders: int | Array = 1,
+        receivers: int,
+        left_out: Array | int = 0,
+    ) -> Report:
+        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver.
+
+        Where contributions beyond the bounds of a user are `left_out`, they are counted.
+        """
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
         floats = jnp.stack([senders * jnp.asarray(up, jnp.float32), jnp.float32(receivers * size)])
@@ -269,6 +311,7 @@ class PolicyLoop(PlayingLoop):
             floats=jnp.where(due, floats, 0),
             float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
             status=status,
+            counts={LEFT_OUT: left_out} if self.mechanism.enforced else {},
         )
 
     @property

@@ -22,6 +22,7 @@ from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
+from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
 from fedbandit_jax.schedules import BoundSchedule
 
@@ -92,6 +93,7 @@ class StreamState(NamedTuple):
     belief: Any  # the policy's belief of every user, with leading axis n
     synced: Array  # () int32, releases so far
     status: Array  # () int32 `Status` bits
+    attendance: Attendance | None  # (1, n), if contributions of a user are bounded
 
 
 @struct.sealed
@@ -142,6 +144,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), belief),
             synced=jnp.int32(0),
             status=status,
+            attendance=self.nobody_came(1, n),
         )
 
     @override
@@ -153,6 +156,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
     ) -> tuple[StreamState, Report]:
         x, y, broken = self.admit(x[:, None], y[None])
+        attendance, x, left_out = self.attend(state.attendance, state.synced, user[None], x)
         sums, count = tables.take((state.streams.sums, state.count), user)
         pending = state.pending[user] + self.mechanism.summands(x, y)[..., 0]
         sums, pending = self._hand_over(sums, pending, count + 1)
@@ -161,13 +165,14 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             pending=tables.put(state.pending, user, pending),
             count=tables.put(state.count, user, count + 1),
             status=state.status | broken,
+            attendance=attendance,
         )
         key = jax.random.fold_in(key, t)
         due = self.schedule.requests(random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)
-        return state, self.report(due, k, state.status, senders=n, receivers=n)
+        return state, self.report(due, k, state.status, senders=n, receivers=n, left_out=left_out)
 
     @override
     def partition(self, state: StreamState) -> Partition:

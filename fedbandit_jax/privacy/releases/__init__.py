@@ -8,7 +8,6 @@ from fedbandit_jax.privacy.releases.banded import BandMF as BandMF
 from fedbandit_jax.privacy.releases.matrices import Decaying as Decaying
 from fedbandit_jax.privacy.releases.matrices import explicit as explicit
 from fedbandit_jax.privacy.releases.multi_blt import MultiBlt as MultiBlt
-from fedbandit_jax.privacy.releases.participation import Participation as Participation
 from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import Blt as Blt
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation

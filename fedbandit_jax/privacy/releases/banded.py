@@ -20,9 +20,10 @@ from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.releases.participation import Participation, of_column, shifted
+from fedbandit_jax.privacy.releases.participation import of_column, shifted
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.toeplitz import _Toeplitz, sqrt_column
+from fedbandit_jax.privacy.users import Users
 
 MAX_BANDS = 1024  # the states hold as many batch sums
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
@@ -95,7 +96,7 @@ class Banded:
         ValueError, TypeError: if `bands` is not an integer in [1, 1024].
 
     Example:
-        >>> apart = Participation(visits=16, per_batch=1, apart=5)
+        >>> apart = Users(visits=16, per_batch=1, apart=5)
         >>> for release in (Banded(10)(80), Banded(80)(80)):
         ...     print(round(release.largest_variance() * release.sensitivity_sq(apart)))
         338
@@ -116,20 +117,20 @@ class Banded:
 
 @dataclasses.dataclass(frozen=True)
 class BandMF:
-    """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for one participation.
+    """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for one users.
 
     Its coefficients do not increase, so that the sensitivity is known exactly; of these they are a local optimum that
     the search reaches from those of `Banded`.
 
     Args:
-        bands: p; with more than `participation.apart` columns of one user overlap, which is allowed for.
-        participation: how often and how close together a user contributes.
+        bands: p; with more than `users.apart` columns of one user overlap, which is allowed for.
+        users: how often and how close together a user contributes.
 
     Raises:
-        ValueError, TypeError: if `bands` is not an integer in [1, 1024], or `participation` is no `Participation`.
+        ValueError, TypeError: if `bands` is not an integer in [1, 1024], or `users` is no `Users`.
 
     Example:
-        >>> apart = Participation(visits=16, per_batch=1, apart=5)
+        >>> apart = Users(visits=16, per_batch=1, apart=5)
         >>> release = BandMF(10, apart)(80)
         >>> round(release.largest_variance() * release.sensitivity_sq(apart))
         311
@@ -138,20 +139,20 @@ class BandMF:
     """
 
     bands: int
-    participation: Participation
+    users: Users
 
     def __post_init__(self):
         validate.count("bands", self.bands, MAX_BANDS)
-        validate.instance("participation", self.participation, Participation, "an fb.privacy.Participation")
+        validate.instance("users", self.users, Users, "an fb.privacy.Users")
 
     def __call__(self, n_syncs: int) -> Release:
         """The release for S = `n_syncs` synchronisations, at most 65,536."""
         n = validate.count("n_syncs", n_syncs, MAX_OPTIMISED)
-        return BandedToeplitz(n, np.array(_optimised(n, self.bands, self.participation), np.float32), "BandMF")
+        return BandedToeplitz(n, np.array(_optimised(n, self.bands, self.users), np.float32), "BandMF")
 
 
 @functools.lru_cache
-def _optimised(n_syncs: int, bands: int, participation: Participation) -> tuple[float, ...]:
+def _optimised(n_syncs: int, bands: int, users: Users) -> tuple[float, ...]:
     """The coefficients c_0, ..., c_{p-1}, which `banded_loss` is least for; c_j / c_{j-1} is in (0, 1)."""
     few = min(bands, n_syncs)
     if few == 1:
@@ -160,7 +161,7 @@ def _optimised(n_syncs: int, bands: int, participation: Participation) -> tuple[
     def log_loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         ratios = expit(x)
         c = np.cumprod(np.append(1.0, ratios))
-        loss, slope = banded_loss(c, n_syncs, participation)
+        loss, slope = banded_loss(c, n_syncs, users)
         return loss, (1 - ratios) * np.cumsum((c * slope)[:0:-1])[::-1]
 
     start = logit(sqrt_column(few)[1:] / sqrt_column(few)[:-1])
@@ -169,7 +170,7 @@ def _optimised(n_syncs: int, bands: int, participation: Participation) -> tuple[
 
 
 def banded_loss(
-    c: Float[np.ndarray, " bands"], n_syncs: int, participation: Participation
+    c: Float[np.ndarray, " bands"], n_syncs: int, users: Users
 ) -> tuple[float, Float[np.ndarray, " bands"]]:
     """The logarithm of the last prefix's variance times the squared sensitivity of nonincreasing c, and its gradient.
 
@@ -179,11 +180,11 @@ def banded_loss(
     r = lfilter([1.0], c, np.ones(n_syncs))
     back = lfilter([1.0], c, r[::-1])[::-1]
     noise = np.array([-2 * back[j:] @ r[: n_syncs - j] for j in range(len(c))])
-    column, counts = np.pad(c, (0, n_syncs - len(c))), participation.counts(n_syncs)
-    added = shifted(column, counts, participation.apart)
+    column, counts = np.pad(c, (0, n_syncs - len(c))), users.counts(n_syncs)
+    added = shifted(column, counts, users.apart)
     moved = np.zeros(len(c))
     for i, count in enumerate(counts):
-        seen = added[i * participation.apart :][: len(c)]
+        seen = added[i * users.apart :][: len(c)]
         moved[: len(seen)] += 2 * count * seen
-    variance, squared = (r**2).sum(), of_column(column, participation).squared
+    variance, squared = (r**2).sum(), of_column(column, users).squared
     return float(np.log(variance * squared)), noise / variance + moved / squared

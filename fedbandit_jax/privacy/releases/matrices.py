@@ -15,8 +15,9 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
-from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity, of_encoder
+from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
+from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
 MAX_PARTS = 8192  # most parts of all messages together, S P
@@ -91,7 +92,7 @@ class Explicit(Release):
         return rows[(rows != 0).any(1)]
 
     @override
-    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
         """That of C or of L^-1 A, A being the prefix-sum matrix, whichever is larger; infinite if noise is lost.
 
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
@@ -106,7 +107,7 @@ class Explicit(Release):
         both = [self.encoder(), scipy.linalg.solve_triangular(factor, sums, lower=True)]
         squares = np.array([(c**2).sum(0).max() for c in both])
         held = ((squares >= RANGE**-2) & (squares <= RANGE**2)).all()
-        return max(of_encoder(c, participation) for c in both) if held else Sensitivity(math.inf, True)
+        return max(of_encoder(c, users) for c in both) if held else Sensitivity(math.inf, True)
 
     @override
     def prefix_variance(self) -> Float[np.ndarray, " S"]:

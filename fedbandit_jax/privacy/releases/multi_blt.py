@@ -11,8 +11,9 @@ from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.releases.participation import Participation, of_column
+from fedbandit_jax.privacy.releases.participation import of_column
 from fedbandit_jax.privacy.releases.toeplitz import Blt, blt_column, blt_loss, optimise
+from fedbandit_jax.privacy.users import Users
 
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: float32 has both below 1
@@ -24,30 +25,30 @@ GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: f
 class PatternBlt(Blt):
     """The `Blt` with the theta and omega of `MultiBlt`, whose sum of omega is below 1: c does not increase."""
 
-    participation: Participation = struct.static(default=Participation())
+    users: Users = struct.static(default=Users())
 
     @override
     def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         n = validate.count("n_syncs", self.n_syncs, MAX_OPTIMISED)
-        return _optimised(n, self.n_buffers, self.participation)
+        return _optimised(n, self.n_buffers, self.users)
 
 
 @dataclasses.dataclass(frozen=True)
 class MultiBlt:
-    """The BLT release of least largest prefix variance times squared sensitivity, for one participation.
+    """The BLT release of least largest prefix variance times squared sensitivity, for one users.
 
     It needs as little memory as "blt", and does not need to know how many bands are right.
 
     Args:
-        participation: how often and how close together a user contributes.
+        users: how often and how close together a user contributes.
         n_buffers: number of buffers.
 
     Raises:
-        ValueError, TypeError: if `n_buffers` is not an integer >= 1, or `participation` is no `Participation`.
+        ValueError, TypeError: if `n_buffers` is not an integer >= 1, or `users` is no `Users`.
 
     Example:
         >>> from fedbandit_jax.privacy import RELEASES
-        >>> apart = Participation(visits=16, per_batch=1, apart=5)
+        >>> apart = Users(visits=16, per_batch=1, apart=5)
         >>> for release in (MultiBlt(apart)(80), RELEASES["blt"](80)):
         ...     print(round(release.largest_variance() * release.sensitivity_sq(apart)))
         337
@@ -57,22 +58,20 @@ class MultiBlt:
     learning systems".
     """
 
-    participation: Participation
+    users: Users
     n_buffers: int = 3
 
     def __post_init__(self):
-        validate.instance("participation", self.participation, Participation, "an fb.privacy.Participation")
+        validate.instance("users", self.users, Users, "an fb.privacy.Users")
         validate.integer("n_buffers", self.n_buffers, at_least=1)
 
     def __call__(self, n_syncs: int) -> PatternBlt:
         """The release for S = `n_syncs` synchronisations, at most 65,536."""
-        return PatternBlt(n_syncs, self.n_buffers, self.participation)
+        return PatternBlt(n_syncs, self.n_buffers, self.users)
 
 
 @functools.lru_cache
-def _optimised(
-    n_syncs: int, n_buffers: int, participation: Participation
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _optimised(n_syncs: int, n_buffers: int, users: Users) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(theta, omega), theta decreasing, in float32; the search starts from the optimum for one contribution."""
     theta, omega = optimise(n_syncs, n_buffers)
     omega = omega * min(1, 0.9 / omega.sum())
@@ -84,7 +83,7 @@ def _optimised(
     def log_loss(x: np.ndarray) -> float:
         theta, omega = parts(x)
         once = blt_column(theta, omega, n_syncs)
-        return np.log(blt_loss(theta, omega, n_syncs) / (once**2).sum() * of_column(once, participation).squared)
+        return np.log(blt_loss(theta, omega, n_syncs) / (once**2).sum() * of_column(once, users).squared)
 
     start = np.concatenate([logit(theta.clip(1e-6, 1 - 1e-6)), np.log(omega / (1 - omega.sum()))])
     x = minimize(log_loss, start, method="BFGS", jac="3-point", options={"gtol": 1e-6}).x

@@ -37,7 +37,6 @@ orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk, whatever else there is.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -45,7 +44,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from fedbandit_jax.core import validate
+from fedbandit_jax.privacy.users import Users
 
 WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
 MATRIX = 2048  # most synchronisations S for which a Toeplitz matrix is built
@@ -62,82 +61,26 @@ class Sensitivity(NamedTuple):
     exact: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Participation:
-    """How one user takes part in a run: at most `visits` contributions, at most `per_batch` of them in one batch.
-
-    Two different batches that she contributes to are at least `apart` synchronisations from each other: with `apart=1`
-    they may be any, with `apart=5` batches 1 and 6 but not 1 and 5. In the field this is (visits, apart)-, or k-b-,
-    min-separated participation, with more than one contribution to a batch.
-
-    Args:
-        visits: r, the most contributions in all.
-        per_batch: v <= r, the most in one batch; None is `visits`, so that all may be in one batch and nothing is
-            gained over group privacy.
-        apart: b, the least difference of the numbers of two batches.
-
-    Raises:
-        ValueError, TypeError: naming what is not such an integer.
-
-    Example:
-        >>> from fedbandit_jax.privacy import RELEASES
-        >>> tree = RELEASES["tree"](80)
-        >>> [tree.sensitivity_sq(p) for p in (ONE, Participation(16), Participation(16, 1), Participation(16, 1, 5))]
-        [7.0, 1792.0, 888.0, 291.0]
-
-    Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu (2023).
-    """
-
-    visits: int = 1
-    per_batch: int | None = None
-    apart: int = 1
-
-    def __post_init__(self):
-        visits = validate.integer("visits", self.visits, at_least=1)
-        if self.per_batch is not None and validate.integer("per_batch", self.per_batch, at_least=1) > visits:
-            raise ValueError(f"per_batch must be <= visits = {visits}, got {self.per_batch}")
-        validate.integer("apart", self.apart, at_least=1)
-
-    @property
-    def most(self) -> int:
-        """v, the most contributions to one batch."""
-        return self.visits if self.per_batch is None else self.per_batch
-
-    def split(self, n_syncs: int) -> tuple[int, int]:
-        """The number of batches with v contributions, and what is left for one more, of a pattern for S batches."""
-        places = -(-int(n_syncs) // self.apart)
-        full = min(self.visits // self.most, places)
-        return full, (self.visits - full * self.most if full < places else 0)
-
-    def counts(self, n_syncs: int) -> Float[np.ndarray, " places"]:
-        """The contributions to the batches 0, b, 2b, ... of the pattern that begins first: v, ..., v, remainder."""
-        full, rest = self.split(n_syncs)
-        return np.array([self.most] * full + [rest] * (rest > 0), float)
-
-
-ONE = Participation()
-
-
-def of_identity(n_syncs: int, participation: Participation) -> Sensitivity:
+def of_identity(n_syncs: int, users: Users) -> Sensitivity:
     """The sensitivity of C = I: every batch is sent once."""
-    full, rest = participation.split(n_syncs)
-    return Sensitivity(float(full * participation.most**2 + rest**2), True)
+    full, rest = users.split(n_syncs)
+    return Sensitivity(float(full * users.most**2 + rest**2), True)
 
 
-def of_column(column: Float[np.ndarray, " S"], participation: Participation) -> Sensitivity:
+def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
     """The sensitivity of a lower triangular Toeplitz matrix, without the matrix.
 
     It is the energy of the sum of columns 0, b, 2b, ... if the first column is nonnegative and does not increase.
     Otherwise it is that of the matrix for S <= `MATRIX`, and for more the bound of the least such column above |c|.
     """
-    counts, energy = participation.counts(len(column)), float((column**2).sum())
+    counts, energy = users.counts(len(column)), float((column**2).sum())
     group = float(counts.sum() ** 2) * energy
     if len(counts) == 1:
         return Sensitivity(group, True)
     above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
     if len(column) <= MATRIX and not (above == column).all():
-        return of_encoder(scipy.linalg.toeplitz(column, np.zeros(len(column))), participation)
-    front = float((shifted(above, counts, participation.apart) ** 2).sum())
+        return of_encoder(scipy.linalg.toeplitz(column, np.zeros(len(column))), users)
+    front = float((shifted(above, counts, users.apart) ** 2).sum())
     return Sensitivity(min(front, group), bool((above == column).all()))
 
 
@@ -153,25 +96,25 @@ def shifted(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
     return added.reshape(-1)[:n]
 
 
-def of_encoder(c: Float[np.ndarray, "messages S"], participation: Participation) -> Sensitivity:
+def of_encoder(c: Float[np.ndarray, "messages S"], users: Users) -> Sensitivity:
     """The sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
     squares = (c**2).sum(0)
-    counts = participation.counts(c.shape[1])
+    counts = users.counts(c.shape[1])
     group = Sensitivity(float(counts.sum() ** 2 * squares.max()), len(counts) == 1)
     if group.exact:
         return group
     signed = c.T @ c
     lag = np.abs(np.subtract.outer(np.arange(len(signed)), np.arange(len(signed))))
-    gram = np.where((lag == 0) | (lag >= participation.apart), np.abs(signed), 0)
-    front = participation.apart * np.arange(len(counts))
-    full, rest = participation.split(len(gram))
-    reach = functools.partial(_largest, apart=participation.apart, n_full=full, with_rest=rest > 0)
-    found, bounds = [float(reach(participation.most**2 * squares[None], rest**2 * squares[None])[0])], [group.squared]
+    gram = np.where((lag == 0) | (lag >= users.apart), np.abs(signed), 0)
+    front = users.apart * np.arange(len(counts))
+    full, rest = users.split(len(gram))
+    reach = functools.partial(_largest, apart=users.apart, n_full=full, with_rest=rest > 0)
+    found, bounds = [float(reach(users.most**2 * squares[None], rest**2 * squares[None])[0])], [group.squared]
     for order in (slice(None), slice(None, None, -1)):
         bounds.append(_quadratic(_monotone(gram[order, order]), front, counts))
         found.append(_quadratic(signed[order, order], front, counts))
     if gram.size * (full + 1) <= WORK:
-        bounds.append(_by_rows(gram, participation))
+        bounds.append(_by_rows(gram, users))
     return Sensitivity(min(bounds), min(bounds) <= max(found) * (1 + ROUNDING))
 
 
@@ -189,10 +132,10 @@ def _monotone(gram: np.ndarray) -> np.ndarray:
     return above + np.triu(above, 1).T
 
 
-def _by_rows(gram: np.ndarray, participation: Participation) -> float:
+def _by_rows(gram: np.ndarray, users: Users) -> float:
     """The bound by rows: what other batches add to a batch, summed over batches."""
-    full, rest = participation.split(len(gram))
-    most, apart, diagonal = participation.most, participation.apart, np.diag(gram)
+    full, rest = users.split(len(gram))
+    most, apart, diagonal = users.most, users.apart, np.diag(gram)
     others = gram - np.diag(diagonal)
     beside = _largest(most * others, rest * others, apart, full - 1, rest > 0)
     alone = _largest(most * others, others, apart, full, False)

@@ -15,7 +15,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity, of_encoder
+from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
+from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_MATERIALISED = 10_000  # most synchronisations S for which an (S, S) matrix is built
 
@@ -111,17 +112,17 @@ class Release(abc.ABC):
         rows, live = self._materialise(self.encode_init, encode)
         return rows[live]
 
-    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
+    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
         """The squared sensitivity to one user who takes part like this, and whether it is exact or an upper bound."""
-        return of_encoder(self.encoder(), participation)
+        return of_encoder(self.encoder(), users)
 
-    def sensitivity_sq(self, participation: Participation = ONE) -> float:
+    def sensitivity_sq(self, users: Users = ONCE) -> float:
         """The largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
-        It is the squared l2 distance that all messages together move when one batch sum moves by 1. With a
-        `participation`, when the sums of all batches that one user contributes to move by 1 for every contribution.
+        It is the squared l2 distance that all messages together move when one batch sum moves by 1.
+        With `users`, when the sums of all batches that one user contributes to move by 1 for every contribution.
         """
-        return self.sensitivity(participation).squared
+        return self.sensitivity(users).squared
 
     def touched(self) -> int:
         """The most messages (parts that are sent) that one batch enters."""

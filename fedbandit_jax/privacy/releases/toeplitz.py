@@ -20,8 +20,9 @@ from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
-from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity, of_column, of_identity
+from fedbandit_jax.privacy.releases.participation import Sensitivity, of_column, of_identity
 from fedbandit_jax.privacy.releases.release import Release
+from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
 # Maps S to the (theta, omega) of `optimise(S, 3)`: a common S gives the same digits with every version of scipy.
@@ -70,8 +71,8 @@ class InputPerturbation(Release):
         return np.eye(self.n_syncs)
 
     @override
-    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
-        return of_identity(self.n_syncs, participation)
+    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+        return of_identity(self.n_syncs, users)
 
     @override
     def touched(self) -> int:
@@ -118,8 +119,8 @@ class _Toeplitz(Release):
         return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
 
     @override
-    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
-        return of_column(self.column(), participation)
+    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+        return of_column(self.column(), users)
 
     @override
     def touched(self) -> int:

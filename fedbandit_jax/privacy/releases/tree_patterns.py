@@ -11,13 +11,14 @@ import math
 
 import numpy as np
 
-from fedbandit_jax.privacy.releases.participation import Participation, Sensitivity
+from fedbandit_jax.privacy.releases.participation import Sensitivity
+from fedbandit_jax.privacy.users import Users
 
 WORK = 2**28  # most steps of the exact computation
 
 
 @functools.lru_cache
-def of_trees(n_syncs: int, participation: Participation, *, whole: bool) -> Sensitivity:
+def of_trees(n_syncs: int, users: Users, *, whole: bool) -> Sensitivity:
     """The largest sum over sent nodes of squared contributions: exact, or a bound if that takes too long.
 
     S batches are a forest of complete trees, of the sizes of the one-bits of S, the largest first. `whole` says that
@@ -32,10 +33,10 @@ def of_trees(n_syncs: int, participation: Participation, *, whole: bool) -> Sens
     *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions: r
     min(r, v ceil(2^l / b)).
     """
-    n, apart = int(n_syncs), min(participation.apart, int(n_syncs))
-    full, rest = participation.split(n)
-    unit = math.gcd(participation.most, rest) if rest else participation.most
-    most, visits = participation.most // unit, (full * participation.most + rest) // unit
+    n, apart = int(n_syncs), min(users.apart, int(n_syncs))
+    full, rest = users.split(n)
+    unit = math.gcd(users.most, rest) if rest else users.most
+    most, visits = users.most // unit, (full * users.most + rest) // unit
     if visits**2 * apart**3 * n.bit_length() <= WORK:
         return Sensitivity(float(unit**2 * _exact(n, visits, most, apart, whole)), True)
     levels = [min(visits, most * -(-(1 << level) // apart)) for level in range(n.bit_length())]

@@ -16,9 +16,10 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.releases.participation import ONE, Participation, Sensitivity
+from fedbandit_jax.privacy.releases.participation import Sensitivity
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.tree_patterns import of_trees
+from fedbandit_jax.privacy.users import ONCE, Users
 
 
 def _level(k: Array) -> Array:
@@ -71,12 +72,12 @@ class Tree(Release):
         return nodes.sum(0), nodes
 
     @override
-    def sensitivity(self, participation: Participation = ONE) -> Sensitivity:
-        full, rest = participation.split(self.n_syncs)
+    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+        full, rest = users.split(self.n_syncs)
         if full + rest > 1:
-            return of_trees(int(self.n_syncs), participation, whole=self._whole)
+            return of_trees(int(self.n_syncs), users, whole=self._whole)
         # the first batch is in the nodes that end with batches 1, 2, 4, ...
-        return Sensitivity(float(participation.most**2 * self.touched()), True)
+        return Sensitivity(float(users.most**2 * self.touched()), True)
 
     @override
     def touched(self) -> int:

@@ -1,6 +1,6 @@
 """Trust models whose noise is Gaussian: added by every silo, by the server, or by every user.
 
-All protect one user of one silo, who comes at most `visits` times, under the adjacency of the budget. She moves all
+All protect one user, who contributes as often as `Ask.users` allows, under the adjacency of the budget. She moves all
 messages together by at most `Ask.sensitivity` in joint l2 norm (`Ask.matrix_sensitivity` for `SiloLocalMatrix`).
 "Exact" proofs are tight for one visit, upper bounds on epsilon for more, and include adaptivity and composition over
 all messages.

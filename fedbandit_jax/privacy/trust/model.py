@@ -28,6 +28,7 @@ from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.samplers import LAPLACE_CUT
 from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.users import ONCE, Users
 
 METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
 MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most two in each of 2^31 rounds
@@ -37,12 +38,15 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 class Ask:
     """What a trust model is used for: the budget, and what decides how far one user moves the messages.
 
-    The privacy unit is one user, who comes to one silo at most r times. Distances are joint l2 norms of all messages.
+    The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
+    messages.
 
     Attributes:
         budget: epsilon, delta and adjacency.
         release: the factors C and R of the prefix sums, for S synchronisations.
-        visits: r, how often one user may come to her silo.
+        users: how often, how close together and at how many silos one user may contribute.
+        by_silo: whether the messages of every silo have noise of their own, so that what one user moves at several
+            silos adds up in squares.
         n_agents: M, the number of silos.
         batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
         dim: d, the number of features.
@@ -53,13 +57,19 @@ class Ask:
 
     budget: Budget
     release: Release
-    visits: int = 1
+    users: Users = ONCE
+    by_silo: bool = False
     n_agents: int = 1
     batch: int = 1
     dim: int = 1
     pure: float = 0.0
     moves_sq: float | None = None
     rounding: float = 0.0
+
+    @property
+    def visits(self) -> int:
+        """r, the most contributions of one user, at all silos."""
+        return self.users.together
 
     @property
     def draws(self) -> int:
@@ -73,9 +83,10 @@ class Ask:
 
     @property
     def sensitivity(self) -> float:
-        """Computes how far one user moves all messages together: r sqrt(kappa) Delta_J, and rounding.
+        """Computes how far one user moves all messages together: sqrt(kappa) Delta_J, and rounding.
 
-        kappa is the squared sensitivity of the release, and Delta_J the joint sensitivity of one (x y, x x').
+        kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
+        one (x y, x x').
         """
         moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
         return self._messages(moves_sq)
@@ -85,8 +96,17 @@ class Ask:
         """Computes the same distance in the norm that belongs to noise on the joint matrix of (x, y)."""
         return self._messages(self.budget.matrix_sensitivity_sq)
 
+    @property
+    def kappa(self) -> float:
+        """Computes the squared sensitivity of all messages to one user whose contributions move a sum by 1 each.
+
+        At several silos she moves independent messages or, where silos are added up, the same ones.
+        """
+        silos = self.users.silos
+        return (silos if self.by_silo else silos**2) * self.release.sensitivity_sq(self.users)
+
     def _messages(self, moves_sq: float) -> float:
-        return self.visits * math.sqrt(self.release.sensitivity_sq()) * (math.sqrt(moves_sq) + self.rounding)
+        return math.sqrt(self.kappa) * (math.sqrt(moves_sq) + self.rounding)
 
     @property
     def points(self) -> list[int]:
@@ -255,7 +275,7 @@ def gaussian_sigma(ask: Ask, method: str) -> float:
     (as in their code). The last two are for one visit only.
     """
     epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta
-    kappa = ask.release.sensitivity_sq()
+    kappa = ask.kappa
     if method == "tight":
         return ask.sensitivity / ask.mu
     if method == "theorem":

@@ -31,7 +31,7 @@ class SecAgg(Trust):
     Each silo multiplies its message by `scale`, rounds it at random to an integer next to it, and adds a discrete
     Gaussian with 1/M of the variance that the sum needs. The aggregator is trusted to show the server nothing but sums,
     and silos to do nothing that `Proof.assumes` lists; the server is not trusted. The privacy unit is one user, who
-    comes to one silo at most `visits` times, under the adjacency of the budget. She moves all messages together by at
+    contributes at most as `Ask.users` says, under the adjacency of the budget. She moves all messages together by at
     most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit. Neither depends
     on how many users are in her batch. What does is that messages are exact integers in float32 and have room in the
     ring; both hold for the largest batch, so that sizes may differ if they are fixed in advance.

@@ -26,7 +26,7 @@ HALF = dict(centred=True, gram_scale=0.5)
 
 
 def mechanism(epsilon=1.0, **options):
-    return P.Mechanism(P.Budget(epsilon, 0.1), **{"release": "blt", "visits": 1, **options})
+    return P.Mechanism(P.Budget(epsilon, 0.1), **{"release": "blt", "unit": "visit", **options})
 
 
 def at(key, t):
@@ -411,7 +411,7 @@ def test_certificates(key):
         algo.replace(grouping=Nosy()).certificate(env.spec, 100)
     assert algo.replace(grouping=Frank()).certificate(env.spec, 100).claim == "none"
     assert A.Grouped().certificate(env.spec, 100).claim == "none"
-    again = algo.replace(visits=2).certificate(env.spec, 100)
+    again = algo.replace(unit=P.Users(2)).certificate(env.spec, 100)
     assert again.claim == "certified"
     assert again.noise_std == pytest.approx(2 * found.noise_std, rel=1e-6)
     bound = algo.bind(env.spec, 100)

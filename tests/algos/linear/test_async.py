@@ -31,7 +31,7 @@ SHIFT, PROJECT = A.UCB(), A.UCB(regularizer="project")
 
 
 def noisy(budget=BUDGET, release="tree", **options):
-    return fb.privacy.Mechanism(budget, release, visits=1, **options)
+    return fb.privacy.Mechanism(budget, release, unit="visit", **options)
 
 
 def algo(schedule, privacy=None, policy=SHIFT):
@@ -276,7 +276,7 @@ CLAIMS = [
     (algo(S.Geometric(1.5, first=5), noisy()), "certified"),
     (algo(S.Every(7), noisy(release="blt", trust="silo_local_matrix")), "certified"),
     (algo(S.PrivateLogDet(1.0, trigger="he22"), noisy(), PROJECT), "certified"),
-    (algo(S.PrivateLogDet(1.0), noisy()).replace(visits=3), "certified"),
+    (algo(S.PrivateLogDet(1.0), noisy()).replace(unit=fb.privacy.Users(3)), "certified"),
     (algo(S.LogDet(0.7, "he22"), noisy()), "none"),
     (algo(S.LogDet(0.7), noisy()), "none"),
 ]

@@ -109,7 +109,7 @@ def test_every_protocol_says_what_is_beyond_it():
     """Users of linear bandits, of arms, of clusters, and who come by themselves."""
     returning = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3).spec
     budget = fb.privacy.Budget(1.0, 0.1)
-    mechanism = fb.privacy.Mechanism(budget, visits=1)
+    mechanism = fb.privacy.Mechanism(budget, unit="visit")
     fixed = fb.schedules.Geometric(1.5, first=20)
     every = [
         (fb.algos.private_fed_lin_ucb(budget), UNIT),
@@ -171,7 +171,7 @@ def test_nothing_released():
 )
 def test_deltas_that_protect_nobody(spec, horizon, delta, users):
     """As large as one over the number of visits: to publish one at random is (0, 1 / n)-DP."""
-    c = certificate(spec, horizon, delta=delta, visits=1)
+    c = certificate(spec, horizon, delta=delta, unit="visit")
     assert c.warning == (
         f"delta = {delta:g} is not below 1 / {users} visits of users: it allows some to be exposed" if users else ""
     )

@@ -40,8 +40,29 @@ def broken_variance():
 
 def broken_visits():
     """Users who come three times, calibrated for once."""
-    three, once = honest(batch=3, visits=3), honest(batch=3)
+    three, once = honest(batch=3, unit=fb.privacy.Users(3)), honest(batch=3)
     return replace(three, name="returning users", mechanism=once.mechanism)
+
+
+def lax(name, users):
+    """Noise for users who come three times, once in a batch, every other batch; silos allow for more."""
+    unit = fb.privacy.Users(3, per_batch=1, apart=2)
+    return damaged(name, lambda mechanism: replace(mechanism, users=users), release="blt", batch=3, unit=unit)
+
+
+def broken_count():
+    """A count of visits that is reset after every batch."""
+    return lax("visits not counted", fb.privacy.Users(100, per_batch=1, apart=2))
+
+
+def broken_apart():
+    """A neighbour batch counted as apart."""
+    return lax("batches not apart", fb.privacy.Users(3, per_batch=1, apart=1))
+
+
+def broken_batch():
+    """The bound per batch forgotten."""
+    return lax("visits of a batch not bounded", fb.privacy.Users(3, per_batch=3, apart=2))
 
 
 @fb.pytree

@@ -14,7 +14,7 @@ BUDGET = fb.privacy.Budget(1.0, 1e-5)
 ALGO = fb.algos.Grouped(
     grouping=fb.algos.Mixture(max_groups=2, tries=1),
     schedule=fb.schedules.Geometric(1.5, first=2),
-    privacy=fb.privacy.Mechanism(BUDGET, release="blt", visits=1),
+    privacy=fb.privacy.Mechanism(BUDGET, release="blt", unit="visit"),
 )
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Participation
+from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Users
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.participation import of_encoder
 
@@ -24,9 +24,9 @@ def theirs():
 @pytest.mark.parametrize(("visits", "apart"), APART)
 def test_sensitivity_of_columns(theirs, visits, apart):
     toeplitz, *_ = theirs
-    for release in (make("sqrt_toeplitz", 80), make("blt", 80), Banded(10)(80), BandMF(6, Participation(4, 1, 3))(80)):
+    for release in (make("sqrt_toeplitz", 80), make("blt", 80), Banded(10)(80), BandMF(6, Users(4, 1, 3))(80)):
         expected = float(toeplitz.minsep_sensitivity_squared(release.column(), apart, visits))
-        assert release.sensitivity_sq(Participation(visits, 1, apart)) == pytest.approx(expected, rel=1e-9)
+        assert release.sensitivity_sq(Users(visits, 1, apart)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("visits", "apart"), APART)
@@ -35,7 +35,7 @@ def test_bounds_of_matrices_are_not_above(theirs, visits, apart):
     rng, n = np.random.default_rng(0), 30
     for c in (make("tree", n).encoder(), np.tril(rng.standard_normal((n, n))), np.tril(rng.random((n, n)))):
         bound = float(sensitivity.get_min_sep_sensitivity_upper_bound(c, apart, visits))
-        assert of_encoder(c, Participation(visits, 1, apart)).squared <= bound**2 * (1 + 1e-6)
+        assert of_encoder(c, Users(visits, 1, apart)).squared <= bound**2 * (1 + 1e-6)
 
 
 def test_optimised_bands(theirs):
@@ -44,8 +44,8 @@ def test_optimised_bands(theirs):
     for n, bands, visits in ((80, 5, 16), (80, 20, 4), (40, 8, 5)):
         column = np.asarray(toeplitz.optimize_banded_toeplitz(n, bands, reduction_fn=lambda v: v[-1]), float)
         variance = float(toeplitz.loss(column, n=n, reduction_fn=lambda v: v[-1]))
-        release = BandMF(bands, Participation(visits, 1, bands))(n)
-        ours = release.largest_variance() * release.sensitivity_sq(Participation(visits, 1, bands))
+        release = BandMF(bands, Users(visits, 1, bands))(n)
+        ours = release.largest_variance() * release.sensitivity_sq(Users(visits, 1, bands))
         assert ours == pytest.approx(variance * visits * (column @ column), rel=2e-3)
 
 
@@ -56,7 +56,7 @@ def test_optimised_buffers(theirs):
         release = make("blt", n)
         for name, value in (("theta", blt.buf_decay), ("omega", blt.output_scale)):
             object.__setattr__(release, name, np.asarray(value, float))
-        participation = Participation(visits, 1, apart)
-        best = MultiBlt(participation)(n)
-        limit = release.largest_variance() * release.sensitivity_sq(participation)
-        assert best.largest_variance() * best.sensitivity_sq(participation) <= limit * 1.005
+        users = Users(visits, 1, apart)
+        best = MultiBlt(users)(n)
+        limit = release.largest_variance() * release.sensitivity_sq(users)
+        assert best.largest_variance() * best.sensitivity_sq(users) <= limit * 1.005

@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import Participation
+from fedbandit_jax.privacy import Users
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Release, make, tree_patterns
 from fedbandit_jax.privacy.releases import participation as module
 from fedbandit_jax.privacy.releases.participation import of_column, of_encoder
@@ -17,7 +17,7 @@ from fedbandit_jax.privacy.releases.tree_patterns import of_trees
 SIZES = (1, 3, 8, 11)
 MORE = (2, 4, 5, 6, 7, 9, 10, 12)
 ALL = [
-    Participation(visits, per_batch, apart)
+    Users(visits, per_batch, apart)
     for visits in (1, 2, 3, 4, 5)
     for per_batch in range(1, visits + 1)
     for apart in (1, 2, 3, 4, 7, 12)
@@ -25,23 +25,23 @@ ALL = [
 
 
 @functools.cache
-def patterns(n, participation):
+def patterns(n, users):
     """All valid numbers of contributions, (patterns, n), one batch after the other."""
 
     def rows(left, wait, room):
         if not room:
             return [()]
         found = [(0, *row) for row in rows(left, max(wait - 1, 0), room - 1)]
-        for count in range(1, 0 if wait else min(left, participation.most) + 1):
-            found += [(count, *row) for row in rows(left - count, participation.apart - 1, room - 1)]
+        for count in range(1, 0 if wait else min(left, users.most) + 1):
+            found += [(count, *row) for row in rows(left - count, users.apart - 1, room - 1)]
         return found
 
-    return np.array(rows(participation.visits, 0, n), float)
+    return np.array(rows(users.visits, 0, n), float)
 
 
-def brute(c, participation):
+def brute(c, users):
     """(largest n' |C'C| n, largest n' C'C n) over all patterns: a bound, and what aligned moves reach."""
-    all_patterns = patterns(c.shape[1], participation)
+    all_patterns = patterns(c.shape[1], users)
     return tuple(((all_patterns @ gram) * all_patterns).sum(1).max() for gram in (np.abs(c.T @ c), c.T @ c))
 
 
@@ -51,11 +51,11 @@ def test_shipped_releases_are_exact(name, n):
     """Closed forms, and the same from the matrices alone, which may be larger but must not be called exact then."""
     release = make(name, n)
     c = release.encoder()
-    for participation in ALL:
-        _, reached = brute(c, participation)
-        assert release.sensitivity(participation) == (pytest.approx(reached, rel=1e-9), True), participation
-        assert release.sensitivity_sq(participation) == release.sensitivity(participation).squared
-        found = of_encoder(c, participation)
+    for users in ALL:
+        _, reached = brute(c, users)
+        assert release.sensitivity(users) == (pytest.approx(reached, rel=1e-9), True), users
+        assert release.sensitivity_sq(users) == release.sensitivity(users).squared
+        found = of_encoder(c, users)
         assert reached * (1 - 1e-9) <= found.squared <= 1.1 * reached
         if found.exact:
             assert found.squared <= reached * (1 + 3e-6)
@@ -65,10 +65,10 @@ def test_shipped_releases_are_exact(name, n):
 def test_decaying_is_exact(decay, n):
     """Its C'C does not rise along rows and diagonals but for rounding."""
     release = Decaying(decay)(n)
-    for participation in ALL:
-        _, reached = brute(release.encoder(), participation)
-        assert release.sensitivity(participation) == (pytest.approx(reached, rel=1e-5), True), participation
-        assert release.sensitivity_sq(participation) >= reached * (1 - 1e-9)
+    for users in ALL:
+        _, reached = brute(release.encoder(), users)
+        assert release.sensitivity(users) == (pytest.approx(reached, rel=1e-5), True), users
+        assert release.sensitivity_sq(users) >= reached * (1 - 1e-9)
 
 
 KINDS = {
@@ -87,14 +87,14 @@ KINDS = {
 def test_bounds_of_random_matrices(kind):
     """Never below what moves reach, exact where it says so, above all patterns by 30 % at most, 3 % on average."""
     rng, slack = np.random.default_rng(0), []
-    for participation in ALL:
+    for users in ALL:
         c = KINDS[kind](rng, int(rng.integers(2, 10)))
-        bound, reached = brute(c, participation)
-        found = of_encoder(c, participation)
-        assert found.squared >= bound * (1 - 1e-9), participation
-        assert found.squared <= participation.visits**2 * (c**2).sum(0).max() * (1 + 1e-9)
+        bound, reached = brute(c, users)
+        found = of_encoder(c, users)
+        assert found.squared >= bound * (1 - 1e-9), users
+        assert found.squared <= users.visits**2 * (c**2).sum(0).max() * (1 + 1e-9)
         if (c.T @ c >= 0).all() and found.exact:
-            assert found.squared <= reached * (1 + 3e-6), participation
+            assert found.squared <= reached * (1 + 3e-6), users
         slack.append(found.squared / bound)
     assert max(slack) < 1.3
     assert np.mean(slack) < 1.03
@@ -103,16 +103,16 @@ def test_bounds_of_random_matrices(kind):
 def test_moves_reach_what_is_called_exact():
     """Of matrices of any sign, too: a search over moves in several dimensions finds no more, and as much if exact."""
     rng, exact = np.random.default_rng(1), 0
-    cases = [Participation(2, 1, 2), Participation(3, 2), Participation(4, 1, 3)] * 8
-    for participation in cases:
-        counts = patterns(5, participation)[1:, :, None]
+    cases = [Users(2, 1, 2), Users(3, 2), Users(4, 1, 3)] * 8
+    for users in cases:
+        counts = patterns(5, users)[1:, :, None]
         c = np.tril(rng.standard_normal((5, 5)))
         moves = rng.standard_normal((len(counts), 5, 5))
         for _ in range(100):  # every move along the sum that it is multiplied by, or nearly
             moves = counts * moves / np.linalg.norm(moves, axis=-1, keepdims=True).clip(1e-9)
             moves = c.T @ (c @ moves) + moves
         moves = counts * moves / np.linalg.norm(moves, axis=-1, keepdims=True).clip(1e-9)
-        found, best = of_encoder(c, participation), float(((c @ moves) ** 2).sum((1, 2)).max())
+        found, best = of_encoder(c, users), float(((c @ moves) ** 2).sum((1, 2)).max())
         assert best <= found.squared * (1 + 1e-9)
         if found.exact:
             exact += 1
@@ -123,13 +123,13 @@ def test_moves_reach_what_is_called_exact():
 @pytest.mark.parametrize("n", [2, 5, 9, 10])
 def test_a_column_is_bounded_without_its_matrix(monkeypatch, n):
     rng, columns = np.random.default_rng(n), []
-    for participation in ALL:
+    for users in ALL:
         column = rng.standard_normal(n) if len(columns) % 2 else np.sort(rng.random(n))[::-1]
         columns.append(column)
-        bound, _ = brute(scipy.linalg.toeplitz(column, np.zeros(n)), participation)
-        near = of_column(column, participation)
+        bound, _ = brute(scipy.linalg.toeplitz(column, np.zeros(n)), users)
+        near = of_column(column, users)
         monkeypatch.setattr(module, "MATRIX", 0)
-        far = of_column(column, participation)
+        far = of_column(column, users)
         monkeypatch.undo()
         assert far.squared >= near.squared * (1 - 1e-9) >= bound * (1 - 1e-8)
         if (np.diff(column) <= 0).all() and column.min() >= 0:
@@ -141,12 +141,12 @@ def test_levels_bound_trees(monkeypatch, whole):
     """What is used where the exact sum takes too long: above it, and not above group privacy."""
     of_trees.cache_clear()
     monkeypatch.setattr(tree_patterns, "WORK", 0)
-    for n, participation in itertools.product((6, 8, 11), ALL):
+    for n, users in itertools.product((6, 8, 11), ALL):
         release = make("honaker" if whole else "tree", n)
-        found = of_trees(n, participation, whole=whole)
+        found = of_trees(n, users, whole=whole)
         assert not found.exact
-        _, reached = brute(release.encoder(), participation)
-        assert reached <= found.squared <= participation.visits**2 * release.sensitivity_sq()
+        _, reached = brute(release.encoder(), users)
+        assert reached <= found.squared <= users.visits**2 * release.sensitivity_sq()
     of_trees.cache_clear()
 
 
@@ -154,35 +154,32 @@ def test_bands_that_are_apart_are_orthogonal():
     """A user who comes r times moves the messages of at most b bands sqrt(r) times as far, not r times."""
     c = np.tril(np.triu(np.random.default_rng(0).standard_normal((40, 40)), -4))
     once = np.sort((c**2).sum(0))
-    found = of_encoder(c, Participation(3, 1, 5))
+    found = of_encoder(c, Users(3, 1, 5))
     assert found.exact
     assert found.squared <= 3 * once[-1]
     column = np.where(np.arange(40) < 5, 0.8 ** np.arange(40), 0)
-    assert of_column(column, Participation(3, 1, 5)) == (pytest.approx(3 * (column**2).sum()), True)
+    assert of_column(column, Users(3, 1, 5)) == (pytest.approx(3 * (column**2).sum()), True)
 
 
 def test_large_horizons():
     """No matrix, and for trees no list of batches."""
-    seldom = Participation(16, 1, 10**6)
+    seldom = Users(16, 1, 10**6)
     for name in ("tree", "honaker"):
         assert 16 * 30 <= make(name, 10**9).sensitivity_sq(seldom) <= 256 * 30
-        assert (
-            make(name, 10**9).sensitivity_sq(Participation(16, 1))
-            == make(name, 10**9).sensitivity_sq(Participation(32, 2)) / 4
-        )
+        assert make(name, 10**9).sensitivity_sq(Users(16, 1)) == make(name, 10**9).sensitivity_sq(Users(32, 2)) / 4
     assert make("input_perturbation", 10**9).sensitivity_sq(seldom) == 16
     blt = make("blt", 65_536)
-    assert blt.sensitivity_sq() < blt.sensitivity_sq(Participation(16, 1)) < 256 * blt.sensitivity_sq()
+    assert blt.sensitivity_sq() < blt.sensitivity_sq(Users(16, 1)) < 256 * blt.sensitivity_sq()
 
 
 def test_one_visit_and_group_privacy():
-    """ONE is what there was before; without a bound per batch r visits are r^2 times as much, whatever the release."""
+    """ONCE is what there was before; without a bound per batch r visits are r^2 times as much, whatever the release."""
     for name in RELEASES:
         release = make(name, 20)
         assert release.sensitivity_sq() == pytest.approx(Release.sensitivity_sq(release), rel=1e-12)
-        assert release.sensitivity_sq(Participation(7)) == pytest.approx(49 * release.sensitivity_sq(), rel=1e-12)
-        assert release.sensitivity_sq(Participation(7, 7, 30)) == release.sensitivity_sq(Participation(7))
-        assert release.sensitivity_sq(Participation(7, 2, 30)) == pytest.approx(4 * release.sensitivity_sq())
+        assert release.sensitivity_sq(Users(7)) == pytest.approx(49 * release.sensitivity_sq(), rel=1e-12)
+        assert release.sensitivity_sq(Users(7, 7, 30)) == release.sensitivity_sq(Users(7))
+        assert release.sensitivity_sq(Users(7, 2, 30)) == pytest.approx(4 * release.sensitivity_sq())
 
 
 def test_refusals():
@@ -193,7 +190,7 @@ def test_refusals():
         (dict(apart=0), "apart must be >= 1, got 0"),
     ):
         with pytest.raises(ValueError, match=words):
-            Participation(**wrong)
+            Users(**wrong)
     with pytest.raises(TypeError, match=r"visits must be an integer >= 1, got 1\.5"):
-        Participation(1.5)
-    assert {Participation(4, 1), fb.privacy.Participation(4, per_batch=1)} == {Participation(4, 1, 1)}
+        Users(1.5)
+    assert {Users(4, 1), fb.privacy.Users(4, per_batch=1)} == {Users(4, 1, 1)}

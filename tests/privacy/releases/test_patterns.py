@@ -16,20 +16,20 @@ from test_noise_in_runs import ALPHA, N, drawn, private, released_noise, varianc
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Participation
+from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Users
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.banded import banded_loss
 from fedbandit_jax.privacy.releases.participation import of_column
 from fedbandit_jax.privacy.releases.release import outputs
 from fedbandit_jax.privacy.releases.toeplitz import blt_inverse
 
-APART = Participation(16, 1, 5)
-GROUP, ANY, SELDOM = Participation(16), Participation(16, 1), Participation(4, 1, 20)
-RECIPES = {"Banded": Banded(3), "BandMF": BandMF(4, Participation(3, 1, 2)), "MultiBlt": MultiBlt(APART, 2)}
+APART = Users(16, 1, 5)
+GROUP, ANY, SELDOM = Users(16), Users(16, 1), Users(4, 1, 20)
+RECIPES = {"Banded": Banded(3), "BandMF": BandMF(4, Users(3, 1, 2)), "MultiBlt": MultiBlt(APART, 2)}
 
 
-def noise(release, participation):
-    return release.largest_variance() * release.sensitivity_sq(participation)
+def noise(release, users):
+    return release.largest_variance() * release.sensitivity_sq(users)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, pytest.param(33, marks=pytest.mark.slow)])
@@ -51,10 +51,10 @@ def test_closed_forms(name, n):
     column = release.column()
     assert (np.diff(column) <= 0).all()
     assert column.min() >= 0
-    for participation in (Participation(), Participation(3, 1, 2), Participation(5, 2, 3), GROUP):
-        found = release.sensitivity(participation)
+    for users in (Users(), Users(3, 1, 2), Users(5, 2, 3), GROUP):
+        found = release.sensitivity(users)
         assert found.exact
-        assert found.squared == pytest.approx(Release.sensitivity_sq(release, participation), rel=1e-9)
+        assert found.squared == pytest.approx(Release.sensitivity_sq(release, users), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -111,21 +111,21 @@ def test_memory():
 
 def test_first_and_all_bands():
     """One band is input perturbation, and all are the square root."""
-    for participation in (Participation(), APART):
-        assert noise(Banded(1)(20), participation) == noise(make("input_perturbation", 20), participation)
-        assert noise(Banded(20)(20), participation) == pytest.approx(noise(make("sqrt_toeplitz", 20), participation))
+    for users in (Users(), APART):
+        assert noise(Banded(1)(20), users) == noise(make("input_perturbation", 20), users)
+        assert noise(Banded(20)(20), users) == pytest.approx(noise(make("sqrt_toeplitz", 20), users))
     np.testing.assert_array_equal(Banded(30)(5).column(), Banded(5)(5).column())
 
 
-@pytest.mark.parametrize(("bands", "participation"), [(7, Participation(9, 2, 3)), (4, APART), (12, ANY), (3, GROUP)])
-def test_gradient(bands, participation):
+@pytest.mark.parametrize(("bands", "users"), [(7, Users(9, 2, 3)), (4, APART), (12, ANY), (3, GROUP)])
+def test_gradient(bands, users):
     c = np.append(1.0, np.sort(np.random.default_rng(0).random(bands - 1))[::-1])
-    loss, slope = banded_loss(c, 23, participation)
-    expected = approx_fprime(c, lambda c: banded_loss(c, 23, participation)[0], 1e-7)
+    loss, slope = banded_loss(c, 23, users)
+    expected = approx_fprime(c, lambda c: banded_loss(c, 23, users)[0], 1e-7)
     np.testing.assert_allclose(slope, expected, atol=1e-5)
     column = np.pad(c, (0, 23 - bands))
     r = np.cumsum(np.linalg.inv(scipy.linalg.toeplitz(column, np.zeros(23)))[:, 0])
-    assert loss == pytest.approx(np.log((r**2).sum() * of_column(column, participation).squared))
+    assert loss == pytest.approx(np.log((r**2).sum() * of_column(column, users).squared))
 
 
 def test_less_noise_than_others():
@@ -135,36 +135,36 @@ def test_less_noise_than_others():
     assert noise(root, ANY) == pytest.approx(881, abs=1)
     assert noise(Banded(10)(80), APART) == pytest.approx(338, abs=1)
     assert noise(Banded(20)(80), SELDOM) == pytest.approx(36.4, abs=0.1)
-    for participation, bands, limit in ((ANY, 80, 640), (APART, 5, 312), (SELDOM, 20, 34.6)):
-        best = noise(BandMF(bands, participation)(80), participation)
+    for users, bands, limit in ((ANY, 80, 640), (APART, 5, 312), (SELDOM, 20, 34.6)):
+        best = noise(BandMF(bands, users)(80), users)
         assert best < limit
-        assert best < noise(Banded(bands)(80), participation)
-        assert noise(MultiBlt(participation, 1)(80), participation) < 1.1 * best < noise(blt, participation)
+        assert best < noise(Banded(bands)(80), users)
+        assert noise(MultiBlt(users, 1)(80), users) < 1.1 * best < noise(blt, users)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bands", "participation"), [(5, APART), (8, Participation(4, 2, 3)), (12, ANY)])
-def test_a_search_without_gradients_finds_nothing_better(bands, participation):
+@pytest.mark.parametrize(("bands", "users"), [(5, APART), (8, Users(4, 2, 3)), (12, ANY)])
+def test_a_search_without_gradients_finds_nothing_better(bands, users):
     """Another method, from other starts, on coefficients that do not increase: no less noise but for 0.1 %."""
     n, rng = 40, np.random.default_rng(1)
 
     def objective(x):
-        return banded_loss(np.cumprod(np.append(1.0, 1 / (1 + np.exp(-x)))), n, participation)[0]
+        return banded_loss(np.cumprod(np.append(1.0, 1 / (1 + np.exp(-x)))), n, users)[0]
 
     options = {"maxiter": 4000, "maxfev": 20_000, "adaptive": True, "xatol": 1e-5, "fatol": 1e-9}
     starts = [rng.uniform(-1, 3, bands - 1) for _ in range(4)]
     best = min(minimize(objective, x, method="Nelder-Mead", options=options).fun for x in starts)
-    assert np.log(noise(BandMF(bands, participation)(n), participation)) < best + 1e-3
+    assert np.log(noise(BandMF(bands, users)(n), users)) < best + 1e-3
 
 
-@pytest.mark.parametrize("participation", deep([APART, Participation(), ANY, SELDOM, Participation(6, 2, 4)], keep={0}))
-def test_multi_blt_is_valid(participation):
-    release = MultiBlt(participation)(50)
+@pytest.mark.parametrize("users", deep([APART, Users(), ANY, SELDOM, Users(6, 2, 4)], keep={0}))
+def test_multi_blt_is_valid(users):
+    release = MultiBlt(users)(50)
     theta, omega = (np.asarray(x, float) for x in (release.theta, release.omega))
     assert ((theta > 0) & (theta < 1) & (omega > 0)).all()
     assert omega.sum() < 1
     assert (np.abs(blt_inverse(theta, omega)[0]) < 1).all()
-    assert noise(release, participation) <= noise(make("blt", 50), participation) * (1 + 1e-4)
+    assert noise(release, users) <= noise(make("blt", 50), users) * (1 + 1e-4)
 
 
 def test_every_release_goes_with_them():
@@ -181,8 +181,8 @@ def test_refusals():
         (lambda: Banded(0), ValueError, r"bands must be in \[1, 1024\], got 0|bands must be >= 1, got 0"),
         (lambda: Banded(2.5), TypeError, "bands must be an integer >= 1, got 2.5"),
         (lambda: BandMF(2000, APART), ValueError, r"bands must be in \[1, 1024\], got 2000"),
-        (lambda: BandMF(3, 4), TypeError, "participation must be an fb.privacy.Participation, got 4"),
-        (lambda: MultiBlt("x"), TypeError, "participation must be an fb.privacy.Participation, got 'x'"),
+        (lambda: BandMF(3, 4), TypeError, "users must be an fb.privacy.Users, got 4"),
+        (lambda: MultiBlt("x"), TypeError, "users must be an fb.privacy.Users, got 'x'"),
         (lambda: MultiBlt(APART, 0), ValueError, "n_buffers must be >= 1, got 0"),
         (lambda: BandMF(3, APART)(10**6), ValueError, r"n_syncs must be in \[1, 65536\], got 1000000"),
         (lambda: MultiBlt(APART)(10**6), ValueError, r"n_syncs must be in \[1, 65536\], got 1000000"),
@@ -204,8 +204,8 @@ def test_table_of_docs():
     )
     assert {name for name, *_ in rows} == {*RELEASES, "Banded", "BandMF", "MultiBlt"} - {"prefix_tree"}
     for name, *cells in rows:
-        for (panel, participation), cell in zip(cases, cells):
-            value = drawn[name, panel, participation.visits]
+        for (panel, users), cell in zip(cases, cells):
+            value = drawn[name, panel, users.visits]
             assert float(cell.replace(",", "")) == pytest.approx(value, rel=2e-3)
             if name in RELEASES:
-                assert value == pytest.approx(noise(make(name, 80), participation), rel=1e-4)
+                assert value == pytest.approx(noise(make(name, 80), users), rel=1e-4)

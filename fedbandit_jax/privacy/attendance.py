@@ -1,0 +1,42 @@
+"""How often users came, and who is left out of a sum because she came more often than her guarantee allows.
+
+Whether a contribution enters depends on that user's own visits and on the number of the batch alone: never on what
+she, or anybody else, contributed. So replacing all that one user did moves no other user's contributions in or out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Int
+
+NEVER = -(2**30)
+
+
+class Attendance(NamedTuple):
+    """What a silo keeps of each of its users."""
+
+    count: Int[Array, "*n"]  # contributions that entered  # pyright: ignore[reportIncompatibleMethodOverride]
+    last: Int[Array, "*n"]  # batch that the last one entered
+    now: Int[Array, "*n"]  # contributions that entered that batch
+
+    @classmethod
+    def none(cls, *shape: int) -> Attendance:
+        """Nobody has come yet."""
+        zeros = jnp.zeros(shape, jnp.int32)
+        return cls(zeros, zeros + NEVER, zeros)
+
+    def come(self, users: Any, k: Int[Array, ""]) -> tuple[Bool[Array, "*n"], Attendance]:
+        """Whether one more contribution of each of these users enters batch k, and their new rows.
+
+        Args:
+            users: `fb.privacy.Users`, the bounds.
+            k: number of the batch, which never falls.
+        """
+        again = self.last == k
+        now = jnp.where(again, self.now, 0)
+        enters = (self.count < users.visits) & (now < users.most) & (again | (k - self.last >= users.apart))
+        new = Attendance(self.count + enters, jnp.where(enters, k, self.last), jnp.where(enters, now + 1, self.now))
+        return enters, new

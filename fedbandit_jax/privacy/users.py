@@ -1,0 +1,95 @@
+"""The privacy unit of users who return: how often, how close together and at how many silos one may contribute."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from fedbandit_jax.core import struct, validate
+
+MOST = 2**30  # the largest bound, so that int32 counts to it
+
+
+@struct.sealed
+@dataclasses.dataclass(frozen=True)
+class Users:
+    """The privacy unit "one user": all that she contributes to her silo, within bounds that the silo enforces.
+
+    A contribution beyond the bounds is left out of the sums; the user is served all the same. Whether one is left out
+    depends on the user's own visits alone, so that the guarantee holds however often users come. In the field this is
+    (visits, apart)-, or k-b-, min-separated participation, with more than one contribution to a batch.
+
+    Args:
+        visits: r, the most contributions of one user to a silo.
+        per_batch: v <= r, the most in one batch; None is `visits`, so that all may be in one batch and nothing is
+            gained over group privacy.
+        apart: b, the least difference of the numbers of two batches to which she contributes: with `apart=1` they may
+            be any, with `apart=5` batches 1 and 6 but not 1 and 5.
+        silos: to how many silos one user may contribute: a promise, as silos do not compare their users. Releases are
+            of one silo, and do not read it.
+
+    Raises:
+        ValueError, TypeError: naming what is not such an integer.
+
+    Example:
+        >>> from fedbandit_jax.privacy import RELEASES
+        >>> tree = RELEASES["tree"](80)
+        >>> [tree.sensitivity_sq(users) for users in (Users(), Users(16), Users(16, 1), Users(16, 1, 5))]
+        [7.0, 1792.0, 888.0, 291.0]
+
+    Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu (2023).
+    """
+
+    visits: int = 1
+    per_batch: int | None = None
+    apart: int = 1
+    silos: int = 1
+
+    def __post_init__(self):
+        for name in ("visits", "per_batch", "apart", "silos"):
+            if (value := getattr(self, name)) is not None or name != "per_batch":
+                object.__setattr__(self, name, validate.integer(name, value, at_least=1, at_most=MOST))
+        if self.most > self.visits:
+            raise ValueError(f"per_batch must be <= visits = {self.visits}, got {self.per_batch}")
+
+    @property
+    def most(self) -> int:
+        """v, the most contributions to one batch."""
+        return self.visits if self.per_batch is None else self.per_batch
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Visits, the most in one batch, apart and silos."""
+        return self.visits, self.most, self.apart, self.silos
+
+    @property
+    def together(self) -> int:
+        """The most contributions of one user, at all silos."""
+        return self.visits * self.silos
+
+    @property
+    def sentence(self) -> str:
+        """The bounds in words, for certificates."""
+        words = [f"up to {self.visits} time{'s' * (self.visits > 1)} at a silo"]
+        if self.most < self.visits:
+            words.append(f"{self.most} in a batch")
+        if self.apart > 1:
+            words.append(f"in batches at least {self.apart} apart")
+        words.append(f"at up to {self.silos} silos" if self.silos > 1 else "always at the same silo")
+        return ", ".join(words)
+
+    def split(self, n_syncs: int) -> tuple[int, int]:
+        """The number of batches with v contributions, and what is left for one more, of a pattern for S batches."""
+        places = -(-int(n_syncs) // self.apart)
+        full = min(self.visits // self.most, places)
+        return full, (self.visits - full * self.most if full < places else 0)
+
+    def counts(self, n_syncs: int) -> Float[np.ndarray, " places"]:
+        """The contributions to the batches 0, b, 2b, ... of the pattern that begins first: v, ..., v, remainder."""
+        full, rest = self.split(n_syncs)
+        return np.array([self.most] * full + [rest] * (rest > 0), float)
+
+
+ONCE = Users()

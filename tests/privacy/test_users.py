@@ -1,0 +1,76 @@
+"""The privacy unit of users who return: its bounds, and what they cost."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate
+
+BUDGET = Budget(1.0, 1e-5)
+SPEC = fb.Spec(n_agents=4, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True, n_users=5)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (dict(visits=0), "visits must be >= 1, got 0"),
+        (dict(visits=4, per_batch=5), "per_batch must be <= visits = 4, got 5"),
+        (dict(apart=0), "apart must be >= 1, got 0"),
+        (dict(silos=0), "silos must be >= 1, got 0"),
+    ],
+)
+def test_bounds_are_checked(bounds, words):
+    with pytest.raises(ValueError, match=words):
+        Users(**bounds)
+
+
+@pytest.mark.parametrize(("trust", "power"), [("silo_local", 0.5), ("central", 1), ("secagg", 1)])
+def test_silos_add_up(trust, power):
+    """Silos with noise of their own compose, so that squares add up; where sums are added up, so is one user's part."""
+    one, four = (
+        calibrate(BUDGET, n_syncs=8, release="blt", trust=trust, n_agents=9, batch=1, dim=2, users=Users(silos=silos))
+        for silos in (1, 4)
+    )
+    correction = 1e-2 if trust == "secagg" else 1e-6  # of integer noise
+    assert four.sigma == pytest.approx(4**power * one.sigma, rel=correction)
+    both = fb.privacy.compose([calibrate(BUDGET, n_syncs=8, release="blt").event] * 2, delta=1e-5)
+    twice = fb.privacy.epsilon_of(
+        calibrate(BUDGET, n_syncs=8, release="blt").sigma, delta=1e-5, n_syncs=8, release="blt", users=Users(2)
+    )
+    assert both.epsilon < twice
+
+
+@pytest.mark.parametrize("users", [Users(6, per_batch=1, apart=2), Users(6, per_batch=2), Users(6)], ids=str)
+def test_noise_is_that_of_the_worst_pattern(users):
+    """By hand from C: the largest norm of C n over patterns n, times the sensitivity of one contribution."""
+    found = calibrate(BUDGET, n_syncs=7, release="sqrt_toeplitz", users=users)
+    encoder, worst = found.ask.release.encoder(), 0.0
+    for n in np.ndindex(*[users.most + 1] * 7):
+        at = np.flatnonzero(n)
+        if sum(n) <= users.visits and (np.diff(at) >= users.apart).all():
+            worst = max(worst, float(((encoder @ np.array(n)) ** 2).sum()))
+    assert found.releases_per_user == pytest.approx(worst, rel=1e-6)
+    assert found.sensitivity == pytest.approx(math.sqrt(4.5 * worst), rel=1e-6)
+
+
+def test_certificates_are_of_one_user():
+    unit = Users(6, per_batch=1, apart=2)
+    bound = fb.algos.Federated(schedule=3, privacy=Mechanism(BUDGET, "blt", unit=unit)).bind(SPEC, 30)
+    found = certify(bound)
+    assert found.claim == "certified"
+    words = "one user: all that she contributes, up to 6 times at a silo, 1 in a batch, in batches at least 2 apart"
+    assert found.unit.startswith(words)
+    lax = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, enforced=False))
+    assert (certify(lax).claim, "nobody leaves out" in certify(lax).reason) == ("none", True)
+
+
+def test_promises_are_said_to_be_promises():
+    """Users who are not told apart cannot be counted."""
+    algo = fb.algos.Federated(schedule=3, privacy=Mechanism(BUDGET, "blt", unit=Users(3)))
+    found = algo.certificate(dataclasses.replace(SPEC, n_users=0), 30)
+    often = "up to 3 times at a silo, always at the same silo"
+    assert found.unit == f"one user, who contributes {often}, as is promised: users are not told apart here"
