@@ -434,7 +434,7 @@ def test_certificates(key):
         (lambda: A.Grouped(grouping=A.Mixture(tries=0)), "tries must be"),
         (lambda: A.Grouped(grouping=A.Mixture(theta_norm=-1.0)), "theta_norm must be"),
         (lambda: A.Grouped(grouping=A.Mixture(subgaussian=np.nan)), "subgaussian must be"),
-        (lambda: A.Grouped(privacy=mechanism(visits=None)), "visits must say"),
+        (lambda: A.Grouped(privacy=mechanism(unit=None)), "unit must say"),
         (lambda: A.Grouped(privacy=mechanism(messages=True)), "messages must be False where every user has a stream"),
     ],
 )

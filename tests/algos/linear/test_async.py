@@ -288,7 +288,7 @@ def test_claims(one, claim):
     assert certificate.claim == claim
     if claim == "certified":
         assert 0.99 <= certificate.epsilon_exact <= 1.0
-        assert "one interaction" in certificate.unit or "any 3 rounds" in certificate.unit
+        assert "one interaction" in certificate.unit or "one user: all that she contributes, up to 3 times" in certificate.unit
         bound = one.bind(ENV.spec, 200)
         assert certificate.server_noise_std == pytest.approx(math.sqrt(6) * float(bound.stds.max()), rel=1e-5)
         assert certificate.releases == one.schedule.n_syncs(200)
@@ -337,7 +337,7 @@ def test_noise_of_another_number_of_agents_proves_nothing():
         (lambda: A.async_fed_lin_ucb(1.0), ValueError, "growth must be > 1, got 1.0"),
         (lambda: A.async_fed_lin_ucb(policy=None), TypeError, "policy must be an fb.Policy, got None"),
         (lambda: algo(3).bind(fb.envs.sphere(3, 4, 5).spec, 10), ValueError, "is for users who are told apart"),
-        (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, "visits must say how many rounds of one user"),
+        (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, "unit must say what is protected"),
         (lambda: algo(S.LogDet(), policy=A.Thompson()).bind(SPEC, 10), ValueError, "policy must keep a matrix, as"),
         (
             lambda: algo(3, noisy()).bind(dataclasses.replace(SPEC, max_norm=2.0), 10),
