@@ -28,9 +28,10 @@ class Forecast(NamedTuple):
 
     The interval from `low` to `high` is meant to contain, with probability 95 % or together with others, the mean over
     all worlds, rewards and noise that can be drawn. It has two parts. Seeds differ, and the logarithms of their regrets
-    are taken for normal; if no seed lost anything, one more may lose as much as there is to lose. And a tail that was not simulated bends: after T0 its exponent a is expected to be `TRUST` a +
-    (1 - `TRUST`) `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by looking at some hundred full runs;
-    others were then predicted, see tests/planning/test_plan_intervals.py.
+    are taken for normal; if no seed lost anything, one more may lose as much as there is to lose. And
+    a tail that was not simulated bends: after T0 its exponent a is expected to be `TRUST` a + (1 - `TRUST`) `USUAL`, up
+    to `BELOW` and `ABOVE`. These numbers were chosen by looking at some hundred full runs; others were then predicted,
+    see tests/planning/test_plan_intervals.py.
     """
 
     regret: float

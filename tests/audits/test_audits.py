@@ -245,13 +245,17 @@ def test_the_farthest_user_attains_the_sensitivity(options):
 
 
 def test_shipped_cases_have_the_neighbours_of_their_budgets():
-    """All rounds of a user who returns, or one; nobody instead of a user, no promise about rewards, and one user who decides."""
+    """All rounds of who returns, or one; nobody instead of a user, no promise about rewards, and one who decides."""
     twice = fb.algos.private_fed_lin_ucb(
         fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), unit=fb.privacy.Users(2)),
         schedule=fb.schedules.Geometric(2.0, first=2),
     )
     scheduled = audits.linear(twice, n_agents=2, horizon=6)
-    for case, rounds in ((shipped()["silo_local tree"], 1), (shipped()["silo_local tree 2 visits"], 16), (scheduled, 6)):
+    for case, rounds in (
+        (shipped()["silo_local tree"], 1),
+        (shipped()["silo_local tree 2 visits"], 16),
+        (scheduled, 6),
+    ):
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == rounds
         assert not case.mechanism.spec.rewards_in_unit

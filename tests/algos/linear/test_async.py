@@ -288,7 +288,10 @@ def test_claims(one, claim):
     assert certificate.claim == claim
     if claim == "certified":
         assert 0.99 <= certificate.epsilon_exact <= 1.0
-        assert "one interaction" in certificate.unit or "one user: all that she contributes, up to 3 times" in certificate.unit
+        assert (
+            "one interaction" in certificate.unit
+            or "one user: all that she contributes, up to 3 times" in certificate.unit
+        )
         bound = one.bind(ENV.spec, 200)
         assert certificate.server_noise_std == pytest.approx(math.sqrt(6) * float(bound.stds.max()), rel=1e-5)
         assert certificate.releases == one.schedule.n_syncs(200)
