@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 from common import Says, Size, caption, save
 from common import draw as draw_curves
-from curves import Curve
+from curves import Curve, quotient
 
 import fedbandit_jax as fb
 
@@ -70,17 +70,6 @@ def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.S
     return fb.algos.SuccessiveElimination(
         epsilon=epsilon, mechanism=mechanism, trust=trust, scale=scale, name=label, **options
     )
-
-
-def ratio(result: fb.Result, one: str, other: str) -> tuple[float, float]:
-    """Returns the final regret of one algorithm over that of another, means over seeds, and its standard error."""
-    return quotient(result[one].regret[:, -1], result[other].regret[:, -1])
-
-
-def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Returns the mean of paired values a over that of b, and the standard error of the linearised ratio."""
-    value = a.mean() / b.mean()
-    return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
 
 
 def given(label: str, results: list[fb.Result]) -> str:

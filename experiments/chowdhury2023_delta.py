@@ -10,9 +10,9 @@ Failure probabilities are p = 1/T, as in the theorems.
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from arms import ArmsSize, elimination, power, quotient
+from arms import ArmsSize, elimination, power
 from common import Says, caption, save
-from curves import Curve
+from curves import Curve, quotient
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb

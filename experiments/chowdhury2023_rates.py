@@ -14,14 +14,14 @@ logarithms; in (a) and (b) the regret of SE, which is not private, is subtracted
 (f) batches, of which there are O(log T).
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import ArmsSize, elimination
-from common import mean_error, save
-from matplotlib.axes import Axes
+from common import Says, caption, mean_error, save
+from curves import POINTS, Curve, pick
 
 import fedbandit_jax as fb
 
@@ -32,8 +32,44 @@ EPSILONS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 LOCAL = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 FAILURES = (1e-2, 1e-4, 1e-6, 1e-9, 1e-13, 1e-18, 1e-25)
 PRIVATE = ("Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)", "Dist-CDP-SE (s=10)")
-MARKS = {"Dist-RDP-SE (s=100)": "D", "Dist-CDP-SE (s=10)": "s", "Shuffle-DP-SE": "^"}  # of those that share a colour
-PLAIN = (("SE", None, "#000000", "o"), ("Dist-DP-SE", 0.1, "#D55E00", "o"), ("Dist-DP-SE", 0.01, "#E69F00", "s"))
+
+
+def called(name: str, epsilon: float | None) -> str:
+    """Returns the label of an algorithm at an epsilon."""
+    return name if epsilon is None else f"{name}, ε={epsilon}"
+
+
+LOOKS = {  # colour of the algorithm, and a mark of its own
+    "CDP-SE": "#E69F00 o",
+    "Shuffle-DP-SE": "#CC79A7 ^",
+    "Dist-DP-SE": "#D55E00 o",
+    "Dist-RDP-SE (s=10)": "#009E73 o",
+    "Dist-RDP-SE (s=100)": "#009E73 D",
+    "Dist-CDP-SE (s=10)": "#CC79A7 s",
+    "LDP-SE": "#56B4E9 o",
+}
+PLAIN = (("SE", None, "#000000 o"), ("Dist-DP-SE", 0.1, "#D55E00 o"), ("Dist-DP-SE", 0.01, "#E69F00 s"))
+PANELS = {  # points that are fitted, axis, title
+    "a": (slice(None, 3), "1/ε", "K=10, gaps 0.1 to 0.5, p=0.1, T=2·10$^7$ (LDP-SE 10$^8$)"),
+    "b": (
+        slice(None),
+        "L = ln(2 K b$^2$ / p), b=20, p from 10$^{-2}$ to 10$^{-25}$",
+        "the same gaps, ε=0.01, T=10$^8$",
+    ),
+    "c": (slice(None), "K - 1 arms that are not the best", "gap 0.25, p=0.1, T=10$^8$"),
+    "d": (slice(None, 5), "gap of all arms but the best", "K=10, p=1/T, T=10$^8$"),
+    "e": (slice(None), "T", "K=10, p=1/T, at the gap of largest regret"),
+    "f": (slice(None), "T", "K=10, gap 0.002, ε=0.1, p=0.1"),
+}
+CLAIMS = (  # where, what it says, panel, curves that show it
+    ("Theorems 1, 3, 5", "privacy costs K log T / ε: slope 1 in 1/ε", "a", ("Dist-DP-SE", "CDP-SE", "Shuffle-DP-SE")),
+    ("Theorem 6", "log T / (ε² gap) with local trust: slope 2 in 1/ε", "a", ("LDP-SE",)),
+    ("Theorem 1", "slope 1 in log T", "b", ("Dist-DP-SE",)),
+    ("Theorems 2, 4", "sqrt(log T) with large s: slope 1/2 in log T", "b", PRIVATE[1:]),
+    ("Theorem 1", "slope 1 in K", "c", ("Dist-DP-SE, ε=0.05", "SE")),
+    ("Theorem 1", "slope -1 in the gap, or 0 where privacy dominates", "d", tuple(called(*one[:2]) for one in PLAIN)),
+    ("footnote 7", "sqrt(T) at the worst gap: slope 1/2 in T", "e", tuple(called(*one[:2]) for one in PLAIN)),
+)
 
 
 def equal(n_arms: int, gap: float) -> fb.Environment:
@@ -41,102 +77,97 @@ def equal(n_arms: int, gap: float) -> fb.Environment:
     return fb.envs.arms(means=[0.5 + gap / 2] + [0.5 - gap / 2] * (n_arms - 1))
 
 
-def line(ax: Axes, name: str, x: Sequence[float], finals: np.ndarray, fitted: slice, colour: str, mark="o") -> None:
-    """Draws means and errors of `finals`, a column for each x, and the slope at the points of `fitted`."""
-    mean, error = mean_error(finals)
-    logs = np.log(np.asarray(x)[fitted])
-    logs = logs - logs.mean()
-    slopes = (np.log(finals[:, fitted]) @ logs) / (logs @ logs)
-    slope, wrong = mean_error(slopes)
-    points = ax.errorbar(x, mean, error, fmt="-", color=colour, label=f"{name}: slope {slope:.2f} ± {wrong:.2f}")
-    ax.plot(x, mean, mark, color=colour, fillstyle="none")
-    ax.plot(np.asarray(x)[fitted], mean[fitted], mark, color=points[0].get_color())
-    print(f"  {name}: slope {slope:.3f} ± {wrong:.3f}; " + ", ".join(f"{a:.3g}: {m:,.0f}" for a, m in zip(x, mean)))
+def measure(options: ArmsSize) -> list[Curve]:
+    """Returns final regrets of all seeds in panels a to e, and batches over T in f."""
+    few, spread, curves = slice(None, 2) if options.smoke else slice(None), fb.envs.arms(means=SPREAD), []
 
+    def keep(panel: str, label: str, x: Any, finals: np.ndarray, look: str) -> None:
+        curves.append(Curve(panel, label, x, finals, look))
+        print(f"({panel}) {label}: {', '.join(f'{value:.3g}' for value in curves[-1].mean)}", flush=True)
 
-def main(options: ArmsSize) -> None:
-    few = slice(None, 2) if options.smoke else slice(None)
-    figure, axes = plt.subplots(2, 3, figsize=(18, 11), layout="constrained")
-    (a, b, c), (d, e, f) = axes
-    colour, spread = fb.plotting.colour, fb.envs.arms(means=SPREAD)
-
-    print("(a) regret against 1/epsilon")
     for name in ("CDP-SE", "Shuffle-DP-SE", *PRIVATE, "LDP-SE"):
         epsilons, horizon = (LOCAL, 10**8) if name == "LDP-SE" else (EPSILONS, 2 * 10**7)
         algos = {f"{epsilon}": elimination(name, epsilon) for epsilon in epsilons[few]}
         result = fb.sweep(spread, {"SE": elimination("SE", None), **algos}, **options.arguments(horizon))
-        finals = (result.regret[1:, :, -1] - result["SE"].regret[:, -1]).T
-        ones, look = [1 / epsilon for epsilon in epsilons[few]], colour(elimination(name, 1.0))
-        line(a, name, ones, finals, slice(None, 3), look, MARKS.get(name, "o"))
-    a.set(xlabel="1/ε", title="(a) K=10, gaps 0.1 to 0.5, p=0.1, T=2·10$^7$ (LDP-SE 10$^8$)")
-
-    print("(b) regret against L = ln(2 K b^2 / p)")
+        finals = result.regret[1:, :, -1] - result["SE"].regret[:, -1]
+        keep("a", name, [1 / epsilon for epsilon in epsilons[few]], finals, LOOKS[name])
     for name in PRIVATE:
         algos = {f"{label} {p}": elimination(label, 0.01, failure=p) for label in ("SE", name) for p in FAILURES[few]}
-        plain, private = np.split(fb.sweep(spread, algos, **options.arguments(10**8)).regret[:, :, -1].T, 2, axis=1)
-        finals = private - plain
-        logs = np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist()
-        line(b, name, logs, finals, slice(None), colour(elimination(name, 1.0)), MARKS.get(name, "o"))
-    b.set(
-        xlabel="L = ln(2 K b$^2$ / p), b=20, p from 10$^{-2}$ to 10$^{-25}$",
-        title="(b) the same gaps, ε=0.01, T=10$^8$",
-    )
-
-    print("(c) regret against K")
-    for name, epsilon in (("SE", None), ("Dist-DP-SE", 0.05)):
+        plain, private = np.split(fb.sweep(spread, algos, **options.arguments(10**8)).regret[:, :, -1], 2)
+        keep("b", name, np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist(), private - plain, LOOKS[name])
+    for name, epsilon, look in (("SE", None, "#000000 o"), ("Dist-DP-SE", 0.05, "#D55E00 o")):
         runs = [fb.simulate(equal(n, 0.25), elimination(name, epsilon), **options.arguments(10**8)) for n in ARMS[few]]
-        finals = np.stack([one.regret[:, -1] for one in runs], 1)
-        line(
-            c,
-            f"{name}{'' if epsilon is None else f', ε={epsilon}'}",
-            [n - 1 for n in ARMS[few]],
-            finals,
-            slice(None),
-            colour(elimination(name, epsilon)),
-        )
-    c.set(xlabel="K - 1 arms that are not the best", title="(c) gap 0.25, p=0.1, T=10$^8$")
-
-    print("(d) regret against the gap, and (e) the largest over gaps against T")
+        finals = np.stack([one.regret[:, -1] for one in runs])
+        keep("c", called(name, epsilon), [n - 1 for n in ARMS[few]], finals, look)
     horizons = (10**6, 10**7, 10**8)[few]
-    for name, epsilon, look, mark in PLAIN:
-        label, worst = f"{name}{'' if epsilon is None else f', ε={epsilon}'}", []
+    for name, epsilon, look in PLAIN:
+        worst = []
         for horizon in horizons:
             algo = elimination(name, epsilon, failure=1 / horizon)
             runs = [fb.simulate(equal(10, gap), algo, **options.arguments(horizon)).regret[:, -1] for gap in GAPS[few]]
-            finals = np.stack(runs, 1)
-            worst.append(finals[:, finals.mean(0).argmax()])
+            worst.append(max(runs, key=np.mean))
             if horizon == horizons[-1]:
-                line(d, label, GAPS[few], finals, slice(None, 5), look, mark)
-        line(e, label, horizons, np.stack(worst, 1), slice(None), look, mark)
-    d.set(xlabel="gap of all arms but the best", title="(d) K=10, p=1/T, T=10$^8$")
-    e.set(xlabel="T", title="(e) K=10, p=1/T, at the gap of largest regret")
+                keep("d", called(name, epsilon), GAPS[few], np.stack(runs), look)
+        keep("e", called(name, epsilon), horizons, np.stack(worst), look)
+    for name in ("SE", "Dist-DP-SE"):
+        one = fb.simulate(equal(10, 0.002), elimination(name, 0.1), **options.arguments(10**8))
+        at = np.unique(np.geomspace(1, len(one.rounds), POINTS).astype(int)) - 1
+        keep("f", name, one.rounds[at], one.communication["rounds"][:, at].T, LOOKS.get(name, "#000000 o"))
+    return curves
 
-    print("(f) batches")
-    algos = [elimination(name, 0.1) for name in ("SE", "Dist-DP-SE")]
-    both = fb.sweep(equal(10, 0.002), algos, **options.arguments(10**8))
-    for name in both:
-        result = both[name]
-        batches = result.communication["rounds"].mean(0)
-        f.plot(result.rounds, batches, color=colour(result), label=name)
-        print(f"  {name}: {batches[-1]:.1f} batches at T = {result.rounds[-1]:,}")
-    f.plot(both.rounds, np.log2(both.rounds), "k--", label="log$_2$ T")
-    f.set(xscale="log", xlabel="T", ylabel="batches", title="(f) K=10, gap 0.002, ε=0.1, p=0.1")
-    for ax in axes.flat[:-1]:
-        ax.set(xscale="log", yscale="log", ylabel="final regret" + (" above that of SE" if ax in (a, b) else ""))
-    for ax in (b, c, d):
-        ticks = np.asarray(ax.lines[0].get_xdata(), float)
-        ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
-        ax.set_xticks([], minor=True)
-    for ax in axes.flat:
+
+def slope(one: Curve, fitted: slice) -> tuple[float, float]:
+    """Returns the mean over seeds of the slope in logarithms of the points that are fitted, and its error."""
+    logs = np.log(one.x[fitted])
+    logs = logs - logs.mean()
+    mean, error = mean_error((logs @ np.log(one.y[fitted])) / (logs @ logs))
+    return float(mean), float(error)
+
+
+def main(options: ArmsSize) -> None:
+    curves = options.numbers("chowdhury2023_rates", lambda: measure(options))
+    figure, axes = plt.subplots(2, 3, figsize=(18, 12.4), layout="constrained")
+    slopes: dict[tuple[str, str], str] = {}
+    for ax, (panel, (fitted, xlabel, title)) in zip(axes.flat, PANELS.items()):
+        for one in pick(curves, panel):
+            colour, mark = one.style.split()
+            if panel == "f":
+                ax.plot(one.x, one.mean, "-" if one.label == "SE" else "--", color=colour, label=one.label)
+                print(f"(f) {one.label}: {one.mean[-1]:.1f} batches at T = {one.x[-1]:,.0f}")
+                continue
+            text = "{:.2f} ± {:.2f}".format(*slope(one, fitted))
+            slopes[panel, one.label] = text
+            ax.errorbar(one.x, one.mean, one.error, fmt="-", color=colour, label=f"{one.label}: slope {text}")
+            ax.plot(one.x, one.mean, mark, color=colour, fillstyle="none")
+            ax.plot(one.x[fitted], one.mean[fitted], mark, color=colour)
+            print(f"({panel}) {one.label}: slope {text}; ", end="")
+            print(", ".join(f"{x:.3g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
+        if panel == "f":
+            ends = np.array([2, curves[-1].x[-1]])
+            ax.plot(ends, np.log2(ends), "k:", label="log$_2$ T")
+            ax.set(xscale="log", ylabel="batches")
+        else:
+            above = " above that of SE" if panel in "ab" else ""
+            ax.set(xscale="log", yscale="log", ylabel=f"regret at T{above}")
+        if panel in "bcd":
+            ticks = pick(curves, panel)[0].x
+            ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+            ax.set_xticks([], minor=True)
+        ax.set(xlabel=xlabel, title=f"({panel}) {title}")
         ax.grid(alpha=0.3)
         ax.legend(frameon=False, fontsize="small")
-    n_seeds = options.arguments(1)["seeds"]
+    n_seeds = curves[0].n_seeds
     figure.suptitle(
-        f"Rates of Theorems 1 to 6, radii of Lemma 2, batches of 2$^b$; means of {n_seeds} seeds ± 1 s.e. (often less "
-        "than a line).\nThe paper: slopes (a) 1, LDP-SE 2; (b) 1 for Dist-DP-SE, 1/2 for Renyi (s large) and "
-        "concentrated DP; (c) 1; (d) -1, or 0 where privacy dominates; (e) 1/2"
+        f"Rates of Theorems 1 to 6: radii of Lemma 2, batches of 2$^b$; means of {n_seeds} seeds of one instance ± 1 "
+        "s.e. (often less than a line); slopes are those of the filled points"
     )
-    save("chowdhury2023_rates", options, figure)
+    says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
+    for where, claim, panel, labels in CLAIMS:
+        found = "; ".join(f"{label} {slopes[panel, label]}" for label in labels)
+        says.append(Says(where, claim, size if not says else "the same", f"slopes in ({panel}): {found}"))
+        print(f"{where}, {claim}: {found}")
+    caption(figure, "Chowdhury & Zhou (2023)", *says)
+    save("chowdhury2023_rates", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ composition of approximate DP, and its pure DP is linear in B. Drawn is the regr
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from arms import HORIZONS, ArmsSize, elimination, power, quotient
+from arms import HORIZONS, ArmsSize, elimination, power
 from common import Says, caption, save
-from curves import Curve, pick
+from curves import Curve, pick, quotient
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb

@@ -7,17 +7,21 @@ to a finer grid of about s epsilon sqrt(n) steps, so that regret and privacy imp
 which grow with ln s. Dist-DP-SE has no s.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
-from common import mean_error, save
+from common import Says, caption, save
+from curves import Curve, pick, quotient
 
 import fedbandit_jax as fb
 
 SCALES = (1, 2, 4, 10, 30, 100, 300, 1000)
 EPSILON, INSTANCE, DELTA = 0.1, "easy", 1e-6
-NAMES = ("Dist-RDP-SE", "Dist-CDP-SE")
+LOOKS = {"Dist-DP-SE": "#D55E00 -", "Dist-RDP-SE": "#009E73 - o", "Dist-CDP-SE": "#CC79A7 -- s"}
+PANELS = ("regret", "bits, largest batch", "epsilon")
 
 
 def printed(scale: float) -> float:
@@ -28,47 +32,73 @@ def printed(scale: float) -> float:
     return float((curve + np.log(1 / (alpha * DELTA)) / (alpha - 1) + np.log1p(-1 / alpha)).min())
 
 
-def main(options: RadiusOptions) -> None:
-    scales, env, run = SCALES[:2] if options.smoke else SCALES, fb.envs.arms(10, instance=INSTANCE), {}
+def measure(options: RadiusOptions) -> list[Curve]:
+    """Returns regrets of all instances, bits of the smallest and largest batch, and epsilon at DELTA, over s."""
+    scales, env = SCALES[:2] if options.smoke else SCALES, fb.envs.arms(10, instance=INSTANCE)
     algos = {"Dist-DP-SE": elimination("Dist-DP-SE", EPSILON, radius=options.radius)}
-    for name in NAMES:
+    for name in LOOKS:
         made = elimination(name, EPSILON, radius=options.radius, delta=DELTA)
-        algos |= {f"{name} {s}": made.replace(scale=float(s)) for s in scales}
-    run = options.arguments(HORIZONS[INSTANCE])
-    result = fb.sweep(env, algos, **run)
-    figure, axes = plt.subplots(1, 3, figsize=(16, 5.4), layout="constrained")
-    pure = result["Dist-DP-SE"]
-    for name in ("Dist-DP-SE", *NAMES):
-        points = [result[f"{name} {s}"] for s in scales] if name in NAMES else [pure] * len(scales)
-        colour = fb.plotting.colour(points[0])
-        regret, error = np.transpose([mean_error(one.regret[:, -1]) for one in points])
+        algos |= {f"{name} {s}": made.replace(scale=float(s)) for s in scales if name != "Dist-DP-SE"}
+    result, curves = fb.sweep(env, algos, **options.arguments(HORIZONS[INSTANCE])), []
+    for name, look in LOOKS.items():
+        points = [result["Dist-DP-SE" if name == "Dist-DP-SE" else f"{name} {s}"] for s in scales]
         bits = np.array([one.certificate.bits_per_user for one in points])
-        exact = [one.certificate.epsilon_exact for one in points]
-        style = "o-" if name in NAMES else "-"
-        axes[0].errorbar(scales, regret, error, fmt=style, color=colour, label=name)
-        axes[1].plot(scales, bits[:, 1], style, color=colour, label=f"{name}, largest batch")
-        axes[1].plot(scales, bits[:, 0], style, color=colour, alpha=0.4, label=f"{name}, smallest batch")
-        axes[2].plot(scales, exact, style, color=colour, label=f"{name}: {points[0].certificate.notion}")
-        for s, r, e, b, x in zip(scales, regret, error, bits, exact):
-            print(f"{name}, s={s}: regret {r:,.0f} ± {e:,.0f}, {b[0]:.0f} to {b[1]:.0f} bits, epsilon {x:.4f}")
-        if name in NAMES:
-            gain = [points[i].regret[:, -1] - points[-1].regret[:, -1] for i in range(len(points))]
-            shown = ", ".join(f"{s}: {g.mean():.0f} ± {mean_error(g)[1]:.0f}" for s, g in zip(scales, gain))
-            print(f"{name}, regret more than at s={scales[-1]}, paired: {shown}")
-    theorem = [printed(s) for s in scales]
-    axes[2].plot(scales, theorem, "k:", label="Theorem 2 and Lemma 10, as printed")
-    print("Theorem 2 and Lemma 10:", ", ".join(f"s={s}: {x:.4f}" for s, x in zip(scales, theorem)))
-    titles = ("final regret, mean ± 1 s.e.", "bits that a user sends", f"ε that the noise gives, at δ={DELTA:g}")
+        kept: dict[str, Any] = {
+            "regret": [one.regret[:, -1] for one in points],
+            "bits, largest batch": bits[:, 1],
+            "bits, smallest batch": bits[:, 0],
+            "epsilon": [one.certificate.epsilon_exact for one in points],
+        }
+        curves += [
+            Curve(panel, name, scales, values, look, points[0].certificate.notion) for panel, values in kept.items()
+        ]
+    theorem = [printed(scale) for scale in scales]
+    return [*curves, Curve("epsilon", "Theorem 2 and Lemma 10, as printed", scales, theorem, "k :")]
+
+
+def main(options: RadiusOptions) -> None:
+    curves = options.numbers(f"chowdhury2023_scaling_{options.variant}", lambda: measure(options))
+    figure, axes = plt.subplots(1, 3, figsize=(16, 6.6), layout="constrained")
+    for one in pick(curves, "regret"):
+        colour, line, *mark = one.style.split()
+        axes[0].errorbar(one.x, one.mean, one.error, fmt="".join(mark) + line, color=colour, label=one.label, capsize=2)
+    for size, alpha in (("largest", 1.0), ("smallest", 0.4)):
+        for one in pick(curves, f"bits, {size} batch"):
+            colour, line, *mark = one.style.split()
+            axes[1].plot(one.x, one.mean, "".join(mark) + line, color=colour, alpha=alpha, label=f"{one.label}, {size}")
+    for one in pick(curves, "epsilon"):
+        colour, line, *mark = one.style.split()
+        label = f"{one.label}: {one.note}" if one.note else one.label
+        axes[2].plot(one.x, one.mean, "".join(mark) + line, color=colour, label=label)
+    for one in curves:
+        text = ", ".join(f"{s:g}: {m:,.5g} ± {e:,.3g}" for s, m, e in zip(one.x, one.mean, one.error))
+        print(f"{one.label}, {one.panel}, s = {text}")
+    titles = ("regret at T, mean ± 1 s.e.", "bits that a user sends, by batch", f"ε of the noise at δ={DELTA:g}")
     for ax, title in zip(axes, titles):
         ax.set(xscale="log", xlabel="scaling factor s", title=title, ylim=(0, None))
         ax.grid(alpha=0.3)
         ax.legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        f"{INSTANCE} instances, K=10, T={power(result.rounds[-1])}, ε={EPSILON}, p=0.1, {options.how}, "
-        f"{run['seeds']} seeds.\n"
-        "The paper: a larger s improves regret and privacy, and bits grow logarithmically (Theorems 2 and 4)"
+    (skellam,), (bits,), (worth,) = (pick(curves, panel, "Dist-RDP-SE") for panel in PANELS)
+    n_seeds = skellam.n_seeds
+    size = f"K=10, T={power(HORIZONS[INSTANCE])}, ε={EPSILON}, p=0.1, {options.how}"
+    figure.suptitle(f"{INSTANCE} instances, {size}, {n_seeds} instances")
+    at = [min(i, len(skellam.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
+    ratios = [quotient(skellam.y[i], skellam.y[at[0]]) for i in at[1:]]
+    first = ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios)
+    where = " and ".join(f"{skellam.x[i]:g}" for i in at[1:])
+    bought = "in part" if ratios[0][0] < 1 - 2 * ratios[0][1] else "no"
+    gained = f"{bought}; Dist-RDP-SE, regret at s = {where} over that at s = 1: {first}"
+    given = f"no; ε at δ={DELTA:g} is {worth.mean.min():.4f} to {worth.mean.max():.4f} for all s"
+    sent = "yes; " + ", ".join(f"{bits.mean[i]:.0f}" for i in at) + f" bits at s = 1, {where.replace(' and', ',')}"
+    ours = f"no figure; {n_seeds} instances here"
+    says = (
+        Says("Section 5", "a larger s improves regret", ours, gained),
+        Says("Section 5", "a larger s improves privacy", "the same", given),
+        Says("Theorems 2 and 4", "bits grow with ln s", "the same", sent),
     )
-    save(f"chowdhury2023_scaling_{options.variant}", options, figure)
+    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
+    caption(figure, "Chowdhury & Zhou (2023)", *says)
+    save(f"chowdhury2023_scaling_{options.variant}", options, figure, curves)
 
 
 if __name__ == "__main__":

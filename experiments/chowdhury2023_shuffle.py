@@ -10,47 +10,75 @@ that are shuffled; these are as many as the protocol of Cheu & Yan (2021) needs,
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from arms import HORIZONS, RadiusOptions, elimination, power, ratio
-from common import save
+from arms import HORIZONS, RadiusOptions, elimination, power
+from common import Says, caption, draw, save
+from curves import Curve, of_result, pick, quotient
 
 import fedbandit_jax as fb
 
-LABELS = ("CDP-SE", "LDP-SE", "Dist-DP-SE", "Shuffle-DP-SE")
+LOOKS = {
+    "CDP-SE": "#E69F00 - o",
+    "LDP-SE": "#56B4E9 - s",
+    "Dist-DP-SE": "#D55E00 -- o",
+    "Shuffle-DP-SE": "#CC79A7 - ^",
+}
 EPSILONS = (0.1, 0.5, 1.0)
 
 
-def main(options: RadiusOptions) -> None:
-    figure, grid = plt.subplots(2, 2, figsize=(13, 11.5), layout="constrained")
-    (*panels, last), run = list(grid.flat), options.arguments(HORIZONS["easy"])
-    env = fb.envs.arms(10, instance="easy")
-    lines = {f"{one} / Dist-DP-SE": [] for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE")}
-    for ax, letter, epsilon in zip(panels, "abc", EPSILONS):
-        algos = {label: elimination(label, epsilon, radius=options.radius) for label in LABELS}
-        result = fb.sweep(env, algos, **run)
-        title = f"({letter}) easy instances, ε={epsilon}\nK=10, T={power(result.rounds[-1])}, p=0.1, {options.how}"
-        fb.plotting.regret(result, title=title, ax=ax)
-        print(f"\n{title}\n{result.summary()}")
-        for pair, found in lines.items():
-            found.append(ratio(result, *pair.split(" / ")))
-    for label in LABELS:
-        algo = elimination(label, EPSILONS[-1])
-        protocol = algo.bind(env.spec, run["horizon"]).protocol
+def measure(options: RadiusOptions) -> list[Curve]:
+    """Returns regrets over time in panels (a) to (c), and bits over the users of a batch in (d)."""
+    env, run, curves = fb.envs.arms(10, instance="easy"), options.arguments(HORIZONS["easy"]), []
+    for letter, epsilon in zip("abc", EPSILONS):
+        result = fb.sweep(env, {label: elimination(label, epsilon, radius=options.radius) for label in LOOKS}, **run)
+        print(f"\n{letter}\n{result.summary()}")
+        title = f"({letter}) easy instances, ε={epsilon}\nK=10, T={power(run['horizon'])}, p=0.1, {options.how}"
+        curves += of_result(result, title)
+    for label, look in LOOKS.items():
+        protocol = elimination(label, EPSILONS[-1]).bind(env.spec, run["horizon"]).protocol
         asked = np.flatnonzero(protocol.users)
         users, bits = np.asarray(protocol.users)[asked], np.asarray(protocol.bits)[asked]
-        last.plot(users, bits, "o-", color=fb.plotting.colour(algo), label=label)
-        rise, power_law = (np.polyfit(np.log2(users), y, 1)[0] for y in (bits, np.log2(bits)))
-        print(f"{label}: {bits[0]:,.0f} to {bits[-1]:,.0f} bits for n = {users[0]} to {users[-1]:,} users, ", end="")
-        print(f"{rise:.3g} more for twice as many users, or as n^{power_law:.2f}")
+        curves.append(Curve("bits", label, users, bits, look))
+    return curves
+
+
+def main(options: RadiusOptions) -> None:
+    curves = options.numbers(f"chowdhury2023_shuffle_{options.variant}", lambda: measure(options))
+    figure, grid = plt.subplots(2, 2, figsize=(13, 12.5), layout="constrained")
+    (*panels, last), sent = list(grid.flat), pick(curves, "bits")
+    ratios: dict[str, list[str]] = {f"{one} / Dist-DP-SE": [] for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE")}
+    titles = [title for title in dict.fromkeys(one.panel for one in curves) if title != "bits"]
+    for ax, title in zip(panels, titles):
+        panel = pick(curves, title)
+        draw(panel, ax)
+        ends = {one.label: one.y[-1] for one in panel}
+        for pair, found in ratios.items():
+            found.append("{:.2f} ± {:.2f}".format(*quotient(*(ends[name] for name in pair.split(" / ")))))
+        ax.set(xscale="log", yscale="log", xlabel="user $t$", ylabel="regret", title=title)
+        ax.set(xlim=(100, panel[0].x[-1]), ylim=(10, None))
+    for one in sent:
+        colour, line, *mark = one.style.split()
+        last.plot(one.x, one.mean, "".join(mark) + line, color=colour, label=one.label)
+        rise, law = (np.polyfit(np.log2(one.x), y, 1)[0] for y in (one.mean, np.log2(one.mean)))
+        print(f"{one.label}: {one.mean[0]:,.0f} to {one.mean[-1]:,.0f} bits for n = {one.x[0]:g} to {one.x[-1]:,.0f}")
+        print(f"  {rise:.3g} more for twice as many users, or as n^{law:.2f}")
     last.set(xscale="log", yscale="log", xlabel="n users in a batch", ylabel="bits that a user sends")
-    last.set_title(f"(d) communication, ε={EPSILONS[-1]:g}", fontsize="medium")
-    last.grid(alpha=0.3)
-    last.legend(frameon=False)
-    words = [f"{pair}: " + ", ".join(f"{r:.2f} ± {e:.2f}" for r, e in found) for pair, found in lines.items()]
-    caption = "The paper: regret and bits of the same order as with secure aggregation (Theorem 3).\n"
-    caption += "Ratios of mean regret at T seen here, panels (a) to (c), ± 1 s.e.:\n" + "\n".join(words)
-    figure.supxlabel(caption, fontsize="medium", x=0.01, ha="left")
-    print(caption)
-    save(f"chowdhury2023_shuffle_{options.variant}", options, figure)
+    last.set_title(f"(d) communication, ε={EPSILONS[-1]:g}; shuffled: one protocol, an upper bound")
+    for ax in grid.flat:
+        ax.grid(alpha=0.3)
+        ax.legend(frameon=False, fontsize="small")
+    words = "; ".join(f"{pair} {', '.join(found)}" for pair, found in ratios.items())
+    (bits,) = pick(curves, "bits", "Shuffle-DP-SE")
+    law = np.polyfit(np.log(bits.x), np.log(bits.mean), 1)[0]
+    many = f"as worded, before a message is mapped to bits; users then send {bits.mean[0]:,.0f} bits for n = 2 and "
+    many += f"{bits.mean[-1]:.2g} for n = {bits.x[-1]:,.0f}, as n^{law:.1f}, by the protocol that its proof cites"
+    ours = f"no figure; {curves[0].n_seeds} instances here"
+    says = (
+        Says("Theorem 3", "regret has the order of secure aggregation", ours, f"yes; regret at T, by panel: {words}"),
+        Says("Theorem 3", 'users send O(log m) bits "before S"', "the same", many),
+    )
+    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
+    caption(figure, "Chowdhury & Zhou (2023)", *says)
+    save(f"chowdhury2023_shuffle_{options.variant}", options, figure, curves)
 
 
 if __name__ == "__main__":

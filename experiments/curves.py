@@ -25,6 +25,7 @@ import fedbandit_jax as fb
 HERE = Path(__file__).parent
 COLUMNS = ("panel", "label", "style", "note", "x", "y")
 POINTS = 40  # recorded rounds of a curve that are kept
+DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
 SHARED = ("common", "curves")  # modules of helpers, whose code is in no digest
 
 
@@ -123,6 +124,12 @@ def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
     return whole, float(stats.t.ppf(0.975, n - 1) * error)
 
 
+def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Returns the mean of paired values a (S,) over that of b, and the standard error of the linearised ratio."""
+    value = a.mean() / b.mean()
+    return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
+
+
 def verdict(better: np.ndarray, worse: np.ndarray) -> str:
     """Returns whether one has less than the other, both (S,), by differences of paired seeds with 95 % confidence."""
     mean, half = interval(worse - better)
@@ -176,7 +183,8 @@ def keep(picture: Path, curves: Sequence[Curve]) -> Path:
     """Writes the CSV of a picture that was just drawn, with command and digest, and returns its path."""
     script = Path(str(sys.modules["__main__"].__file__)).resolve()
     options = [word for word in sys.argv[1:] if word != "--redraw"]
-    options = " ".join(word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i]))
+    options = [word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i])]
+    options = " ".join("DIR" if i and options[i - 1] in DATA else word for i, word in enumerate(options))
     numbers, path = written(curves), picture.with_suffix(".csv")
     command = f"python experiments/{script.name} {options}".strip()
     path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")

@@ -13,53 +13,85 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, liu_users, mean_error, save, worth
+from common import LiuOptions, Says, caption, liu_users, save, worth
+from curves import Curve, pick
 
 import fedbandit_jax as fb
 
 RATIOS = (1.0, 1.001, 1.01, 1.1, 1.5, 3.0, 10.0)
-SHOWN = ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "Homo-DC")
+LOOKS = {
+    "FCLUB": "#0072B2 --",
+    "FCLUB-DC": "#0072B2 - o",
+    "CDP-FCLUB-DC": "#D55E00 -",
+    "CDP-FCLUB-DC, less noise": "#D55E00 -- s",
+    "Homo-DC": "#009E73 -- ^",
+}
+
+
+def measure(options: LiuOptions) -> list[Curve]:
+    """Returns uploads and downloads over time, and regret against them for each U = D, of all seeds."""
+    env, every, curves = liu_users(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
+    run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
+    result = fb.sweep(env, {name: every[name] for name in LOOKS}, **run, store=options.store)
+    few = np.unique(np.geomspace(1, len(result.rounds), 40).astype(int)) - 1
+    for name, look in LOOKS.items():
+        given = f"noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
+        curves.append(
+            Curve("time", name, result.rounds[few], result[name].communication["rounds"][:, few].T, look, given)
+        )
+    how: dict[str, Any] = {**run, "horizon": options.pick(1_000, 100_000, 100_000)}
+    ratios = RATIOS[:: options.pick(3, 1, 1)]
+    algos = [every["FCLUB-DC"].replace(upload=ratio, download=ratio) for ratio in ratios]
+    runs = [fb.simulate(env, algo, **how, store=options.store) for algo in algos]
+    curves.append(Curve("sent", "U = D", ratios, np.stack([one.communication["rounds"][:, -1] for one in runs])))
+    return [*curves, Curve("regret", "U = D", ratios, np.stack([one.regret[:, -1] for one in runs]))]
 
 
 def main(options: LiuOptions) -> None:
-    env = liu_users()
-    every = options.methods(fb.privacy.Budget(1.0, 0.1))
-    run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
-    result = fb.sweep(env, {name: every[name] for name in SHOWN}, **run)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 5.6), layout="constrained")
-    for name, style in fb.plotting.styles(result).items():
-        curves = result[name].communication["rounds"]
-        mean, spread = curves.mean(0), curves.std(0)
-        seen = mean > 0  # 0 before the first step of 64 rounds has been counted
-        given = f": noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
-        look = dict(color=style.colour, marker=style.marker, markevery=0.1)
-        left.loglog(result.rounds[seen], mean[seen], label=name + given, **look)
+    curves = options.numbers("liu2022_communication", lambda: measure(options))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 7.2), layout="constrained")
+    late, total = [], []
+    for one in pick(curves, "time"):
+        colour, line, *mark = one.style.split()
+        seen = one.mean > 0  # 0 before the first step of 64 rounds has been counted
+        label = f"{one.label}: {one.note}" if one.note else one.label
+        look = dict(color=colour, marker="".join(mark), markevery=4, markersize=5)
+        left.plot(one.x[seen], one.mean[seen], line, label=label, **look)
         left.fill_between(
-            result.rounds, np.maximum(mean - spread, 1), mean + spread, seen, color=style.colour, alpha=0.2
+            one.x, np.maximum(one.mean - one.error, 1), one.mean + one.error, seen, color=colour, alpha=0.2
         )
-        slopes = np.diff(np.interp(result.rounds[-1] / np.array([16, 4, 1]), result.rounds, mean))
-        print(f"{name}: {mean[-1]:,.0f} uploads and downloads; {slopes[0]:,.0f} in (T/16, T/4], {slopes[1]:,.0f} since")
-    left.set(xlabel="round $t$", ylabel="uploads and downloads")
-    left.set_title("(a) U = D = 1.01, but FCLUB 1, less noise 1.1 of counts; ± 1 standard deviation", fontsize="medium")
+        more = np.diff(np.interp(one.x[-1] / np.array([16, 4, 1]), one.x, one.mean))
+        late.append(f"{one.label} {more[0]:,.0f} and {more[1]:,.0f}")
+        print(f"{one.label}: {one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}; in (T/16, T/4] and (T/4, T]: {late[-1]}")
+        total.append(f"{one.label} {one.mean[-1]:,.0f}")
+    left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="uploads and downloads")
+    left.set_title("(a) U = D = 1.01; FCLUB: 1; less noise: 1.1, of counts", fontsize="medium")
     left.legend(fontsize="small")
-    points = []
-    for ratio in RATIOS[:: options.pick(3, 1, 1)]:
-        algo = every["FCLUB-DC"].replace(upload=ratio, download=ratio)
-        how: dict[str, Any] = {**run, "horizon": options.pick(1_000, 100_000, 100_000)}
-        one = fb.simulate(env, algo, **how)
-        points.append((*mean_error(one.communication["rounds"][:, -1]), *mean_error(one.regret[:, -1])))
-        right.annotate(f"{ratio:g}", (points[-1][0], points[-1][2]), xytext=(4, 4), textcoords="offset points")
-        sent, _, regret, error = points[-1]
-        print(f"U = D = {ratio:g}: {sent:,.0f} uploads and downloads, regret {regret:.0f} +- {error:.0f}")
-    x, dx, y, dy = np.array(points).T
-    right.errorbar(x, y, dy, dx, fmt="o-", color=fb.plotting.colour(every["FCLUB-DC"]))
-    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T")
+    (sent,), (regret,) = pick(curves, "sent"), pick(curves, "regret")
+    for i, ratio in enumerate(sent.x):
+        above = (4, 6) if i % 2 else (4, -12)
+        where = (sent.mean[i], regret.mean[i])
+        right.annotate(f"{ratio:g}", where, xytext=above, textcoords="offset points")
+        print(f"U = D = {ratio:g}: {sent.mean[i]:,.0f} sent, regret {regret.mean[i]:,.0f} ± {regret.error[i]:,.0f}")
+    colour = pick(curves, "time", "FCLUB-DC")[0].style.split()[0]
+    right.errorbar(sent.mean, regret.mean, regret.error, sent.error, fmt="o-", color=colour, capsize=2)
+    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T", ylim=(0, None))
     right.set_title("(b) FCLUB-DC to T = 100,000, U = D at each point; ± 1 s.e.", fontsize="medium")
     for ax in (left, right):
         ax.grid(alpha=0.3)
-    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10; ε=1 asked, δ=0.1; mean of {run['seeds']} seeds"
+    horizon, n_seeds = pick(curves, "time")[0].x[-1], sent.n_seeds
+    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10; ε=1 asked, δ=0.1; mean of {n_seeds} seeds ± 1 s.e."
     figure.suptitle(f"Theorem 2 and Appendix E.3 of Liu et al. (2022): {where}")
-    save("liu2022_communication", options, figure)
+    ours = f"T=10^5, 10 seeds; T={horizon:,.0f}, {n_seeds} seeds here"
+    saves = f"yes; in all {', '.join(total)}"
+    grows = f"in (T/16, T/4] and (T/4, T], which a logarithm makes equal: {', '.join(late)}"
+    says = (
+        Says("Appendix E.3", "delayed communication saves communication", ours, saves),
+        Says("Theorem 2", "uploads and downloads are O(log T)", ours, grows),
+    )
+    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
+    caption(figure, "Liu et al. (2022)", *says)
+    save("liu2022_communication", options, figure, curves)
 
 
 if __name__ == "__main__":

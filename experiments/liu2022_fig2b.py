@@ -60,12 +60,14 @@ class Fig2b(LiuOptions):
 
 
 def main(options: Fig2b) -> None:
-    data = options.data()
-    env = fb.envs.community(**data.arguments(), n_servers=5)
+    env, title = None, ""
+    if not options.redraw:
+        data = options.data()
+        env = fb.envs.community(**data.arguments(), n_servers=5)
+        where = f"L=5 servers, m={options.clusters} clusters, K=10, d=10; ε=1 asked, δ=0.1; width × {options.scale:g}"
+        title = f"Fig. 2(b) of Liu et al. (2022): {data.title}\n{where}"
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
-    where = f"L=5 servers, m={options.clusters} clusters, K=10, d=10; ε=1 asked, δ=0.1; width × {options.scale:g}"
-    title = f"Fig. 2(b) of Liu et al. (2022): {data.title}\n{where}"
-    name = f"liu2022_fig2b_{options.thetas}_{len(data.thetas)}_{options.scale:g}"
+    name = f"liu2022_fig2b_{options.thetas}_{options.users}_{options.scale:g}"
     run = {**options.run(1_000, 200_000, 262_142), "seeds": options.pick(2, 5, 10)}
     paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds")
     liu_figure(name, options, env, methods, title, *paper, **run)

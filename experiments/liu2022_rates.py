@@ -11,7 +11,8 @@ around the authors' instance; the legend has the exponents of the least squares 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, liu_users, mean_error, save
+from common import LiuOptions, Says, caption, liu_users, save, slope
+from curves import Curve, exponent, pick
 
 import fedbandit_jax as fb
 
@@ -21,58 +22,84 @@ VALUES = {
     "d": ("dim", (5, 10, 20)),
     "L": ("n_servers", (2, 5, 10)),
 }
+LOOKS = {"FCLUB-DC": "#0072B2 - o", "CDP-FCLUB-DC": "#D55E00 - s", "LinUCB": "#56B4E9 - ^"}
 
 
-def slope(x, curves) -> str:
-    """Returns the exponent of x in curves (n_seeds, len(x)), and its standard error over seeds."""
-    return "{:.2f} ± {:.2f}".format(*mean_error(np.polyfit(np.log(x), np.log(curves).T, 1)[0]))
-
-
-def listed(means, errors) -> str:
-    """Returns means with their standard errors, as text."""
-    return ", ".join(f"{mean:,.0f} +- {error:,.0f}" for mean, error in zip(means, errors))
+def measure(options: LiuOptions) -> list[Curve]:
+    """Returns regret over time, and regret, uploads and downloads at T against each parameter, of all seeds."""
+    run = {**options.run(1_000, 100_000, 131_070), "seeds": options.pick(2, 5, 10), "stride": "log"}
+    long = {**run, "horizon": options.pick(1_022, 131_070, 1_048_574)}
+    env, every, curves = liu_users(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
+    for name in LOOKS:
+        one = fb.simulate(env, every[name], **long, store=options.store)
+        points, ends = long["horizon"] / 2.0 ** np.arange(0, 7, 0.25)[::-1], long["horizon"] / 2.0 ** np.arange(7)[::-1]
+        for panel, at, values in (("a", points, one.regret), ("c", ends, one.communication["rounds"])):
+            kept = np.transpose([np.interp(at, one.rounds, seed) for seed in values])
+            curves.append(Curve(panel, name, at, kept, LOOKS[name]))
+        print(f"{name}: {one.regret[:, -1].mean():,.0f}", flush=True)
+    for (letter, (parameter, values)), colour, mark in zip(VALUES.items(), fb.plotting.COLOURS, fb.plotting.MARKERS):
+        values = values[: options.pick(2, 9, 9)]
+        runs = [
+            fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run, store=options.store)
+            for value in values
+        ]
+        look = f"{colour} - {mark}"
+        curves.append(Curve("b", letter, values, np.stack([one.regret[:, -1] for one in runs]), look))
+        curves.append(Curve("d", letter, values, np.stack([one.communication["rounds"][:, -1] for one in runs]), look))
+        print(f"{letter} in {values}: {', '.join(f'{mean:,.0f}' for mean in curves[-2].mean)}", flush=True)
+    return [*curves, Curve("words", "T", [0], [run["horizon"]])]
 
 
 def main(options: LiuOptions) -> None:
-    run = {**options.run(1_000, 100_000, 131_070), "seeds": options.pick(2, 5, 10), "stride": "log"}
-    figure, axes = plt.subplots(1, 4, figsize=(21.0, 5.6), layout="constrained")
-    env = liu_users()
-    long = {**run, "horizon": options.pick(1_000, 131_070, 1_048_574)}
-    for name in ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB"):
-        one = fb.simulate(env, options.methods(fb.privacy.Budget(1.0, 0.1))[name], **long)
-        colour = fb.plotting.colour(one)
-        late = one.rounds >= long["horizon"] // 10
-        text = f"{name}: {slope(one.rounds[late], one.regret[:, late])}"
-        print(text)
-        axes[0].loglog(one.rounds, one.regret.mean(0), color=colour, label=text)
-        if name != "LinUCB":
-            ends = long["horizon"] / 2.0 ** np.arange(7)[::-1]
-            sent = np.array([np.interp(ends, one.rounds, curve) for curve in one.communication["rounds"]])
-            mean, error = mean_error(np.diff(sent))
-            axes[2].errorbar(ends[1:], mean, error, fmt="o-", color=colour, label=name, capsize=2)
-            print(f"{name}, uploads and downloads in doublings of t: {listed(mean, error)}", flush=True)
-    axes[0].set(title=f"(a) regret; exponent in (T/10, T], T={long['horizon']:,}", xlabel="round $t$", ylabel="regret")
-    axes[2].set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$", xscale="log", yscale="log")
-    for (letter, (parameter, values)), marker, colour in zip(VALUES.items(), fb.plotting.MARKERS, fb.plotting.COLOURS):
-        values, regrets, sent = values[: options.pick(2, 9, 9)], [], []
-        for value in values:
-            one = fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run)
-            regrets.append(one.regret[:, -1])
-            sent.append(one.communication["rounds"][:, -1])
-        for ax, what, finals in ((axes[1], "regret", regrets), (axes[3], "uploads and downloads", sent)):
-            mean, error = mean_error(np.stack(finals, 1))
-            text = f"{letter}: {slope(values, np.stack(finals, 1))}"
-            print(f"{what}, {letter} in {values}: {listed(mean, error)}; exponent {text}", flush=True)
-            ax.errorbar(values, mean, error, fmt=f"{marker}-", color=colour, label=text, capsize=2)
-    for ax, what, letter in ((axes[1], "regret", "b"), (axes[3], "uploads and downloads", "d")):
-        title = f"({letter}) FCLUB-DC, {what} at T={run['horizon']:,}; exponents"
-        ax.set(xscale="log", yscale="log", xlabel="n, m, d or L", title=title)
-    for ax in axes:
+    curves = options.numbers("liu2022_rates", lambda: measure(options))
+    horizon = pick(curves, "words")[0].y[0, 0]
+    figure, axes = plt.subplots(1, 4, figsize=(21.0, 7.4), layout="constrained")
+    powers: dict[tuple[str, str], str] = {}
+    for ax, panel in zip(axes, "abcd"):
+        for one in pick(curves, panel):
+            colour, line, mark = one.style.split()
+            if panel == "c":
+                if one.label == "LinUCB":
+                    continue
+                one = Curve("c", one.label, one.x[1:], np.diff(one.y, axis=0))
+                label = one.label
+            else:
+                last = (one.x > one.x[-1] / 10.1) if panel == "a" else slice(None)
+                powers[panel, one.label] = "{:.2f} ± {:.2f}".format(*exponent(one, last))
+                label = f"{one.label}: {'T' if panel == 'a' else one.label}^({powers[panel, one.label]})"
+            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2, markersize=4)
+            print(f"({panel}) {label}: ", end="")
+            print(", ".join(f"{x:,.0f}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
+        ax.set(xscale="log", yscale="log")
         ax.grid(alpha=0.3, which="both")
         ax.legend(fontsize="small")
+    (a, b, c, d), (first, *_) = axes, pick(curves, "a")
+    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "√T")
+    long = first.x[-1]
+    a.set(title=f"(a) regret; exponent in (T/10, T], T={long:,.0f}", xlabel="round $t$", ylabel="regret")
+    b.set(title=f"(b) FCLUB-DC, regret at T={horizon:,.0f}", xlabel="n, m, d or L")
+    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
+    d.set(title=f"(d) FCLUB-DC, uploads and downloads at T={horizon:,.0f}", xlabel="n, m, d or L")
     where = "n=40, m=4 (consecutive seats), L=5, d=10, K=10 where not varied"
-    figure.suptitle(f"Rates of Theorems 1 and 2 of Liu et al. (2022): {where}; mean of {run['seeds']} seeds ± 1 s.e.")
-    save("liu2022_rates", options, figure)
+    n_seeds = first.n_seeds
+    figure.suptitle(
+        f"Rates of Theorems 1 and 2 of Liu et al. (2022): {where}; mean of {n_seeds} seeds ± 1 s.e.; exponents ± "
+        "half of their 95 % intervals"
+    )
+
+    def found(panel: str) -> str:
+        return ", ".join(f"{label} {power}" for (where, label), power in powers.items() if where == panel)
+
+    ours = f"asymptotic; {n_seeds} seeds here"
+    bound = "an upper bound, so that exponents need not be reached"
+    says = (
+        Says("Theorem 1", "regret is at most of order √T in T", ours, f"exponents {found('a')}"),
+        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{bound}: {found('b')}"),
+        Says("Theorem 2", "uploads and downloads grow at most as d, m and L", "the same", f"{found('d')}"),
+    )
+    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
+    caption(figure, "Liu et al. (2022)", *says)
+    save("liu2022_rates", options, figure, curves)
 
 
 if __name__ == "__main__":

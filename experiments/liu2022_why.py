@@ -18,7 +18,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, liu_users, mean_error, random_play, save, worth
+from common import LiuOptions, Says, caption, liu_users, mean_error, random_play, save, worth
+from curves import Curve, pick
 
 import fedbandit_jax as fb
 
@@ -34,40 +35,67 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def main(options: LiuOptions) -> None:
-    env = liu_users()
+def measure(options: LiuOptions) -> list[Curve]:
+    """Returns final regret, uploads and downloads, and clusters of all seeds, for each epsilon and cause removed."""
+    env, curves = liu_users(), []
     run = {**options.run(500, 100_000, 131_070), "seeds": options.pick(2, 5, 10)}
-    epsilons = options.pick((1.0,), (1.0, 10.0), (1.0, 10.0))
-    figure, axes = plt.subplots(1, len(epsilons), figsize=(15.0, 6.0), layout="constrained", sharey=True, squeeze=False)
-    for epsilon, ax in zip(epsilons, axes[0]):
+    horizon = run["horizon"]
+    for epsilon in options.pick((1.0,), (1.0, 10.0), (1.0, 10.0)):
         every = options.methods(fb.privacy.Budget(epsilon, 0.1))
         algos = {name: every[name] for name in ("FCLUB-DC", "LinUCB", "Homo-DC")}
         given = {}
         for name, short in (("CDP-FCLUB-DC", "printed"), ("CDP-FCLUB-DC, less noise", "less noise")):
-            given[short] = worth(every[name], env, run["horizon"])
+            given[short] = worth(every[name], env, horizon)
             kept = {change: with_ for change, with_ in CHANGES.items() if short == "printed" or "once" not in change}
             algos |= {f"{short}: {change}": every[name].replace(**with_) for change, with_ in kept.items()}
-        result = fb.sweep(env, dict(list(algos.items())[:: options.pick(4, 1, 1)]), **run)
-        random = random_play(env, options.seed) * run["horizon"]
-        print(f"epsilon = {epsilon:g} asked, worth: {given}")
-        for i, label in enumerate(result):
-            mean, error = mean_error(result[label].regret[:, -1])
-            sent = result[label].communication["rounds"][:, -1].mean()
-            clusters = result[label].gauges["clusters"][:, -1].mean()
-            colour, hatch = fb.plotting.colour(result[label]), "///" if "less" in label else ""
-            ax.barh(i, mean, xerr=error, color=colour, hatch=hatch, edgecolor="white")
+        algos = dict(list(algos.items())[:: options.pick(4, 1, 1)])
+        result = fb.sweep(env, algos, **run, store=options.store)
+        worths = ", ".join(f"{short} worth ε={value:.2g}" for short, value in given.items())
+        title = f"ε={epsilon:g} asked; noise: {worths}"
+        for label in result:
+            one = result[label]
+            values = (one.regret, one.communication["rounds"], one.gauges["clusters"])
+            look = fb.plotting.colour(one)
+            curves.append(Curve(title, label, [0, 1, 2], np.stack([value[:, -1] for value in values]), look))
+        random = random_play(env, options.seed) * horizon
+        curves.append(Curve(title, "random play", [0], [random], note=f"{horizon:,}"))
+    return curves
+
+
+def main(options: LiuOptions) -> None:
+    curves = options.numbers("liu2022_why", lambda: measure(options))
+    titles = list(dict.fromkeys(one.panel for one in curves))
+    figure, axes = plt.subplots(1, len(titles), figsize=(15.0, 7.6), layout="constrained", sharey=True, squeeze=False)
+    seen = []
+    for title, ax in zip(titles, axes[0]):
+        *bars, played = pick(curves, title)
+        random, final = played.y[0, 0], {one.label: one.y[0] for one in bars}
+        print(title)
+        for i, one in enumerate(bars):
+            (mean, sent, clusters), error = one.mean, one.error[0]
+            hatch = "///" if "less" in one.label else ""
+            ax.barh(i, mean, xerr=error, color=one.style, hatch=hatch, edgecolor="white")
             text = f" {sent:,.0f} sent, {clusters:.1f} clusters"
             ax.annotate(text, (1.05 * random, i), va="center", fontsize="small")
-            print(f"{label}: {mean:,.0f} +- {error:,.0f}, {sent:,.0f} uploads and downloads, {clusters:.1f} clusters")
+            print(f"{one.label}: {mean:,.0f} ± {error:,.0f}, {sent:,.0f} sent, {clusters:.1f} clusters")
         ax.axvline(random, color="k", linestyle=":", label=f"random play: {random:,.0f}")
-        ax.set(yticks=np.arange(len(result.labels)), yticklabels=result.labels, xlim=(0, 1.6 * random))
-        worths = ", ".join(f"{short} worth ε={value:.2g}" for short, value in given.items())
-        ax.set(xlabel="regret at T", title=f"ε={epsilon:g} asked; noise: {worths}")
+        ax.set(yticks=np.arange(len(bars)), yticklabels=[one.label for one in bars], xlim=(0, 1.6 * random))
+        ax.set(xlabel="regret at T", title=title)
         ax.legend(loc="lower right", fontsize="small")
+        parts = [
+            f"{label.removeprefix('printed: ')} " + "{:,.0f} ± {:,.0f}".format(*mean_error(final[label]))
+            for label in ("printed: as it is", "printed: no merging", "printed: no width", "printed: neither", "LinUCB")
+            if label in final
+        ]
+        seen.append(f"{title.split(';')[0]}: {', '.join(parts)}")
     axes[0, 0].invert_yaxis()
-    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10, δ=0.1, T={run['horizon']:,}"
-    figure.suptitle(f"Why CDP-FCLUB-DC fails: {where}; mean of {run['seeds']} seeds ± 1 s.e.")
-    save("liu2022_why", options, figure)
+    horizon, n_seeds = pick(curves, label="random play")[0].note, curves[0].n_seeds
+    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10, δ=0.1, T={horizon}"
+    figure.suptitle(f"Why CDP-FCLUB-DC fails: {where}; mean of {n_seeds} seeds ± 1 s.e.")
+    claim = "CDP-FCLUB-DC beats LinUCB and is a little worse than FCLUB-DC"
+    words = f"no; no single cause explains it. {'; '.join(seen)}"
+    caption(figure, "Liu et al. (2022)", Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n_seeds} seeds here", words))
+    save("liu2022_why", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -54,10 +54,11 @@ def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     picture.write_bytes(b"picture")
     monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
     sys.modules["__main__"].__file__ = str(script)
-    monkeypatch.setattr(sys, "argv", ["drawn.py", "--full", "--out", str(tmp_path), "--redraw"])
+    argv = ["drawn.py", "--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
+    monkeypatch.setattr(sys, "argv", argv)
     table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])])
     assert curves.stale(table) is None
-    assert table.read_text().startswith("# python experiments/drawn.py --full |")
+    assert table.read_text().startswith("# python experiments/drawn.py --full --movielens DIR |")
     (tmp_path / "common.py").write_text("helpers are in no digest\n")
     assert curves.stale(table) is None
     path = {"script": script, "numbers": table, "picture": picture, "imported": other}[changed]
