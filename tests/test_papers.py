@@ -8,6 +8,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
+from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, shift_epsilon
 
 DIM_ONE = np.cumsum(np.ones(1000))  # U_t - U_0 of d = 1, x_t = 1
 
@@ -115,3 +116,28 @@ def test_dubey2020_footnote_4_composes_over_agents_in_vain():
         for agents in (2, m)
     ]
     assert certificates[0].epsilon_exact == pytest.approx(certificates[1].epsilon_exact) == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("scale", "horizon", "xi"), [(1.0, 10**6, 0.0139), (1.0, 10**8, 1.338), (1.5, 10**8, 2.3e-9), (2.0, 10**8, 7.2e-17)]
+)
+def test_chowdhury2023_theorem_4_promises_less_and_less_at_scale_1(scale, horizon, xi):
+    """xi = 10 sum exp(-2 pi^2 s^2 k / (k + 1)) over k < T / 2 grows with T: at s = 1 epsilon is 0.82 for 0.1 asked."""
+    k = np.arange(1.0, horizon / 2)
+    found = 10 * np.exp(-2 * np.pi**2 * scale**2 * k / (k + 1)).sum()
+    assert found == pytest.approx(xi, rel=0.02)
+    promised = min(math.sqrt(0.1**2 + found / 2), 0.1 + found)
+    assert promised == pytest.approx({(1.0, 10**6): 0.114, (1.0, 10**8): 0.824}.get((scale, horizon), 0.1), abs=1e-3)
+
+
+@pytest.mark.parametrize(("delta", "enough"), [(0.1, 0.292), (1e-2, 0.119), (1e-3, 0.1019), (1e-6, 0.1)])
+def test_chowdhury2023_section_5_compares_with_pure_noise_that_asks_more(delta, enough):
+    """At (0.1, delta)-DP Theorem 1 may have a third of its noise at delta = 0.1, and hardly less from 10^-3 on.
+
+    On a grid of g steps a user moves a sum by g at most; g = 1 needs the most noise.
+    """
+    epsilon = math.log((math.exp(0.1) + delta) / (1 - delta))
+    assert epsilon == pytest.approx(enough, abs=5e-4)
+    found = [shift_epsilon(DiscreteLaplace(g / epsilon), g, delta) for g in (1, 2, 3, 10, 100)]
+    assert found[0] == pytest.approx(0.1, abs=1e-6)
+    assert max(found) <= 0.1 + 1e-6
