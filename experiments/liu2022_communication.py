@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from common import LiuOptions, Says, caption, liu_users, save, worth
-from curves import Curve, pick
+from curves import Curve, pick, verdict
 
 import fedbandit_jax as fb
 
@@ -83,7 +83,8 @@ def main(options: LiuOptions) -> None:
     where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10; ε=1 asked, δ=0.1; mean of {n_seeds} seeds ± 1 s.e."
     figure.suptitle(f"Theorem 2 and Appendix E.3 of Liu et al. (2022): {where}")
     ours = f"T=10^5, 10 seeds; T={horizon:,.0f}, {n_seeds} seeds here"
-    saves = f"yes; in all {', '.join(total)}"
+    ends = {one.label: one.y[-1] for one in pick(curves, "time")}
+    saves = f"{verdict(ends['FCLUB-DC'], ends['FCLUB'])} (FCLUB-DC, 95 %); in all {', '.join(total)}"
     grows = f"in (T/16, T/4] and (T/4, T], which a logarithm makes equal: {', '.join(late)}"
     says = (
         Says("Appendix E.3", "delayed communication saves communication", ours, saves),

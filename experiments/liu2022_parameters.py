@@ -107,8 +107,9 @@ def main(options: LiuOptions) -> None:
     )
     ours = f"T=10^5, 10 seeds, 4 to 9 values; T={horizon:,.0f}, {n_seeds} seeds here"
     ahead = f"FCLUB-DC < LinUCB at {order.count('holds')} of {len(order)} points (95 %), not at {', '.join(behind)}"
+    falls = f"{verdict(printed.y[-1], printed.y[0])} from end to end (95 %): {falls}"
     says = (
-        Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, f"yes, far from the others: {falls}"),
+        Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, falls),
         Says("Appendix E.2", "the order of Fig. 2(a) for other d, n, m and L", ours, ahead),
     )
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
