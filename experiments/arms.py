@@ -39,21 +39,23 @@ class Claim:
         one, other: labels.
         says: the paper's words.
         matches: whether it says that both have the same; seen where the ratio is at most 1.1, or 1 within 2 errors.
+        below: the ratio of regrets that the paper's words ask for; seen where it is less by 2 errors.
     """
 
     one: str
     other: str
     says: str
     matches: bool = False
+    below: float = 1.0
 
     def seen(self, value: float, error: float) -> bool:
         """Returns whether a ratio of regrets, first over second, is what the paper says."""
-        return value < max(1.1, 1 + 2 * error) if self.matches else value < 1 - 2 * error
+        return value < max(1.1, 1 + 2 * error) if self.matches else value < self.below - 2 * error
 
 
 MATCHES = (  # of Figures 1 to 3
     Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE", matches=True),
-    Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably, more at small ε"),
+    Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably (a tenth), more at small ε", below=0.9),
     Claim("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", "the gain is the higher the larger s is"),
 )
 

@@ -92,7 +92,7 @@ def liu_figure(
         ax.grid(alpha=0.3)
         ax.set_xlabel("round $t$")
     axes[0].set_ylabel("regret")
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", frameon=False)
     for label, values in final.items():
         mean, error = mean_error(values) if len(values) > 1 else (values[0], 0.0)
         print(f"{label}: {mean:,.0f} ± {error:,.0f}")

@@ -92,7 +92,7 @@ def main(options: LiuOptions) -> None:
         ax.grid(alpha=0.3)
     axes[0].set_ylabel(f"regret after {horizon:,.0f} rounds")
     handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
     n_seeds = curves[0].n_seeds
     where = "K=10, consecutive seats, no least gap, ε=1 asked and δ=0.1 but for (a)"
     figure.suptitle(f"Appendix E.2 of Liu et al. (2022): {where}; mean of {n_seeds} seeds ± 1 s.e.")

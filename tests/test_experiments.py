@@ -11,12 +11,16 @@ import fedbandit_jax as fb
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
+PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 WITH_NUMBERS = (  # pictures that have their numbers beside them
     "zhou2024_rates",
     "dubey2020_fig1a",
     "dubey2020_fig2",
     "chowdhury2023_delta",
     "chowdhury2023_fig1_theory",
+    "chowdhury2023_fig2_theory",
+    "chowdhury2023_fig3_theory",
+    "chowdhury2023_fig4_theory",
     "liu2022_order",
     "liu2022_long",
     "liu2022_leak",
@@ -43,6 +47,54 @@ def test_no_picture_is_stale(curves):
 def test_pictures_have_their_numbers():
     pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(WITH_NUMBERS)]
     assert [path.name for path in pictures if not path.with_suffix(".csv").exists()] == []
+
+
+QUOTED_RATIOS = (  # picture, regret of what over that of what, digits
+    ("chowdhury2023_fig2_theory", "Dist-DP-SE", "DP-SE", 2),
+    ("chowdhury2023_fig2_theory", "Dist-RDP-SE (s=10)", "Dist-DP-SE", 2),
+    ("chowdhury2023_fig2_theory", "Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", 2),
+    ("chowdhury2023_fig3_theory", "Dist-DP-SE", "DP-SE", 2),
+    ("chowdhury2023_fig3_theory", "Dist-RDP-SE (s=10)", "Dist-DP-SE", 2),
+    ("chowdhury2023_fig3_theory", "Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", 2),
+    ("chowdhury2023_fig4_theory", "Dist-DP-SE", "CDP-SE", 2),
+    ("chowdhury2023_fig4_theory", "LDP-SE", "CDP-SE", 1),
+    ("chowdhury2023_fig4_theory", "Dist-RDP-SE (s=10)", "Dist-DP-SE", 2),
+    ("chowdhury2023_fig4_theory", "Dist-CDP-SE (s=10)", "Dist-RDP-SE (s=10)", 2),
+)
+QUOTED_REGRETS = (  # picture, labels
+    ("liu2022_order", ("FCLUB", "FCLUB-DC", "CLUB", "SCLUB", "LinUCB")),
+)
+
+
+@pytest.mark.parametrize(("picture", "one", "other", "digits"), QUOTED_RATIOS)
+def test_pages_quote_the_ratios_of_their_pictures(curves, picture, one, other, digits):
+    """Regret at T of one over the other, panel after panel, is in the page as in the CSV of the picture."""
+    kept = curves.parsed((FIGURES / f"{picture}.csv").read_text(encoding="utf-8"))
+    ends = {(each.panel, each.label): each.y[-1] for each in kept}
+    found = [curves.quotient(ends[panel, one], ends[panel, other]) for panel, label in ends if label == one]
+    shown = ", ".join(f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in found)
+    assert shown in (PAGES / f"{picture.split('_')[0]}.md").read_text(encoding="utf-8")
+
+
+def test_the_page_quotes_at_which_delta_renyi_dp_is_worth_it(curves):
+    """The ratios of Section 5 of Chowdhury & Zhou (2023), line by line of the picture, against Dist-DP-SE."""
+    kept = curves.parsed((FIGURES / "chowdhury2023_delta.csv").read_text(encoding="utf-8"))
+    page = (PAGES / "chowdhury2023.md").read_text(encoding="utf-8")
+    for panel in dict.fromkeys(each.panel for each in kept):
+        pure, renyi, *others = curves.pick(kept, panel)
+        for below in (pure.y.repeat(len(renyi.x), 0), *(each.y for each in others)):
+            ratios = [f"{curves.quotient(a, b)[0]:.2f}" for a, b in zip(renyi.y, below)]
+            assert (", ".join(ratios) if below.shape == renyi.y.shape else " and ".join(ratios[-2:])) in page
+
+
+@pytest.mark.parametrize(("picture", "labels"), QUOTED_REGRETS)
+def test_pages_quote_the_regrets_of_their_pictures(curves, picture, labels):
+    """The label, and its mean regret at T with the standard error, are in the page as in the CSV of the picture."""
+    kept = curves.parsed((FIGURES / f"{picture}.csv").read_text(encoding="utf-8"))
+    page = (PAGES / f"{picture.split('_')[0]}.md").read_text(encoding="utf-8")
+    ends = {each.label: each for each in kept if each.panel == "regret"}
+    shown = [f"{label} {ends[label].mean[-1]:,.0f} ± {ends[label].error[-1]:,.0f}" for label in labels]
+    assert [one for one in shown if one not in page] == []
 
 
 @pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
