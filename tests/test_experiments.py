@@ -17,6 +17,7 @@ WITH_NUMBERS = (  # pictures that have their numbers beside them
     "dubey2020_fig1a",
     "dubey2020_fig2",
     "chowdhury2023_delta",
+    "chowdhury2023_returning",
     "chowdhury2023_fig1_theory",
     "chowdhury2023_fig2_theory",
     "chowdhury2023_fig3_theory",
@@ -85,6 +86,15 @@ def test_the_page_quotes_at_which_delta_renyi_dp_is_worth_it(curves):
         for below in (pure.y.repeat(len(renyi.x), 0), *(each.y for each in others)):
             ratios = [f"{curves.quotient(a, b)[0]:.2f}" for a, b in zip(renyi.y, below)]
             assert (", ".join(ratios) if below.shape == renyi.y.shape else " and ".join(ratios[-2:])) in page
+
+
+def test_the_page_quotes_what_users_who_return_cost(curves):
+    kept = curves.parsed((FIGURES / "chowdhury2023_returning.csv").read_text(encoding="utf-8"))
+    page = (PAGES / "chowdhury2023.md").read_text(encoding="utf-8")
+    for radius in ("theory", "exact"):
+        pure, renyi, _ = curves.pick(kept, radius)
+        ratios = [curves.quotient(a, b) for a, b in zip(renyi.y, pure.y)]
+        assert ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in ratios) in page
 
 
 @pytest.mark.parametrize(("picture", "labels"), QUOTED_REGRETS)
