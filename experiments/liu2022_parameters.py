@@ -70,7 +70,7 @@ def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_parameters", lambda: measure(options))
     horizon = pick(curves, "words")[0].y[0, 0]
     figure, axes = plt.subplots(1, 5, figsize=(21.0, 7.6), layout="constrained", sharey=True)
-    behind, order = [], []
+    order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
     for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
         panel = pick(curves, title)
         for one in panel:
@@ -82,8 +82,7 @@ def main(options: LiuOptions) -> None:
         final = {one.label: one.y for one in panel}
         letter = "asked ε" if title == HOME_TITLE else STUDIES[title][0]
         for i, x in enumerate(panel[0].x if title != HOME_TITLE else ()):
-            order.append(verdict(final["FCLUB-DC"][i], final["LinUCB"][i]).split(",")[0])
-            behind += [f"{letter}={x:g}"] if order[-1] != "holds" else []
+            order[verdict(final["FCLUB-DC"][i], final["LinUCB"][i]).split(",")[0]].append(f"{letter}={x:g}")
         ax.set(title=title, xlabel=letter, yscale="log")
         if title == HOME_TITLE:
             ax.set(xscale="log")
@@ -106,7 +105,9 @@ def main(options: LiuOptions) -> None:
         for i, e in ends
     )
     ours = f"T=10^5, 10 seeds, 4 to 9 values; T={horizon:,.0f}, {n_seeds} seeds here"
-    ahead = f"FCLUB-DC < LinUCB at {order.count('holds')} of {len(order)} points (95 %), not at {', '.join(behind)}"
+    ahead = "FCLUB-DC < LinUCB (95 %) " + "; ".join(
+        f"{word} at {', '.join(at) or 'none'}" for word, at in order.items()
+    )
     falls = f"{verdict(printed.y[-1], printed.y[0])} from end to end (95 %): {falls}"
     says = (
         Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, falls),
