@@ -13,6 +13,7 @@ import numpy as np
 from common import LiuOptions, Says, caption, mean_error, random_play, save, worth
 from common import draw as draw_curves
 from curves import Curve, exponent, pick, quotient, verdict
+from matplotlib.ticker import MaxNLocator
 
 import fedbandit_jax as fb
 
@@ -90,6 +91,7 @@ def liu_figure(
     axes[2].set(ylim=(-0.05, 1.05), title="(c) adjusted Rand index of the clusters found")
     for ax in axes:
         ax.grid(alpha=0.3)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel("round $t$")
     axes[0].set_ylabel("regret")
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", frameon=False)

@@ -33,12 +33,11 @@ def measure(options: LiuOptions) -> list[Curve]:
     env, every, curves = liu_users(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
     run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
     result = fb.sweep(env, {name: every[name] for name in LOOKS}, **run, store=options.store)
-    few = np.unique(np.geomspace(1, len(result.rounds), 40).astype(int)) - 1
+    at = run["horizon"] / 2.0 ** np.arange(0, 10.25, 0.25)[::-1]
     for name, look in LOOKS.items():
         given = f"noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
-        curves.append(
-            Curve("time", name, result.rounds[few], result[name].communication["rounds"][:, few].T, look, given)
-        )
+        sent = np.transpose([np.interp(at, result.rounds, seed) for seed in result[name].communication["rounds"]])
+        curves.append(Curve("time", name, at, sent, look, given))
     how: dict[str, Any] = {**run, "horizon": options.pick(1_000, 100_000, 100_000)}
     ratios = RATIOS[:: options.pick(3, 1, 1)]
     algos = [every["FCLUB-DC"].replace(upload=ratio, download=ratio) for ratio in ratios]
