@@ -87,8 +87,9 @@ class Options(Size):
 
     Args:
         version: ours is certified: agents act on released statistics only, noise is calibrated exactly, and rewards are
-            in [0, 1]. released is what the authors' code does: its noise, its constants, agents that learn inside the
-            batch, and Gaussian rewards. Its certificate says what epsilon that noise really gives.
+            in [0, 1]. authors has the noise and the constants of the authors' code, agents that learn inside the batch,
+            and Gaussian rewards, on instances of our own: that code has one for all seeds. Its certificate says what
+            epsilon that noise really gives.
     """
 
     version: Annotated[Literal["ours", "authors"], tyro.conf.arg(name="as")] = "ours"

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -165,3 +166,24 @@ def test_chowdhury2023_section_5_compares_with_pure_noise_that_asks_more(delta, 
     found = [shift_epsilon(DiscreteLaplace(g / epsilon), g, delta) for g in (1, 2, 3, 10, 100)]
     assert found[0] == pytest.approx(0.1, abs=1e-6)
     assert max(found) <= 0.1 + 1e-6
+
+
+def test_dubey2020_width_alone_is_worse_than_an_arm_at_random():
+    """Before the first synchronisation the width decides alone, and the best arm of Section 4.4 has the smallest.
+
+    All arms share the direction of theta*, which is explored first, and the best arm has the most of it.
+    """
+    env, rounds, key = fb.envs.gap(1, 10, 10, gap=0.05), 1_500, jax.random.key(0)
+    world = env.init(key)
+    arms = jax.vmap(lambda key: env.observe(key, world, 0)[0].contexts[0])(jax.random.split(key, rounds))
+    arms, theta = np.asarray(arms, float), np.asarray(world.theta, float)
+    inverse, lost, best = np.eye(10) / 500, [], []
+    for offered in arms:
+        arm = int(np.einsum("ka,ab,kb->k", offered, inverse, offered).argmax())
+        means, moved = offered @ theta, inverse @ offered[arm]
+        inverse -= np.outer(moved, moved) / (1 + offered[arm] @ moved)
+        lost.append(means.max() - means[arm])
+        best.append(arm == means.argmax())
+    at_random = (arms @ theta).max(1).mean() - (arms @ theta).mean()
+    assert np.mean(lost) - 4 * np.std(lost) / np.sqrt(rounds) > 1.1 * at_random
+    assert np.mean(best) < 0.02  # an arm at random is the best in a tenth of rounds
