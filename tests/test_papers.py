@@ -89,6 +89,9 @@ def test_zhou2024_lemma_f2_has_noise_for_1e_4_and_no_less_above_6e_4():
     for epsilon, times in ((1e-4, 395), (1e-3, 249)):  # without any shuffler; a user is in 9 nodes
         alone = 9 * 4.5 / gaussian_mu(epsilon, 1e-4) ** 2
         assert variance[epsilon] / alone == pytest.approx(times, rel=0.01)
+    alone = 9 * 4.5 / gaussian_mu(1e-4, 1e-4) ** 2  # shuffling helps from about 10^7 silos on
+    shares = [shuffled_sigma(epsilon=1e-4, **(case | {"n_agents": m})) ** 2 / alone for m in (10**6, 10**7)]
+    assert shares == pytest.approx([1.57, 0.80], rel=0.01)
 
 
 @pytest.mark.parametrize("trust", ["silo_local", "shuffle_vector_sum", "shuffle_amplified"])
