@@ -13,9 +13,11 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
 PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 WITH_NUMBERS = (  # pictures that have their numbers beside them
+    "zhou2024_fig2",
+    "zhou2024_fig3ab",
     "zhou2024_rates",
-    "dubey2020_fig1a",
-    "dubey2020_fig2",
+    "dubey2020_",
+    "leak",
     "chowdhury2023_",
     "liu2022_",
     "beyond_clusters_paper",
