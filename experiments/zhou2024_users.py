@@ -29,7 +29,9 @@ UCB = fb.algos.UCB(regularizer="project", confidence="known_noise")
 def private(epsilons: list[float], visits: int = 1) -> fb.Algorithm:
     """Returns the certified algorithm with a budget for every silo, or one for all."""
     budgets = tuple(fb.privacy.Budget(epsilon, DELTA) for epsilon in epsilons)
-    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt", visits=visits), policy=UCB)
+    return fb.algos.private_fed_lin_ucb(
+        fb.privacy.Mechanism(budgets, release="blt", unit=fb.privacy.Users(visits)), policy=UCB
+    )
 
 
 def bars(result: fb.Result, labels: list[str], places: np.ndarray, ax: Axes, label: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 
@@ -20,7 +21,7 @@ class Returning:
     """An environment whose silos have n users each, who are told apart; made by `returning`."""
 
     env: Any  # whose users are all new
-    arrivals: Float[Array, " n"]  # cumulative probabilities of users to come
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Any:

@@ -53,7 +53,7 @@ class BandedToeplitz(_Toeplitz):
 
     @override
     def response(self) -> Float[np.ndarray, " S"]:
-        return lfilter([1.0], np.asarray(self.coefficients, float), np.ones(int(self.n_syncs)))
+        return _divided(np.ones(int(self.n_syncs)), np.asarray(self.coefficients, float))
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " recent *shape"]:
@@ -177,8 +177,8 @@ def banded_loss(
     R = A C^-1 has the first column r with C r = 1, so that d|r|^2 = -2 lambda' dC r with C' lambda = r. The sensitivity
     is the energy of the sum t = sum_i n_i shift^{b i} c of the columns of the worst pattern, see `participation`.
     """
-    r = lfilter([1.0], c, np.ones(n_syncs))
-    back = lfilter([1.0], c, r[::-1])[::-1]
+    r = _divided(np.ones(n_syncs), c)
+    back = _divided(r[::-1], c)[::-1]
     noise = np.array([-2 * back[j:] @ r[: n_syncs - j] for j in range(len(c))])
     column, counts = np.pad(c, (0, n_syncs - len(c))), users.counts(n_syncs)
     added = shifted(column, counts, users.apart)
@@ -188,3 +188,8 @@ def banded_loss(
         moved[: len(seen)] += 2 * count * seen
     variance, squared = (r**2).sum(), of_column(column, users).squared
     return float(np.log(variance * squared)), noise / variance + moved / squared
+
+
+def _divided(series: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """The power series divided by that of coefficients c."""
+    return np.asarray(lfilter([1.0], c, series))
