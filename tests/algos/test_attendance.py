@@ -1,5 +1,6 @@
 """Users who contribute more often than their guarantee allows are left out of all sums, by every loop."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -155,3 +156,32 @@ def test_users_by_themselves_leave_out_the_rest(kind, unit):
     shown = (state.agents.mechanism if kind == "agents" else state.streams).view
     for u in range(N):
         np.testing.assert_allclose(shown[u], sums(env, enters[:, u : u + 1], last[u]), atol=2e-5)
+
+
+@fb.pytree
+class Regulars(fb.envs.Sphere):
+    """One user a silo, in an environment whose contexts could be drawn while they are scored."""
+
+    def observe(self, key, world, t):
+        offered, world = fb.envs.Sphere.observe(self, key, world, t)
+        return offered._replace(user=jnp.zeros(self.spec.n_agents, jnp.int32)), world
+
+    def pull(self, key, world, offered, arms):
+        return fb.envs.Sphere.pull(self, key, world, offered, arms)
+
+    def features_at(self, key, world, t, arm, agent):
+        return fb.envs.Sphere.features_at(self, key, world, t, arm, agent)
+
+    def mean_at(self, world, x):
+        return fb.envs.Sphere.mean_at(self, world, x)
+
+    def reward_at(self, key, mean, agent):
+        return fb.envs.Sphere.reward_at(self, key, mean, agent)
+
+
+def test_users_are_told_apart_where_contexts_could_be_drawn():
+    plain = fb.envs.sphere(M, 3, D, rewards="bernoulli")
+    env = Regulars(rewards=plain.rewards, spec=dataclasses.replace(plain.spec, n_users=1))
+    algo = fb.algos.Federated(schedule=B, privacy=mechanism(UNITS[0]))
+    result = fb.simulate(env, algo, horizon=T, key=jax.random.key(0), seeds=1)
+    assert result.counts[LEFT_OUT][..., -1] == M * (T - 2)

@@ -175,9 +175,11 @@ class RoundClock(Clock):
     def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
 
-        Environment and algorithm must offer that; contexts that several configurations share are worth storing.
+        Environment and algorithm must offer that; contexts that several configurations share are worth storing. Who
+        came is known where contexts are offered.
         """
-        if self.shared or self.recorder is not None or self.env.spec.fixed_contexts or self.env.spec.dim > UNROLL_DIM:
+        spec = self.env.spec
+        if self.shared or self.recorder is not None or spec.fixed_contexts or spec.n_users or spec.dim > UNROLL_DIM:
             return False
         return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
 
@@ -193,6 +195,7 @@ class RoundClock(Clock):
             self.recorder is not None
             or self.mesh is not None
             or self.env.spec.fixed_contexts
+            or self.env.spec.n_users
             or not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged)
         ):
             return False
