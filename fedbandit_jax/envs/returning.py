@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import cumulative, population
-from fedbandit_jax.interfaces import Environment, Feedback, Round, Spec
+from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 @struct.pytree
@@ -40,7 +40,7 @@ class Returning:
         return self.env.pull(key, world, offered, arms)
 
 
-def returning(env: Environment, n_users: int, arrivals: str | Sequence[float] = "uniform") -> Returning:
+def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform") -> Returning:
     """The same environment, to each silo of which come n users again and again, independently of what they are offered.
 
     User u of one silo and user u of another are two people. In T rounds a user comes T / n times on average.
