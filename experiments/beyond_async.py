@@ -23,7 +23,9 @@ from common import Size, mean_error, save
 import fedbandit_jax as fb
 
 S, M, K, D = fb.schedules, 20, 10, 10
-NOISE = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", unit="visit", centred=True, gram_scale=0.5)
+NOISE = fb.privacy.Mechanism(
+    fb.privacy.Budget(1.0, 0.1), release="blt", unit="visit", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+)
 PLAIN = fb.algos.async_fed_lin_ucb()
 GREEDY = PLAIN.replace(policy=fb.algos.Greedy())
 PRIVATE = PLAIN.replace(policy=fb.algos.Greedy(regularization=100.0), privacy=NOISE)

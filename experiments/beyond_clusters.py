@@ -33,7 +33,9 @@ def streams(grouping: fb.algos.Grouping, epsilon: float | None = None, delta: fl
     privacy = None
     if epsilon is not None:
         budget = fb.privacy.Budget(epsilon, delta)
-        privacy = fb.privacy.Mechanism(budget, "blt", unit="visit", centred=True, gram_scale=0.5)
+        privacy = fb.privacy.Mechanism(
+            budget, "blt", unit="visit", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+        )
     return fb.algos.Grouped(grouping=grouping, schedule=TIMES, privacy=privacy)
 
 

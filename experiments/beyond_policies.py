@@ -49,7 +49,7 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
     algos, budget, fixed = fb.algos, fb.privacy.Budget(1.0, delta), arms is not None
 
     def private(release: Any) -> fb.privacy.Mechanism:
-        return fb.privacy.Mechanism(budget, release, centred=True, gram_scale=0.5)
+        return fb.privacy.Mechanism(budget, release, statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
 
     def growing(policy: Any, release: Any) -> fb.Algorithm:
         return algos.Federated(policy=policy, schedule=fb.schedules.Geometric(1.5, first=4), privacy=private(release))

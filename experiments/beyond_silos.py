@@ -85,8 +85,8 @@ def growing(first: int) -> fb.schedules.Schedule:
 
 def ladder(delta: float) -> dict[str, fb.Algorithm]:
     """Returns the algorithms by what was added last."""
-    less: dict[str, Any] = dict(centred=True)
-    half: dict[str, Any] = dict(less, gram_scale=0.5)
+    less: dict[str, Any] = dict(statistic=fb.privacy.Linear(centred=True))
+    half: dict[str, Any] = dict(statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
 
     def private(policy: Any, schedule: Any, release: Any = "blt", **options: Any) -> fb.Algorithm:
         budget = fb.privacy.Budget(EPSILON, delta)
@@ -103,7 +103,7 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
         "release for growing batches": private(SLIGHT, growing(25), decaying, **half),
         f"greedy from round {first}": private(GREEDY, growing(first), decaying, **half),
         "oracle: all but theta is known": private(
-            oracle(), growing(first), decaying, centred=True, gram_scale=ALMOST_NOTHING
+            oracle(), growing(first), decaying, statistic=fb.privacy.Linear(centred=True, gram_scale=ALMOST_NOTHING)
         ),
         f"not private: greedy from round {first}": fb.algos.Federated(policy=GREEDY, schedule=growing(first)),
         "not private: greedy from round 2": fb.algos.Federated(policy=GREEDY, schedule=growing(2)),

@@ -128,7 +128,9 @@ class Options(Size):
     ) -> fb.Algorithm:
         """Returns Private-FedLinUCB in this version; `name` is the paper's for its trust model."""
         noise = "authors" if self.authors else "tight"
-        privacy = fb.privacy.Mechanism(budget, release, trust, calibration=noise, clip_rewards=not self.authors)
+        privacy = fb.privacy.Mechanism(
+            budget, release, trust, calibration=noise, statistic=fb.privacy.Linear(clip=not self.authors)
+        )
         return fb.algos.private_fed_lin_ucb(privacy, policy=self.ucb(**widths), learns_in_batch=self.authors, name=name)
 
 

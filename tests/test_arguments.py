@@ -428,10 +428,15 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(
             calibration=("tight", calibrations),
             unit=("visit", optional(either(one_of("visit"), a(P.Users)))),
-            clip_rewards=(True, flag),
+            statistic=(P.Linear(), a(P.Statistic)),
         ),
-        **dict(messages=(False, flag), centred=(False, flag), gram_scale=(1.0, number(1e-3, 1))),
+        **dict(messages=(False, flag)),
     },
+    P.Linear: dict(
+        **dict(gram_scale=(1.0, number(1e-3, 1)), centred=(False, flag), clip=(True, flag)),
+        **dict(low=(0.0, number(-1e30, 0.999)), high=(1.0, number(0.001, 1e30))),
+    ),
+    P.Logistic: dict(gram_scale=(2.0, number(1e-3, 4)), limit=(2.0, positive)),
     P.Users: dict(
         visits=(2, count(1, 2**30)),
         per_batch=(1, optional(count(1, 2))),

@@ -109,8 +109,16 @@ ALGOS = {
         fb.algos.Federated(
             policy=fb.algos.Greedy(),
             schedule=S.Geometric(1.5, first=2),
-            privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5),
+            privacy=fb.privacy.Mechanism(
+                BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+            ),
             name="Greedy",
+        ),
+        fb.algos.Federated(
+            policy=fb.algos.Greedy(),
+            schedule=4,
+            privacy=fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Logistic()),
+            name="Logistic",
         ),
         fb.algos.Federated(
             policy=fb.algos.EpsilonGreedy(),

@@ -134,9 +134,9 @@ def programs():
 
 def by_hand(key, k, x):
     """What `programs` do not call: releases of every kind as they act on arrays, and some single functions."""
+    from fedbandit_jax.privacy.packing import pack_users
     from fedbandit_jax.privacy.releases import RELEASES
     from fedbandit_jax.privacy.releases.matrices import Explicit
-    from fedbandit_jax.privacy.statistic import pack_users
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
     own = Explicit(n_syncs=3, of="Mine", parts=1, c=one[:, None], r=sums, factor=sums)

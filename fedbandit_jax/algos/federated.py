@@ -17,7 +17,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.statistic import USERS
+from fedbandit_jax.privacy.sums import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
 from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
 
@@ -75,6 +75,11 @@ class Federated(PolicyRecipe):
                 f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
                 "learn from, got True"
             )
+        if privacy is not None and self.learns_in_batch and privacy.statistic.weighted:
+            raise ValueError(
+                "learns_in_batch must be False with a statistic that has weights, as policies learn from x and y in a "
+                f"batch, got True and {privacy.statistic!r}"
+            )
         if not self.policy.bounds_noise and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
             raise ValueError(
                 f"schedule must not have trigger 'dp20', which needs LogDetUCB's rho_max, got {schedule!r}"
@@ -95,7 +100,8 @@ class Federated(PolicyRecipe):
         Example:
             >>> import fedbandit_jax as fb
             >>> env = fb.envs.sphere(n_agents=50, n_arms=5, dim=4, rewards="bernoulli")
-            >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 1e-6), fb.privacy.Decaying(1.5), centred=True)
+            >>> budget, statistic = fb.privacy.Budget(1.0, 1e-6), fb.privacy.Linear(centred=True)
+            >>> mechanism = fb.privacy.Mechanism(budget, fb.privacy.Decaying(1.5), statistic=statistic)
             >>> early = fb.schedules.Geometric(1.5, first=1)
             >>> algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=early, privacy=mechanism)
             >>> algo.patient(env.spec, horizon=1_000).schedule.first
@@ -103,7 +109,7 @@ class Federated(PolicyRecipe):
         """
         schedule = validate.instance("schedule", self.schedule, Geometric, "fb.schedules.Geometric")
         policy = validate.instance("policy", self.policy, Greedy, "fb.algos.Greedy")
-        centred = isinstance(self.privacy, Mechanism) and self.privacy.centred
+        centred = isinstance(self.privacy, Mechanism) and self.privacy.statistic.centred
         one = self
         while True:  # a later first release leaves fewer of them, with less noise each
             std = float(np.asarray(one.bind(spec, horizon).stds)[0])

@@ -93,7 +93,7 @@ class Grouped(PolicyRecipe):
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         bias_scale = 1.0
         if privacy is not None:
-            bias_scale = privacy.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
+            bias_scale = privacy.statistic.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
         most = BoundGrouped.shown_stds(stds, spec.n_users, horizon)
         grouping = self.grouping.bind(spec)
         if not type(grouping).calls_host and (found := leak_of(grouping, spec)):

@@ -135,7 +135,9 @@ def fed_ucb(
         >>> safe.certificate(env.spec, 100).claim
         'certified'
         >>> mechanism = fb.privacy.Mechanism(
-        ...     fb.privacy.Budget(1.0, 0.1), fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5
+        ...     fb.privacy.Budget(1.0, 0.1),
+        ...     fb.privacy.Decaying(1.5),
+        ...     statistic=fb.privacy.Linear(centred=True, gram_scale=0.5),
         ... )  # add trust="secagg" where there is a secure aggregator
         >>> growing = dict(schedule=fb.schedules.Geometric(1.5, first=12), learns_in_batch=False)
         >>> best = fb.algos.fed_ucb(mechanism, policy=fb.algos.Greedy(), **growing)
@@ -229,10 +231,10 @@ def dp_dpe(
 
     With a budget alone, every silo adds Gaussian noise to its sums of each phase. A user trusts her silo, but neither
     the server nor other silos; she is in one phase, with one reward, where the paper samples clients for a phase and
-    protects all that one of them answers. Under adjacency "replace" she moves that phase's sums by at most
-    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). Where features have a constant entry,
-    `Mechanism(budget, "input_perturbation", centred=True, gram_scale=0.35)` has the least noise: sums of x x' are
-    released, but not used.
+    protects all that one of them answers. Under adjacency "replace" she moves that phase's sums by at most sqrt(4.5) in
+    joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). Where features have a constant entry,
+    `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise: sums of x
+    x' are released, but not used.
 
     Args:
         arms, failure, exploration_scale: as in `PhasedElimination`.

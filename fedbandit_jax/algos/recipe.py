@@ -15,10 +15,10 @@ from fedbandit_jax.algos.loops.loop import check_policy
 from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
-from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import TRUST, find
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
 
@@ -89,7 +89,7 @@ class PolicyRecipe(Recipe):
         check_norms(str(self.name), spec.max_norm)
         memory.check("n_agents", n_agents, NOISES * 8 * n_agents, "the noise of every silo")
         pure = schedule.pure(privacy.shares())
-        mechanism = privacy.bind(LinearStatistic.of(spec), n_agents=n_agents, n_syncs=n_syncs, pure=pure, **rounds)
+        mechanism = privacy.bind(BoundStatistic.of(spec), n_agents=n_agents, n_syncs=n_syncs, pure=pure, **rounds)
         return mechanism, mechanism.stds()
 
     def informed(self, spec: Spec, mechanism: BoundMechanism, n_agents: int, stds: np.ndarray) -> Any:
@@ -107,6 +107,11 @@ class PolicyRecipe(Recipe):
         setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
         shift, bound = schedule.shift(setting), schedule.bind(setting)
         schedules.check(bound, n_agents)
+        if privacy is not None and privacy.statistic.weighted and bound.reads != "nothing":
+            raise ValueError(
+                "statistic must have no weights with a schedule that reads what x x' users have added, got "
+                f"{privacy.statistic!r} and {schedule!r}"
+            )
         if not policy.keeps_matrix and bound.reads != "nothing":
             raise ValueError(
                 "policy must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned, "

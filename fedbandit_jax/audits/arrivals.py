@@ -21,6 +21,7 @@ from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.releases import Decaying
+from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Geometric, PrivateLogDet
 
@@ -66,7 +67,7 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
     if privacy.users.together != 1:
         raise ValueError(f"algo must have unit='visit' for its claim to be audited, got {privacy.unit!r}")
     horizon = validate.integer("horizon", horizon, at_least=1)
-    spec = spec_of(1, constant=privacy.centred, n_users=AGENTS)
+    spec = spec_of(1, constant=privacy.statistic.centred, n_users=AGENTS)
     bound = certified(algo, spec, horizon)
     fixed = bound.schedule.reads == "nothing"
     users = (np.arange(horizon) % AGENTS).astype(np.int32)
@@ -84,7 +85,7 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
     privacy, budget = one_budget(algo, Grouped, "Grouped")
     visits = privacy.users.together
     horizon = validate.integer("horizon", horizon, at_least=visits)
-    spec = spec_of(1, constant=privacy.centred, n_users=USERS)
+    spec = spec_of(1, constant=privacy.statistic.centred, n_users=USERS)
     bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     users = (np.arange(horizon) // visits % USERS).astype(np.int32)
@@ -105,7 +106,7 @@ def shipped_asynchronous() -> list[Case]:
     fixed = AsyncFederated(
         policy=Thompson(),
         schedule=Geometric(1.5, first=1),
-        privacy=Mechanism(Budget(1.0, 0.1), "blt", unit="visit", centred=True, gram_scale=0.5),
+        privacy=Mechanism(Budget(1.0, 0.1), "blt", unit="visit", statistic=Linear(centred=True, gram_scale=0.5)),
     )
     tested = AsyncFederated(
         schedule=PrivateLogDet(share=0.5, max_syncs=2, trigger="he22"),
@@ -121,7 +122,7 @@ def shipped_asynchronous() -> list[Case]:
 
 def shipped_streams() -> list[Case]:
     """Cases of groups found by a mixture, of users alone, and of two visits that are removed."""
-    half: dict[str, Any] = dict(centred=True, gram_scale=0.5)
+    half: dict[str, Any] = dict(statistic=Linear(centred=True, gram_scale=0.5))
     mixture = Mixture(max_groups=2, tries=1)
     geometric = Geometric(1.5, first=2)
 

@@ -21,7 +21,7 @@ from fedbandit_jax.audits.transcripts import certified, played
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.statistic import matrix_weights, pack
+from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
 # delta at which upload times are audited: the round that differs decides about an upload in fewer than a tenth of the

@@ -35,15 +35,28 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.releases import RELEASES, Decaying
-from fedbandit_jax.privacy.statistic import matrix_weights
+from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
 from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
 
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
+HALF = Linear(centred=True, gram_scale=0.5)
 BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
 QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
 EPOCHS = 8  # of private tests: were noise on the threshold kept, the later ones would tell what it is
+
+
+@dataclasses.dataclass(frozen=True)
+class Opinion(Statistic):
+    """A statistic that moves as far as any with its bounds: who has no opinion has no weight."""
+
+    responses = (-0.5, 0.5)
+
+    def contribution(self, x: jax.Array, y: jax.Array, seen: Any) -> tuple[Any, Any]:
+        """The reward as weight, and how far it is above 1/2."""
+        return y, y - 0.5
 
 
 def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = None, name: str | None = None) -> Case:
@@ -70,7 +83,7 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
     horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
     horizon = validate.integer("horizon", horizon, at_least=1)
     returns = isinstance(privacy.unit, Users)
-    spec = spec_of(n_agents, constant=privacy.centred, n_users=int(returns))
+    spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns))
     bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
@@ -223,7 +236,7 @@ def shipped_linear() -> list[Case]:
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
-    half = Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.35)
+    half = Mechanism(BUDGET, "input_perturbation", statistic=Linear(centred=True, gram_scale=0.35))
     explores = Federated(policy=EpsilonGreedy(), schedule=2, privacy=Mechanism(BUDGET, "blt", "secagg"))
     others = {
         "DP-DPE": (dp_dpe(np.array([[-1.0, 0.0], [1.0, 0.0]]), half, schedule=2), 4),  # the arms of `neighbours`
@@ -240,10 +253,12 @@ def shipped_linear() -> list[Case]:
         case(unit=Users(2), name="silo_local tree 2 visits"),
         case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),
         case(n_agents=3, unit=Users(3, per_batch=1, apart=2), release="blt", trust="secagg", name="secagg blt users"),
-        case(centred=True, name="silo_local tree centred"),
-        case(centred=True, gram_scale=0.5, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
-        case(n_agents=2, centred=True, gram_scale=0.5, trust="secagg", release="blt", name="secagg blt centred 1/2"),
-        case(n_agents=2, centred=True, gram_scale=0.5, messages=True, name="silo_local tree centred 1/2 messages"),
+        case(statistic=Linear(centred=True), name="silo_local tree centred"),
+        case(statistic=HALF, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
+        case(n_agents=2, statistic=HALF, trust="secagg", release="blt", name="secagg blt centred 1/2"),
+        case(n_agents=2, statistic=HALF, messages=True, name="silo_local tree centred 1/2 messages"),
+        case(statistic=Opinion(gram_scale=0.5), release="blt", name="silo_local blt weighted"),
+        case(statistic=Logistic(), release="blt", name="silo_local blt logistic"),
         case(trust="silo_local_matrix", release="prefix_tree"),
         case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
         case(trust="shuffle_amplified"),
@@ -276,9 +291,9 @@ def shipped_schedules() -> list[Case]:
     )
     alone, central = (algo.replace(threshold=brink(algo, n_agents=1)) for algo in (alone, central))
     fixed = private_fed_lin_ucb(Mechanism(budget, release="blt"), schedule=Geometric(1.5, first=1))
-    growing = fixed.replace(trust="secagg", centred=True, gram_scale=0.5)
+    growing = fixed.replace(trust="secagg", statistic=HALF)
     network: dict[str, Any] = dict(graph=networks.make("line", 3), policy=Greedy(), schedule=Geometric(1.5, first=1))
-    gossip = Gossip(**network, privacy=Mechanism(budget, release="blt", centred=True, gram_scale=0.5))
+    gossip = Gossip(**network, privacy=Mechanism(budget, release="blt", statistic=HALF))
     return [
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="private_logdet epochs"),

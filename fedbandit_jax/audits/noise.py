@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.noisy_sums import Messages
-from fedbandit_jax.privacy.statistic import matrix_weights, packed_size
+from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
 DRAWS = 2**21  # numbers of noise
 ERRORS = 5  # standard errors by which tails may differ from those of a normal law

@@ -174,9 +174,12 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
 
     See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
     """
-    one = mechanism.statistic
-    square = 0.5 if mechanism.trust.joint_matrix else one.gram_scale**2
-    k = min(1.0, (0.125 if one.centred else 0.5) / square)
+    one = mechanism.statistic.rule
+    w = 0.5 if mechanism.trust.joint_matrix else (one.gram_scale * one.max_weight) ** 2
+    v = one.max_response**2
+    k = min(1.0, v / (2 * w))
+    if one.weighted and w + 4 * v > 2 * v * (1 + k) + 2 * w * (1 - k * k):
+        k = 1.0
     return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
 
 
@@ -187,7 +190,7 @@ def case_of(
 
     If its schedule is not `fixed`, in the first pair one user decides about the time of a synchronisation.
     """
-    nothing = 0.5 if bound.mechanism.statistic.centred else 0.0  # the reward with which a user adds nothing to x y
+    nothing = 0.5 if bound.mechanism.statistic.rule.centred else 0.0  # the reward with which a user adds nothing to x y
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
     pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)
     return Case.of(

@@ -323,7 +323,7 @@ def _parts() -> Types:
     rooms = (*vars(algos).values(), *vars(schedules).values())
     kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
     parts = (
-        *(privacy.Budget, privacy.Mechanism, privacy.Decaying, algos.Mixture),
+        *(privacy.Budget, privacy.Mechanism, privacy.Decaying, privacy.Linear, privacy.Logistic, algos.Mixture),
         *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )

@@ -1,4 +1,4 @@
-"""What environments with linear rewards share: laws of rewards, and how rewards of the arms played are drawn."""
+"""What environments with linear rewards share: how rewards of the arms played are drawn."""
 
 from __future__ import annotations
 
@@ -10,41 +10,9 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int, Integer, Key
 
-from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.core import ridge
+from fedbandit_jax.envs._rewards import RewardLaw
 from fedbandit_jax.interfaces import Feedback, Round, Spec
-
-LAWS = ("gaussian", "bernoulli", "clipped_gaussian")
-
-
-@struct.pytree
-class RewardLaw:
-    """The law of a reward, given its mean <x, theta*>."""
-
-    noise_std: float  # standard deviation of Gaussian noise, in units of reward
-    law: str = struct.static()  # one of `LAWS`
-
-    @property
-    def in_unit(self) -> bool:
-        """Whether all rewards are in [0, 1]."""
-        return self.law != "gaussian"
-
-    def draw(self, key: Array, mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
-        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
-        nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
-        if self.law == "bernoulli":
-            return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)
-        reward = mean + self.noise_std * random.normal_at(key, nothing, agent)
-        return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
-
-
-def reward_law(rewards: str, noise_std: float, means: np.ndarray | None = None) -> RewardLaw:
-    """Checks `rewards`, one of `LAWS`, and `noise_std` >= 0; Bernoulli rewards need means in [0, 1]."""
-    noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
-    law = validate.one_of("rewards", rewards, LAWS)
-    if law == "bernoulli" and means is not None and not (means.min() >= -1e-6 and means.max() <= 1 + 1e-6):
-        got = f"[{means.min():g}, {means.max():g}]"
-        raise ValueError(f"rewards must not be 'bernoulli' unless every mean <x, theta> is in [0, 1], got {got}")
-    return RewardLaw(noise_std=noise_std, law=law)
 
 
 def facts(rows: Float[np.ndarray, "N d"]) -> dict[str, Any]:
@@ -80,8 +48,8 @@ class Linear:
         raise NotImplementedError(f"{type(self).__name__}.features_at")
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """The mean reward <x, theta*> of vectors with these d features, a list or a leading axis."""
-        return ridge.dot(list(x), world.theta)
+        """The mean reward of vectors with these d features, a list or a leading axis."""
+        return self.rewards.mean(ridge.dot(list(x), world.theta))
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[ArrayLike, ""]) -> tuple[Round, Any]:
         """Offers K fresh feature vectors to each of the M users of a round."""
@@ -93,8 +61,8 @@ class Linear:
         return Round(ridge.from_features_first(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
 
     def means_of(self, world: Any, offered: Round) -> Float[Array, "K M"]:
-        """The mean reward <x, theta*> of every arm that is offered."""
-        return ridge.inner(offered.contexts, world.theta[:, None])
+        """The mean reward of every arm that is offered."""
+        return self.rewards.mean(ridge.inner(offered.contexts, world.theta[:, None]))
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the rewards of the arms played, and returns them with the gaps of their means before any clipping."""

@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import cumulative, population
-from fedbandit_jax.envs._linear import RewardLaw, facts, reward_law
+from fedbandit_jax.envs._linear import facts
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
@@ -48,7 +49,7 @@ class KnownUsers:
     def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
         assert offered.user is not None
-        means = jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest")
+        means = self.rewards.mean(jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest"))
         best, played = means.max(), means[arms]
         return Feedback(self.rewards.draw(key, played, jnp.arange(len(played))), best - played)
 
@@ -130,6 +131,7 @@ def clustered(
     gap: float = 0.5,
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
+    shape: float | None = None,
 ) -> Clustered:
     """Clustered linear bandit: n users on L servers share m preference vectors, and one of them comes each round.
 
@@ -151,7 +153,7 @@ def clustered(
         gap: gamma of Assumption 1, the least Euclidean distance of two preference vectors, in [0.001, 1].
         rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
             "clipped_gaussian", as in `sphere`.
-        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
+        noise_std, shape: as in `sphere`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type, or random preference vectors are hardly
@@ -170,7 +172,7 @@ def clustered(
     for these three, an easier instance, are ours.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
-    law = reward_law(rewards, noise_std)
+    law = reward_law(rewards, noise_std, shape)
     validate.one_of("seating", seating, ("random", "consecutive"))
     spec = Spec(
         n_agents=1,
@@ -221,6 +223,7 @@ def community(
     arrivals: str | Sequence[float] | Real[np.ndarray, " n"] = "uniform",
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
+    shape: float | None = None,
 ) -> UserTable:
     """Clustered linear bandit over given users and items: one user comes each round, and is offered K random items.
 
@@ -232,7 +235,7 @@ def community(
         thetas: preference vectors of users.
         clusters: true clusters of users, integers that take every value in 0 ... m - 1; only the clusters that an
             algorithm finds are compared with them.
-        n_servers, n_arms, noise_std: as in `clustered`.
+        n_servers, n_arms, noise_std, shape: as in `clustered`.
         arrivals: as in `clustered`; weight i is that of the i-th user after they are dealt out, not of row i of
             `thetas`.
         rewards: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
@@ -259,7 +262,7 @@ def community(
     if len(used) == 0 or (used != np.arange(len(used))).any():
         raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
     n, servers, m = population(len(thetas), n_servers, len(used))
-    law = reward_law(rewards, noise_std, np.matmul(items, thetas.T))
+    law = reward_law(rewards, noise_std, shape, np.matmul(items, thetas.T))
     spec = Spec(
         n_agents=1,
         n_arms=validate.integer("n_arms", n_arms, at_least=1),

@@ -15,7 +15,8 @@ from typing_extensions import override
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
 from fedbandit_jax.envs._arrivals import MAX_USERS
-from fedbandit_jax.envs._linear import Linear, RewardLaw, World, facts, reward_law
+from fedbandit_jax.envs._linear import Linear, World, facts
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -58,7 +59,7 @@ class Replay(Linear):
 
     @override
     def mean_at(self, world: World, x: Sequence[Array] | Array) -> Array:
-        return ridge.dot(jnp.asarray(x), world.theta[:, None])
+        return self.rewards.mean(ridge.dot(jnp.asarray(x), world.theta[:, None]))
 
 
 def replay(
@@ -69,6 +70,7 @@ def replay(
     n_agents: int,
     rewards: str = "gaussian",
     noise_std: float = 0.5,
+    shape: float | None = None,
 ) -> Replay:
     """Linear bandit over a table of N real feature vectors, the rows of Q queries.
 
@@ -84,7 +86,7 @@ def replay(
         query_sizes: numbers of rows of the queries, positive integers that sum to N.
         theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
         n_agents: M <= Q silos.
-        rewards, noise_std: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
+        rewards, noise_std, shape: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
 
     Raises:
         ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
@@ -112,7 +114,7 @@ def replay(
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
     if n_agents > len(sizes):
         raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
-    law = reward_law(rewards, noise_std, np.matmul(features, theta))
+    law = reward_law(rewards, noise_std, shape, np.matmul(features, theta))
     n_arms, dim = int(sizes.max()), features.shape[1]
     starts = np.cumsum(sizes) - sizes
     spec = Spec(

@@ -11,7 +11,8 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._linear import Linear, RewardLaw, World, reward_law
+from fedbandit_jax.envs._linear import Linear, World
+from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
 LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
@@ -41,7 +42,7 @@ class Sphere(Linear):
             return SphereWorld(theta, None, None)
         drawn, _ = super().observe(random.stream(key, "contexts"), None, jnp.int32(0))
         features = ridge.features_first(drawn.contexts)
-        return SphereWorld(theta, features, ridge.inner(drawn.contexts, theta[:, None]))
+        return SphereWorld(theta, features, self.rewards.mean(ridge.inner(drawn.contexts, theta[:, None])))
 
     @override
     def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
@@ -73,6 +74,7 @@ def sphere(
     contexts: str = "fresh",
     rewards: str = "gaussian",
     noise_std: float = 0.5,
+    shape: float | None = None,
 ) -> Sphere:
     """Linear bandit whose features and parameter are (u, 1) / sqrt 2, u uniform on the unit sphere of R^(d-1).
 
@@ -87,8 +89,12 @@ def sphere(
             the mean, which private algorithms need not clip to [0, 1]; "clipped_gaussian", the Gaussian clipped to [0,
             1] (its mean is no longer linear, but regret is still computed from <x, theta*>). Private algorithms clip
             the rewards of "gaussian", which biases them, so that no width is proved, and algorithms without privacy do
-            not: for a comparison of the two take "bernoulli".
-        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
+            not: for a comparison of the two take "bernoulli". Or "logistic", 1 with probability 1 / (1 + exp(-shape (z
+            - 1/2))) for z = <x, theta*>; "student_t", mean + noise_std times a draw of Student's law; "lognormal", mean
+            times exp(noise_std N(0, 1) - noise_std^2 / 2); "pareto", mean times a draw of Pareto's law that has mean 1.
+        noise_std: standard deviation of the Gaussian rewards, or scale as above, in units of reward.
+        shape: slope of "logistic" (default 8), degrees of freedom > 1 of "student_t" (3), or tail index > 1 of "pareto"
+            (2.5): moments of this order and beyond are infinite. None with other laws.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type.
@@ -103,7 +109,7 @@ def sphere(
 
     Reference: Zhou & Chowdhury (2024), Section 6, "Synthetic bandit instance" (after Vaswani et al., 2020).
     """
-    law = reward_law(rewards, noise_std)
+    law = reward_law(rewards, noise_std, shape)
     spec = Spec(
         n_agents=validate.integer("n_agents", n_agents, at_least=1),
         n_arms=validate.integer("n_arms", n_arms, at_least=1),
@@ -163,6 +169,7 @@ def gap(
     gap: float = 0.1,
     rewards: str = "bernoulli",
     noise_std: float = 0.5,
+    shape: float | None = None,
 ) -> Gap:
     """Linear bandit that offers every user fresh arms, the best of which has a mean larger by at least `gap`.
 
@@ -176,7 +183,7 @@ def gap(
         dim: d >= 2, length of a feature vector.
         gap: Δ in (0, 0.3], in units of reward.
         rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
-        noise_std: standard deviation of the Gaussian rewards, in units of reward; ignored by "bernoulli".
+        noise_std, shape: as in `sphere`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type.
@@ -192,7 +199,7 @@ def gap(
     Reference: Dubey & Pentland (2020), Section 4.4, and Figure 2 for the gap. The paper only says that the means are in
     the intervals and theta* in the unit ball; the uniform laws, and the norm that makes them feasible, are ours.
     """
-    law = reward_law(rewards, noise_std)
+    law = reward_law(rewards, noise_std, shape)
     validate.within("gap", validate.single("gap", validate.positive("gap", gap)), 0, LARGEST)
     spec = Spec(
         n_agents=validate.integer("n_agents", n_agents, at_least=1),

@@ -34,7 +34,8 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Budget, Decaying, Mechanism
-from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.packing import packed_size
+from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
@@ -285,7 +286,8 @@ def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
     centred, scale = demands.spec.constant, 0.5 if demands.spec.constant else 0.5**0.5
     if find(party.trust).needs_users:  # whose noise is for (x y, x x') as they are
         centred, scale = False, 1.0
-    return Mechanism(demands.budget, release, party.trust, unit=demands.unit, centred=centred, gram_scale=scale)
+    statistic = Linear(centred=centred, gram_scale=scale)
+    return Mechanism(demands.budget, release, party.trust, unit=demands.unit, statistic=statistic)
 
 
 def _loudest(algo: Federated, demands: Demands) -> float:

@@ -28,6 +28,9 @@ from fedbandit_jax.privacy.releases import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases import Release as Release
 from fedbandit_jax.privacy.releases.release import least_std as least_std
 from fedbandit_jax.privacy.releases.release import relative_std as relative_std
+from fedbandit_jax.privacy.statistic import Linear as Linear
+from fedbandit_jax.privacy.statistic import Logistic as Logistic
+from fedbandit_jax.privacy.statistic import Statistic as Statistic
 from fedbandit_jax.privacy.trust import TRUST as TRUST
 from fedbandit_jax.privacy.trust import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust import Trust as Trust

@@ -29,8 +29,8 @@ from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
 from fedbandit_jax.privacy.noisy_sums import Messages
+from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
-from fedbandit_jax.privacy.statistic import matrix_weights, packed_size
 from fedbandit_jax.privacy.trust.model import Trust
 
 ERRORS = 5  # standard errors at which a mechanism is refused

@@ -3,7 +3,8 @@
 `Exact` adds no noise, `NoRelease` never releases anything, and noise is added by those of `noisy_sums`, which are bound
 for S synchronisations; what they release later is NaN.
 
-Letters: x (d,) and y are one user's features and reward, W = sum x x', U = sum x y; releases are [W | U], (d, d + 1).
+Letters: x (d,) and y are one user's features and reward, w and v her weight and response (1 and y if `Linear`), W = sum
+w x x', U = sum x v; releases are [W | U], (d, d + 1).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing_extensions import override
 from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
 from fedbandit_jax.core import struct, whole, wide
 from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
+from fedbandit_jax.privacy.packing import added, packed_size, rows
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.statistic import LinearStatistic, Steps, Sums, added, packed_size, step_of, too_coarse
+from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -46,6 +49,7 @@ class MechanismState(NamedTuple):
     release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # what the last synchronisation showed to the parties that are not trusted
+    seen: Any = ()  # what contributions are given of the last release, see `Statistic.read`
 
 
 @struct.pytree
@@ -54,9 +58,14 @@ class BoundMechanism:
 
     n_agents: int = struct.static()
 
-    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Features (d, M) and rewards (M,) as they enter sums, here unchanged, and who broke a bound, (M,)."""
-        return x, y, jnp.zeros(y.shape, bool)
+    def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
+        """What enters sums of users, features (d, M) and rewards (M,), see `BoundStatistic.admit`; here the same."""
+        nobody = jnp.zeros(y.shape, bool)
+        return Admitted(x, y, nobody, nobody)
+
+    def read(self, statistics: Array, std: Array) -> Any:
+        """What later contributions are given of a release [W | U], (d, d + 1), with noise of this `std` on W."""
+        return ()
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         """The proof for a schedule that uses this object in batches of `batch` rounds (None: of any size)."""
@@ -64,10 +73,17 @@ class BoundMechanism:
 
     def init(self, dim: int) -> MechanismState:
         """The state before the first synchronisation, for d = `dim` features."""
-        return MechanismState(self.nothing(dim), (), (), jnp.zeros((dim, dim + 1)))
+        nothing = jnp.zeros((dim, dim + 1))
+        return MechanismState(self.nothing(dim), (), (), nothing, self.read(nothing, jnp.float32(0)))
 
     enforced: ClassVar[bool] = False
     """Whether a loop leaves out what one user contributes beyond `users`."""
+
+    clips: ClassVar[bool] = False
+    """Whether a loop counts the contributions that are clipped."""
+
+    weighs: ClassVar[bool] = False
+    """Whether users' rows have weights, so that `admit` returns these and responses, (2, M)."""
 
     @property
     def needs_users(self) -> bool:
@@ -76,13 +92,13 @@ class BoundMechanism:
 
     dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
 
-    def summands(self, x: Array, y: Array) -> Array:
-        """The summands [x x' | x y], (*n, d, d + 1, M), of users (*n, d, M) and (*n, M), as loops add them up."""
-        return added(x, y)
+    def summands(self, x: Array, v: Array) -> Array:
+        """The summands (*n, d, d + 1, M) of users, of whom `admit` says (*n, d, M) and v, as loops add them up."""
+        return added(x, v)
 
-    def total(self, x: Array, y: Array) -> Array:
-        """The sum of the summands of users (B, d, M) and (B, M), (d, d + 1)."""
-        return jnp.einsum("bim,bjm->ij", x, rows(x, y), precision="highest")
+    def total(self, x: Array, v: Array) -> Array:
+        """The sum of the summands of users (B, d, M) and v, (d, d + 1)."""
+        return jnp.einsum("bim,bjm->ij", x, rows(x, v), precision="highest")
 
     def real(self, total: Array) -> Array:
         """A sum of summands in float32."""
@@ -99,7 +115,7 @@ class BoundMechanism:
         return state._replace(sums=state.sums.add(part))
 
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         """The release [W | U] after batch k = 1, 2, ..., and the next state.
 
@@ -109,7 +125,7 @@ class BoundMechanism:
             state: after batch k - 1.
             total: (d, d + 1) sum of the `summands` of the users of the batch, without what was absorbed before, or of
                 [x x' | x y] in float32.
-            x, y: the users, (B, d, M) and (B, M); B may be 0 unless `needs_users`.
+            x, v: the users as `admit` says, (B, d, M) and (B, M) or (B, 2, M); B may be 0 unless `needs_users`.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
 
@@ -129,7 +145,7 @@ class Exact(BoundMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
@@ -146,7 +162,7 @@ class NoRelease(BoundMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         return jnp.full_like(total, jnp.nan), state
 
@@ -185,7 +201,7 @@ class NoisyMechanism(BoundMechanism):
 
     trust: Trust
     release: Release
-    statistic: LinearStatistic = struct.static()
+    statistic: BoundStatistic = struct.static()
     adjacency: str = struct.static()
     epsilon: Any  # (1,) asked for by all silos, or (M,) by each
     delta: struct.Number
@@ -206,8 +222,22 @@ class NoisyMechanism(BoundMechanism):
         return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
 
     @override
-    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        return self.statistic.admit(x, y)
+    def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
+        return self.statistic.admit(x, y, seen, each)
+
+    @override
+    def read(self, statistics: Array, std: Array) -> Any:
+        return self.statistic.read(statistics[:, :-1], statistics[:, -1], std)
+
+    @property
+    @override
+    def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.statistic.counts
+
+    @property
+    @override
+    def weighs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.statistic.rule.weighted
 
     @property
     def unit(self) -> float:
@@ -220,14 +250,14 @@ class NoisyMechanism(BoundMechanism):
         return jnp.int32 if self.statistic.bounded else jnp.float32
 
     @override
-    def summands(self, x: Array, y: Array) -> Array:
+    def summands(self, x: Array, v: Array) -> Array:
         if not self.statistic.bounded:
-            return added(x, y)
-        return whole.nearest(added(x, y, self.unit))
+            return added(x, v)
+        return whole.nearest(added(x, v, self.unit))
 
     @override
-    def total(self, x: Array, y: Array) -> Array:
-        return whole.add_up(self.summands(x, y)) if self.statistic.bounded else super().total(x, y)
+    def total(self, x: Array, v: Array) -> Array:
+        return whole.add_up(self.summands(x, v)) if self.statistic.bounded else super().total(x, v)
 
     @override
     def real(self, total: Array) -> Array:
@@ -326,8 +356,12 @@ class NoisyMechanism(BoundMechanism):
 
     def _why(self, timing: Timing) -> Iterator[str]:
         yield "noise of known law is on every statistic that leaves the mechanism"
-        if self.statistic.centred:
-            yield "x (y - 1/2) is summed in place of x y"
+        rule = self.statistic.rule
+        if not rule.plain:
+            bounds = f"weights up to {rule.max_weight:g}, responses up to {rule.max_response:g}"
+            yield f"what a user adds is {rule!r}: {bounds}"
+        if not struct.is_sealed(rule):
+            yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
         if isinstance(self.trust, BoundGaussian):
@@ -344,9 +378,9 @@ class NoisyMechanism(BoundMechanism):
         if release.prefix_at_silo and not model.prefixes:
             return f"the proof of {model.__name__} does not cover silos that send prefix sums"
         one = self.statistic
-        if not 0 < one.gram_scale <= 1:
-            return f"gram_scale must be in (0, 1], got {one.gram_scale}"
-        if (one.centred or one.gram_scale != 1) and (model.joint_matrix or model.needs_users):
+        if wrong := one.misfit():
+            return wrong
+        if not one.rule.plain and (model.joint_matrix or model.needs_users):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
@@ -414,8 +448,3 @@ class NoisyMechanism(BoundMechanism):
         parts = jnp.asarray(self.release.live(k)).sum()
         size = packed_size(dim)
         return self.trust.uplink(k, self.n_agents * size * parts, size)
-
-
-def rows(x: Array, y: Array) -> Array:
-    """Stacks features (B, d, M) and rewards (B, M) to (B, d + 1, M)."""
-    return jnp.concatenate([x, y[:, None]], axis=1)

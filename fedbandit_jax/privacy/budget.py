@@ -25,26 +25,31 @@ ADJACENCY = {
 }
 
 
-def sensitivity_sq(adjacency: str, centred: bool = False, gram_scale: float = 1.0) -> float:
-    """Computes the supremum of ||change of U||_2^2 + s^2 ||change of W||_F^2, s = `gram_scale`, that one user makes.
+def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, weighted: bool = False) -> float:
+    """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 that one user makes, who adds (w x x', x v).
 
-    She has ||x|| <= 1 and y in [0, 1], adds (x x', x c) with c = y, or c = y - 1/2 if `centred`, and is replaced by any
-    other ("replace"), or contributes zero ("add_remove": 1 + s^2, or 1/4 + s^2). Let k = |<x, x'>| for a replacement by
-    x'. For unit vectors the change of W is 2 (1 - k^2), squared, and that of U at most 2 (1 + k), where x' points away
-    from x and c = c' = 1, or a quarter of that if centred, where x' points towards x and c = -c' = 1/2. Their sum is
-    largest at k = 1 / (2 s^2), or 1 / (8 s^2), but at most 1. Shorter vectors move less. (Of both, the longer one must
-    have norm 1, as all terms grow with the norms together; if the other has norm b, the largest value over k grows
-    with b.)
+    She has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]; she is replaced
+    by any other ("replace"), or contributes zero ("add_remove": W^2 + V^2).
 
-    >>> [sensitivity_sq("replace"), sensitivity_sq("replace", centred=True), sensitivity_sq("add_remove")]
+    Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, she changes the sums by w^2 + w'^2 - 2 w w' c^2 + v^2
+    + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), so that it is largest at ends of their intervals. With
+    w = w' = W it is 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|) at most, largest at |c| = min(1, V^2 / (2 W^2)): 2 W^2 + 2 V^2 +
+    V^4 / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest at |c| = 1: W^2 + 4 V^2. With w
+    = w' = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and r v, which are within the same
+    bounds. If weights are not free, shorter vectors move less as well. (Of both, the longer one must have norm 1, as
+    all terms grow with the norms together; if the other has norm r, the largest value over c grows with r.)
+
+    >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("add_remove")]
     [4.5, 2.53125, 2.0]
+    >>> sensitivity_sq("replace", weight=0.25, response=1.0, weighted=True)
+    4.0625
     """
-    share = 0.25 if centred else 1.0
-    square = gram_scale**2
+    w, v = weight**2, response**2
     if adjacency == "add_remove":
-        return share + square
-    k = min(1.0, share / (2 * square))
-    return 2 * share * (1 + k) + 2 * square * (1 - k * k)
+        return w + v
+    c = min(1.0, v / (2 * w))
+    fixed = 2 * v * (1 + c) + 2 * w * (1 - c * c)
+    return max(fixed, w + 4 * v) if weighted else fixed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,12 +14,13 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import trust
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoisyMechanism, NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -29,13 +30,13 @@ MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A recipe for how sums of (x y, x x') over users leave the silos: with which noise, added by whom, to what.
+    """A recipe for how sums over users leave the silos: of what, with which noise, added by whom.
 
-    The privacy unit is one user, who contributes as often as `unit` says, by default once. With ||x|| <= 1 and y in [0,
-    1], which are enforced where data enter, one contribution moves a batch sum by at most Delta_J in joint l2 norm:
-    Delta_J^2 = 4.5 if the user is replaced, and 2 if the user's contribution becomes zero (the budget's adjacency says
-    which). All messages together move by at most sqrt(kappa) Delta_J, where kappa is the squared sensitivity of the
-    release to all of one user's contributions.
+    The privacy unit is one user, who contributes as often as `unit` says, by default once. One contribution, whose
+    bounds are enforced where data enter, moves a batch sum by at most Delta_J in joint l2 norm: for (x y, x x') with
+    ||x|| <= 1 and y in [0, 1], Delta_J^2 = 4.5 if the user is replaced, and 2 if the user's contribution becomes zero
+    (the budget's adjacency says which). All messages together move by at most sqrt(kappa) Delta_J, where kappa is the
+    squared sensitivity of the release to all of one user's contributions.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
@@ -58,21 +59,14 @@ class Mechanism:
         unit: what is protected where users return, and must then be given: "visit", each interaction by itself, or
             `fb.privacy.Users(...)`, all that one user contributes, within bounds that silos enforce. Where users are
             not told apart, None is one user who comes once, and `Users` are a promise.
-        clip_rewards: whether rewards are clipped to [0, 1] before they enter a statistic. If not, rewards that the
-            environment does not promise to be in [0, 1] void every claim. Clipping biases unbounded rewards: their
-            clipped mean is no longer linear in x, and confidence widths are no longer proved.
+        statistic: what a user adds, and its bounds: `fb.privacy.Linear()`, (x y, x x'), centred, scaled or truncated by
+            its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own. Only `Linear` that is neither
+            centred nor scaled goes with a calibration other than "tight" and with trust "silo_local_matrix",
+            "shuffle_amplified" and "shuffle_vector_sum".
         messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
             audits. If not, the total noise of all messages is drawn at once. For Gaussian trust models that is exactly
             the same law; for "secagg" and "shuffle_vector_sum" the two agree up to the factors that these classes
             state, and the certificate is about the protocol with single messages.
-        centred: whether x (y - 1/2) is summed in place of x y, which one user moves by less: Delta_J^2 falls from 4.5
-            to 81/32, so that noise of 0.75 times the standard deviation is enough. Policies then learn about y - 1/2,
-            which must be linear in x: the environment's features must have a constant entry c (`fb.Spec.constant`). Its
-            parameter is theta* with 1 / (2 c) less in that entry, whose norm `theta_norm` of `UCB` must then bound: on
-            the sphere it is sqrt(1/2), so that 1 still does.
-        gram_scale: s in (0, 1], a factor on x x' before noise is added, and divided by afterwards. Less than 1 gives
-            x x' more noise and x y less: Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down to s^2 = 1/2, where it is 4, or, if
-            centred, 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 that is 9/8.
 
     Raises:
         ValueError, TypeError: if an argument is out of range, of the wrong type, or does not go with another one.
@@ -89,10 +83,8 @@ class Mechanism:
     trust: str | type[Trust] | GaussianTrust = "silo_local"
     calibration: str = "tight"
     unit: str | Users | None = None
-    clip_rewards: bool = True
+    statistic: Statistic = LINEAR
     messages: bool = False
-    centred: bool = False
-    gram_scale: float = 1.0
 
     def __post_init__(self):
         if isinstance(self.budget, (list, tuple)):
@@ -119,18 +111,14 @@ class Mechanism:
             raise TypeError(f"unit must be 'visit', fb.privacy.Users(...) or None, got {validate.shown(self.unit)}")
         if len(budgets) > 1 and self.users.silos > 1:
             raise ValueError(f"silos must be 1 when every silo has its own budget, got {self.users.silos}")
-        validate.boolean("clip_rewards", self.clip_rewards)
         validate.boolean("messages", self.messages)
-        validate.boolean("centred", self.centred)
-        validate.single("gram_scale", validate.within("gram_scale", self.gram_scale, 1e-3, 1.0))
-        if self.centred or self.gram_scale != 1:
-            model = trust.find(self.trust)
-            if self.calibration != "tight" or model.joint_matrix or model.needs_users:
-                name = "centred" if self.centred else "gram_scale"
-                raise ValueError(
-                    f"{name} must be {False if self.centred else 1} with calibration={self.calibration!r} and "
-                    f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {getattr(self, name)!r}"
-                )
+        validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
+        model = trust.find(self.trust)
+        if not self.statistic.plain and (self.calibration != "tight" or model.joint_matrix or model.needs_users):
+            raise ValueError(
+                f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
+                f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {self.statistic!r}"
+            )
         if self.messages and trust.find(self.trust).randomize is Trust.randomize:
             raise ValueError(f"messages must be False with trust={self.trust!r}, which has no `randomize`, got True")
 
@@ -151,7 +139,7 @@ class Mechanism:
 
     def bind(
         self,
-        statistic: LinearStatistic,
+        statistic: BoundStatistic,
         *,
         n_agents: int,
         n_syncs: int,
@@ -163,7 +151,7 @@ class Mechanism:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
 
         Args:
-            statistic: what users add to the sums, with the promises of the environment.
+            statistic: the environment's promises, of whose statistic this recipe's takes the place.
             n_agents: M.
             n_syncs: S, the largest number of synchronisations there can be.
             batch: B, if every batch has the same number of rounds, and None otherwise.
@@ -194,15 +182,14 @@ class Mechanism:
             trust.check_schedule(self.trust, fixed=most is not None)
             if self.messages:
                 raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
-        if self.centred and not statistic.constant:
+        if isinstance(self.statistic, Linear) and self.statistic.centred and not statistic.constant:
             raise ValueError(
                 "centred must be False unless all feature vectors of the environment have the same constant entry, as "
                 "its fb.Spec says by constant=True, got True"
             )
-        statistic = dataclasses.replace(
-            statistic, clips=self.clip_rewards, centred=self.centred, gram_scale=float(self.gram_scale)
-        )
-        changed = self.centred or self.gram_scale != 1
+        statistic = dataclasses.replace(statistic, rule=self.statistic)
+        if wrong := statistic.misfit():
+            raise TypeError(f"statistic: {wrong}")
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
@@ -217,7 +204,7 @@ class Mechanism:
                 batch=known,
                 dim=statistic.dim,
                 pure=float(share),
-                moves_sq=statistic.sensitivity_sq(budget.adjacency) if changed else None,
+                moves_sq=None if statistic.rule.plain else statistic.sensitivity_sq(budget.adjacency),
                 rounding=statistic.rounding(n_agents * (batch or longest)),
             )
             for budget, share in zip(self.budgets, shares)

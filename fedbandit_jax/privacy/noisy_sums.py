@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.bound import MechanismState, NoisyMechanism
-from fedbandit_jax.privacy.statistic import pack_users, packed_size
+from fedbandit_jax.privacy.packing import pack_users, packed_size
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
 
@@ -33,7 +33,7 @@ class Aggregated(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
@@ -59,11 +59,11 @@ class Rounded(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
-        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, y)
+        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, v)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
         return statistics, MechanismState(self.nothing(len(total)), (encoder, decoder), trust, statistics)
@@ -99,10 +99,11 @@ class Messages(NoisyMechanism):
             ),
             trust=users,
             view=None,
+            seen=self.read(jnp.zeros((dim, dim + 1)), jnp.float32(0)),
         )
-        x, y = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
+        x, v = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
         zeros = jnp.zeros((dim, dim + 1))
-        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, y)[1].view
+        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, v)[1].view
         return state._replace(view=jnp.zeros(view.shape, view.dtype))
 
     @property
@@ -112,7 +113,7 @@ class Messages(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, y: Array
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
     ) -> tuple[Array, MechanismState]:
         if not len(x) and self.batch:
             raise NotImplementedError(
@@ -121,11 +122,11 @@ class Messages(NoisyMechanism):
         trust, release, m = self.trust, self.release, self.n_agents
         silos, third, server = jax.random.split(key, 3)
         encoders, decoder = state.release
-        sums = self.statistic.pack(jnp.moveaxis(self.real(self.summands(x, y).sum(0)), -1, 0))
+        sums = self.statistic.pack(jnp.moveaxis(self.real(self.summands(x, v).sum(0)), -1, 0))
         messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
         users = state.trust
         if trust.needs_users:
-            users = users.at[k - 1].set(pack_users(x, y), mode="drop")
+            users = users.at[k - 1].set(pack_users(x, v), mode="drop")
             batches = jnp.arange(1, len(users) + 1)
             inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
             messages = (

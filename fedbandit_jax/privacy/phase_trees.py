@@ -33,8 +33,9 @@ from fedbandit_jax.certificate import BEYOND, Certificate
 from fedbandit_jax.core import control, random, struct, validate
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
-from fedbandit_jax.privacy.statistic import LinearStatistic, matrix_weights, packed_size, unpack
+from fedbandit_jax.privacy.packing import matrix_weights, packed_size, unpack
 from fedbandit_jax.privacy.tails import check_delta, normal
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
@@ -86,8 +87,8 @@ class Replanted:
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
-        x, y, _ = LinearStatistic(dim=len(x)).admit(x[:, None], y[None])
-        return x[:, 0], y[0]
+        admitted = BoundStatistic(dim=len(x)).admit(x[:, None], y[None])
+        return admitted.x[:, 0], admitted.v[0]
 
     def first(self, key: Array, phase: Array, slot: Array, dim: int) -> Array:
         """Draws H_0, (d, d + 1), the noise on the first leaf of the tree that cluster `slot` plants in `phase`."""

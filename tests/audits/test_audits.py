@@ -235,10 +235,11 @@ def test_users_differ_first_in_the_middle_and_last():
 def test_the_farthest_user_attains_the_sensitivity(options):
     """Packed by the statistic that is bound, (1, 0) with reward 1 is as far from that user as the noise covers."""
     spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True, constant=True)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options))
+    statistic = fb.privacy.Linear(**options)
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), statistic=statistic))
     mechanism = algo.bind(spec, 50).mechanism
     far, reward = farthest_user(mechanism)
-    x, y, _ = mechanism.admit(np.stack([[1.0, 0.0], far], 1), np.array([1.0, reward]))
+    x, y, *_ = mechanism.admit(np.stack([[1.0, 0.0], far], 1), np.array([1.0, reward]))
     packed = mechanism.statistic.pack(np.einsum("im,jm->mij", x, np.concatenate([x, y[None]])))
     moved = np.linalg.norm(packed[0] - packed[1]) * mechanism.release.sensitivity_sq() ** 0.5
     assert moved == pytest.approx(mechanism.sensitivity, rel=1e-5)

@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.audits import noise
-from fedbandit_jax.privacy.statistic import LinearStatistic
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.trust import Central
 
 BUDGET = fb.privacy.Budget(8.0, 1e-6)
@@ -45,7 +45,7 @@ SEEN = {
 
 @pytest.mark.parametrize("law", SEEN)
 def test_the_law_of_noise(key, law):
-    bound = fb.privacy.Mechanism(BUDGET, trust="central").bind(LinearStatistic(2), n_agents=2, n_syncs=4, batch=2)
+    bound = fb.privacy.Mechanism(BUDGET, trust="central").bind(BoundStatistic(2), n_agents=2, n_syncs=4, batch=2)
     trust = Odd(**{field.name: getattr(bound.trust, field.name) for field in dataclasses.fields(bound.trust)}, law=law)
     found = noise.odd(dataclasses.replace(bound, trust=trust), key)
     assert re.fullmatch(SEEN[law], found), found

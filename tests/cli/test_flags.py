@@ -82,7 +82,7 @@ def test_what_the_linear_family_compares():
     """Without privacy; as printed, certified, with less noise, greedy, and with a server that adds up."""
     request, budget = asked("linear"), fb.privacy.Budget(1.0, 0.1)
     make, mechanism = fb.algos.private_fed_lin_ucb, fb.privacy.Mechanism
-    decaying = mechanism(budget, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5)
+    decaying = mechanism(budget, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
     growing = fb.schedules.Geometric(1.5, first=12)
     assert list(request["algos"].values()) == [
         fb.algos.fed_lin_ucb(schedule=25),
@@ -124,7 +124,9 @@ def test_what_the_family_of_schedules_compares():
 
 def test_what_the_family_of_clusters_compares():
     request, budget = asked("clusters"), fb.privacy.Budget(1.0, 0.1)
-    stream = fb.privacy.Mechanism(budget, "blt", unit="visit", centred=True, gram_scale=0.5)
+    stream = fb.privacy.Mechanism(
+        budget, "blt", unit="visit", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+    )
     assert [describe(algo) for algo in request["algos"].values()] == [
         describe(algo)
         for algo in (

@@ -120,7 +120,7 @@ def marks(monkeypatch):
         "release": private(release="prefix_tree"),
         "blt": private(release="blt"),
         "messages": private(messages=True),
-        "clips": private(clip_rewards=False),
+        "clips": private(statistic=fb.privacy.Linear(clip=False)),
         "adjacency": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "add_remove"), schedule=2),
         "width": private().replace(exploration_scale=0.5),
         "confidence": private().replace(confidence="known_noise"),

@@ -13,9 +13,9 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import MECHANISMS, RELEASES, TRUST, Decaying, behaviour, trust
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.integers.shares import PolyaNoise
 from fedbandit_jax.privacy.noisy_sums import Aggregated
-from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust import SiloLocal
 
@@ -25,7 +25,7 @@ OWN = {"decaying": Decaying(1.5), "own": Prefixes}
 
 def bind(trust="silo_local", release="tree", n_syncs=5, m=3, dim=2, **options):
     recipe = fb.privacy.Mechanism(BUDGET, release=OWN.get(release, release), trust=trust, **options)
-    return recipe.bind(LinearStatistic(dim), n_agents=m, n_syncs=n_syncs, batch=2)
+    return recipe.bind(BoundStatistic(dim), n_agents=m, n_syncs=n_syncs, batch=2)
 
 
 def fitting():
@@ -54,8 +54,8 @@ def test_shipped_mechanisms_are_as_they_say(case):
 
 
 def test_entries_may_be_scaled():
-    recipe = fb.privacy.Mechanism(BUDGET, release="blt", centred=True, gram_scale=0.5)
-    bound = recipe.bind(LinearStatistic(2, constant=True), n_agents=3, n_syncs=5, batch=2)
+    recipe = fb.privacy.Mechanism(BUDGET, release="blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
+    bound = recipe.bind(BoundStatistic(2, constant=True), n_agents=3, n_syncs=5, batch=2)
     assert behaviour.fault(bound) == ""
 
 

@@ -12,9 +12,10 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.accounting import gaussian_mu
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
+from fedbandit_jax.privacy.packing import pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.statistic import LinearStatistic, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, SiloLocal, VectorSum
 
 M, B, D, S = 3, 2, 2, 5
@@ -50,7 +51,7 @@ def bound(trust, release, *, messages, visits=1):
     mechanism = fb.privacy.Mechanism(
         BUDGET, release=release, trust=trust, messages=messages, unit=fb.privacy.Users(visits)
     )
-    return mechanism.bind(LinearStatistic(D), n_agents=M, n_syncs=S, batch=B)
+    return mechanism.bind(BoundStatistic(D), n_agents=M, n_syncs=S, batch=B)
 
 
 def formed(kind, mechanism, **changes):
@@ -147,7 +148,7 @@ def test_messages_equal_aggregated_in_law(key, trust, release):
 def test_integer_noise_on_batches_that_grow(key):
     """Absorbed in parts or not: the exact prefixes, with the noise of one budget, whatever the sizes of batches."""
     recipe = fb.privacy.Mechanism(BUDGET, release="blt", trust="secagg")
-    mechanism = recipe.bind(LinearStatistic(D), n_agents=M, n_syncs=S, most=9)
+    mechanism = recipe.bind(BoundStatistic(D), n_agents=M, n_syncs=S, most=9)
     assert (type(mechanism), mechanism.batch) == (Rounded, 9)
     sums = np.random.default_rng(5).normal(0, 3, (S, 4, D, D + 1)).astype(np.float32)
     sums[..., :D] += np.swapaxes(sums[..., :D], -1, -2)

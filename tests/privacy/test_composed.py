@@ -28,9 +28,9 @@ from honest import (
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, GaussianTrust, budget
+from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
 from fedbandit_jax.privacy.bound import Exact
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree, explicit
-from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
@@ -225,9 +225,9 @@ def test_a_release_is_its_matrices(methods):
 def test_forged_classes_share_no_program():
     """A compiled program is found by equality of its static parts: a lookalike must not be equal to the honest one."""
 
-    class Loose(LinearStatistic):
-        def admit(self, x, y):
-            return x, y, y < 0
+    class Loose(BoundStatistic):
+        def admit(self, x, y, seen=(), each=False):
+            return Admitted(x, y, y < 0, y < 0)
 
     bound = honest("tree")
     one = bound.mechanism.statistic

@@ -14,8 +14,9 @@ from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.statistic import LinearStatistic, Steps, Sums, too_coarse
+from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
 
 N = 4000
 
@@ -186,7 +187,7 @@ def test_noise_that_integers_do_not_hold():
 
 def test_rewards_that_are_not_bounded_are_added_up_as_they_are():
     """Nothing is claimed then, and no integer is large enough for all."""
-    mechanism = fb.privacy.Mechanism(BUDGET, clip_rewards=False)
+    mechanism = fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(clip=False))
     env = fb.envs.script(np.ones((4, 2, 1, 1)), np.full((4, 2, 1), 1e6))
     algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2)
     bound = algo.bind(env.spec, 4)
@@ -284,7 +285,7 @@ def test_sums_on_a_grid_are_not_too_coarse():
 def test_messages_that_are_not_added_up_exactly_are_not_too_coarse():
     """What silos send one by one is float32, whatever noise is added."""
     bound = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust="central", messages=True).bind(
-        LinearStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2
+        BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2
     )
     assert not bound.coarse(2)
     assert "too coarse for noise" in dataclasses.replace(bound, batch=2**28, longest=2**28).coarse(2**28)

@@ -14,10 +14,10 @@ from honest import HONEST, HORIZON, changed, honest, nosy, of, quiet, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
 from fedbandit_jax.privacy.bound import Exact, NoRelease, Timing
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree
-from fedbandit_jax.privacy.statistic import LinearStatistic
 from fedbandit_jax.privacy.trust import BoundGaussian, SiloLocal
 from fedbandit_jax.schedules import BoundLogDet, BoundPrivateLogDet
 
@@ -105,14 +105,16 @@ def synchronises_every_round(bound):
 @forgery("unbounded", "rewards enter unclipped")
 def clips_switched_off(bound):
     mechanism = bound.mechanism
-    return changed(bound, "mechanism", statistic=dataclasses.replace(mechanism.statistic, clips=False))
+    return changed(
+        bound, "mechanism", statistic=dataclasses.replace(mechanism.statistic, rule=fb.privacy.Linear(clip=False))
+    )
 
 
 @forgery("tree", "another statistic")
 def statistic_that_does_not_clip(bound):
-    class Loose(LinearStatistic):
-        def admit(self, x, y):
-            return x, y, y < 0
+    class Loose(BoundStatistic):
+        def admit(self, x, y, seen=(), each=False):
+            return Admitted(x, y, y < 0, y < 0)
 
     return changed(bound, "mechanism", statistic=of(Loose, bound.mechanism.statistic))
 

@@ -17,8 +17,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core.struct import is_sealed
 from fedbandit_jax.privacy import RELEASES
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.packing import matrix_weights, pack
 from fedbandit_jax.privacy.phase_trees import replant
-from fedbandit_jax.privacy.statistic import matrix_weights, pack
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ALPHA = 1e-4  # a right law must have a p-value above this, a wrong one below 1e-6

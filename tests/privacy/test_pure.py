@@ -238,7 +238,7 @@ def test_the_seal_is_the_package_s():
 def test_short_floats_do_not_swallow_users():
     """In bfloat16 the 257th user of a sum would count nothing, and later ones would count double or more."""
     statistic = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET).bind(ENV.spec, 50).mechanism.statistic
-    x, y, _ = jax.jit(lambda: statistic.admit(jnp.full((2, 3), 0.7, jnp.bfloat16), jnp.ones(3, jnp.bfloat16)))()
+    x, y, *_ = jax.jit(lambda: statistic.admit(jnp.full((2, 3), 0.7, jnp.bfloat16), jnp.ones(3, jnp.bfloat16)))()
     assert x.dtype == y.dtype == jnp.float32
     assert np.linalg.norm(x, axis=0).max() <= 1 + 1e-6
 

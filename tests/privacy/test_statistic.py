@@ -1,5 +1,6 @@
 """The linear statistic, centred or not: how far one user moves it, what is summed, and which noise that gets."""
 
+import copy
 import dataclasses
 import math
 
@@ -11,8 +12,8 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MATRIX_SENSITIVITY_SQ, sensitivity_sq
-from fedbandit_jax.privacy.statistic import LinearStatistic
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 CONSTANT = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True, constant=True)
@@ -29,28 +30,38 @@ def test_sensitivity_is_the_supremum(centred, scale):
     bias = (a * y) ** 2 + (b * z) ** 2 - 2 * a * b * cosine * y * z
     gram = a**4 + b**4 - 2 * (a * b * cosine) ** 2
     moved = (bias + scale**2 * gram).max()
-    assert moved <= sensitivity_sq("replace", centred, scale) + 1e-12
-    assert sensitivity_sq("replace", centred, scale) <= moved * 1.001
+    law = fb.privacy.Linear(centred=centred, gram_scale=scale)
+    found = BoundStatistic(2, rule=law).sensitivity_sq("replace")
+    assert moved <= found + 1e-12
+    assert found <= moved * 1.001
     alone = ((a * y) ** 2 + scale**2 * a**4).max()
-    assert sensitivity_sq("add_remove", centred, scale) == pytest.approx(alone, rel=1e-12)
+    assert BoundStatistic(2, rule=law).sensitivity_sq("add_remove") == pytest.approx(alone, rel=1e-12)
 
 
 def test_the_constants_are_of_the_same_formula():
     for adjacency, joint in JOINT_SENSITIVITY_SQ.items():
         assert joint == sensitivity_sq(adjacency)
-        assert MATRIX_SENSITIVITY_SQ[adjacency] == pytest.approx(sensitivity_sq(adjacency, gram_scale=0.5**0.5))
+        assert MATRIX_SENSITIVITY_SQ[adjacency] == pytest.approx(sensitivity_sq(adjacency, weight=0.5**0.5))
 
 
 @pytest.mark.parametrize(("centred", "scale"), VARIANTS)
 def test_packing(key, centred, scale):
     """The packed norm is that of the definition, and unpacking is the inverse."""
-    statistic = LinearStatistic(3, centred=centred, gram_scale=scale)
+    statistic = BoundStatistic(3, rule=fb.privacy.Linear(centred=centred, gram_scale=scale))
     g = np.asarray(jax.random.normal(key, (5, 3, 4)), float)
     g[..., :3] += np.swapaxes(g[..., :3], 1, 2)
     packed = statistic.pack(g)
     square = scale**2 * (g[..., :3] ** 2).sum((1, 2)) + (g[..., 3] ** 2).sum(1)
     np.testing.assert_allclose((packed**2).sum(1), square, rtol=1e-5)
     np.testing.assert_allclose(statistic.unpack(packed), g, rtol=1e-5)
+
+
+def with_fields(rule, **fields):
+    """A forged copy, whose fields nobody checks."""
+    forged = copy.copy(rule)
+    for name, value in fields.items():
+        object.__setattr__(forged, name, value)
+    return forged
 
 
 def private(**options):
@@ -62,7 +73,7 @@ def test_what_is_summed(script, key, centred):
     """Sums of x (y - 1/2) and x x' of the arms that were played, by a run that adds as good as no noise."""
     spec = fb.Spec(**{**vars(script.spec), "constant": True})
     world = script.replace(spec=spec) if hasattr(script, "replace") else jax.tree.map(lambda x: x, script)
-    algo = private(centred=centred, gram_scale=0.5).replace(epsilon=1e6)
+    algo = private(statistic=fb.privacy.Linear(centred=centred, gram_scale=0.5)).replace(epsilon=1e6)
     bound = algo.bind(spec, 60)
     process = RoundClock(env=world, algo=bound, horizon=60)
     w, state = jax.jit(process.init)(key)
@@ -80,10 +91,11 @@ def test_what_is_summed(script, key, centred):
     np.testing.assert_allclose(state.mechanism.sums.high, total, atol=1e-3)
 
 
-@pytest.mark.parametrize(("scale", "wrong"), [(0.5, False), (0.5, True), (1.0, False)])
+@pytest.mark.parametrize(("scale", "wrong"), [(0.5, False), (0.5, True), (1.0, False), (2.0, False)])
 def test_law_of_the_noise(key, scale, wrong):
     """Releases of nothing: std / s on the diagonal, that over sqrt 2 off it, std on x y; a wrong s is rejected."""
-    mechanism = private(centred=True, gram_scale=scale).bind(CONSTANT, 5).mechanism
+    linear = fb.privacy.Linear(centred=True, gram_scale=min(1.0, scale))
+    mechanism = private(statistic=fb.privacy.Logistic() if scale > 1 else linear).bind(CONSTANT, 5).mechanism
     nobody = np.zeros((0, 3, 3)), np.zeros((0, 3))
     release = jax.jit(jax.vmap(lambda key: mechanism.step(key, 1, mechanism.init(3), np.zeros((3, 4)), *nobody)[0]))
     drawn = np.asarray(release(jax.random.split(key, 2000)), float)
@@ -99,17 +111,19 @@ def test_law_of_the_noise(key, scale, wrong):
 
 def test_certificates_know_the_statistic():
     """Three quarters of the noise are enough if x (y - 1/2) is summed, and not if x y is."""
-    plain, centred = (private(centred=centred).bind(CONSTANT, 50) for centred in (False, True))
+    plain, centred = (
+        private(statistic=fb.privacy.Linear(centred=centred)).bind(CONSTANT, 50) for centred in (False, True)
+    )
     ratio = plain.mechanism.trust.sum_std() / centred.mechanism.trust.sum_std()
     assert ratio == pytest.approx((4.5 / 2.53125) ** 0.5, rel=1e-4)
     found = centred.guarantee()
     assert (found.claim, round(found.epsilon_exact, 3)) == ("certified", 1.0)
-    half = private(centred=True, gram_scale=0.5).bind(CONSTANT, 50)
+    half = private(statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)).bind(CONSTANT, 50)
     assert half.guarantee().server_noise_std == pytest.approx(half.mechanism.stds().max())
     assert ", 2 times that on x x'" in str(half.guarantee().noise_whose)
     one = centred.mechanism.statistic
     for forged in (dict(centred=False), dict(gram_scale=1.5)):
-        statistic = LinearStatistic(**{**vars(one), **forged})
+        statistic = dataclasses.replace(one, rule=with_fields(one.rule, **forged))
         other = centred.replace(mechanism=dataclasses.replace(centred.mechanism, statistic=statistic)).guarantee()
         assert other.claim == "none"
 
@@ -122,24 +136,25 @@ def test_no_trust_model_keeps_its_claim_with_a_forged_scale(trust, scale):
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(8.0, 0.1), release, trust)
     bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=5).bind(CONSTANT, 10)
     assert bound.guarantee().claim == "certified"
-    statistic = dataclasses.replace(bound.mechanism.statistic, gram_scale=scale)
+    one = bound.mechanism.statistic
+    statistic = dataclasses.replace(one, rule=with_fields(one.rule, gram_scale=scale))
     other = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic)).guarantee()
     assert other.claim == "none"
 
 
 def test_refusals():
     env = fb.envs.gap(3, 2, 3)
-    with pytest.raises(ValueError, match="gram_scale must be 1 with LogDetUCB, whose bounds .* got 0.5"):
-        fb.algos.fed_ucb(fb.privacy.Mechanism(BUDGET, gram_scale=0.5)).bind(env.spec, 10)
+    with pytest.raises(ValueError, match="gram_scale=1 with LogDetUCB, whose bounds .* got Linear.gram_scale=0.5"):
+        fb.algos.fed_ucb(fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(gram_scale=0.5))).bind(env.spec, 10)
     for options in (dict(method="theorem"), dict(trust="silo_local_matrix")):
         with pytest.raises(ValueError, match="moves_sq must be None with method=.* got 2.0"):
             fb.privacy.calibrate(BUDGET, n_syncs=4, moves_sq=2.0, **options)
     with pytest.raises(ValueError, match="centred must be False unless all feature vectors .* got True"):
-        private(centred=True).bind(env.spec, 10)
+        private(statistic=fb.privacy.Linear(centred=True)).bind(env.spec, 10)
     for options in (dict(calibration="theorem"), dict(trust="silo_local_matrix"), dict(trust="shuffle_vector_sum")):
-        with pytest.raises(ValueError, match="centred must be False with calibration=.* as they are, got True"):
-            fb.privacy.Mechanism(BUDGET, centred=True, **options)
-    with pytest.raises(ValueError, match="gram_scale must be 1 with calibration='theorem'.* got 0.5"):
-        fb.privacy.Mechanism(BUDGET, calibration="theorem", gram_scale=0.5)
+        with pytest.raises(ValueError, match="nor scaled with calibration=.* as they are, got Linear.*centred=True"):
+            fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(centred=True), **options)
+    with pytest.raises(ValueError, match="nor scaled with calibration='theorem'.* got Linear.gram_scale=0.5"):
+        fb.privacy.Mechanism(BUDGET, calibration="theorem", statistic=fb.privacy.Linear(gram_scale=0.5))
     with pytest.raises(ValueError, match=r"gram_scale must be in \[0.001, 1\], got 2"):
-        fb.privacy.Mechanism(BUDGET, gram_scale=2)
+        fb.privacy.Linear(gram_scale=2)

@@ -9,8 +9,9 @@ import pytest
 
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.releases import make
-from fedbandit_jax.privacy.statistic import LinearStatistic, packed_size
 from fedbandit_jax.privacy.trust import SecAgg, SiloLocal, SiloLocalMatrix, secagg, shuffle
 from fedbandit_jax.privacy.trust.model import Ask
 
@@ -155,7 +156,7 @@ def test_what_users_send():
     assert model("local").uplink(1, 15, 5) == (15 * B, 32)
     for trust in ("silo_local", "central", "secagg"):
         assert model(trust).uplink(1, 15, 5) == (15, 32)
-    honaker = Mechanism(BUDGET, release="honaker").bind(LinearStatistic(DIM), n_agents=M, n_syncs=S)
+    honaker = Mechanism(BUDGET, release="honaker").bind(BoundStatistic(DIM), n_agents=M, n_syncs=S)
     assert [int(honaker.uplink(jnp.int32(k), DIM)[0]) for k in (1, 2, 4)] == [15, 30, 45]  # as many parts as levels
 
 

@@ -14,7 +14,7 @@ ALGOS = {
     "plain": PLAIN,
     "private": PRIVATE,
     "void": fb.algos.private_fed_lin_ucb(  # epsilon_exact = inf
-        fb.privacy.Mechanism(BUDGET, clip_rewards=False), schedule=5
+        fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(clip=False)), schedule=5
     ),
 }
 

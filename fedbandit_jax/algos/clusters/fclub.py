@@ -16,7 +16,7 @@ from fedbandit_jax.privacy import phase_trees, spectral
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.phase_trees import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
-from fedbandit_jax.privacy.statistic import too_coarse
+from fedbandit_jax.privacy.sums import too_coarse
 
 TRIGGERS = ("determinant", "count")  # what decides when a local cluster uploads or downloads
 SPECTRAL = (*spectral.SPECTRAL, "printed")  # how rho is found

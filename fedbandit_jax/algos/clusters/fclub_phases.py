@@ -24,8 +24,8 @@ from fedbandit_jax.algos.clusters import seats as users
 from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm
 from fedbandit_jax.core import control, graph, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec, Status
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.phase_trees import Replanted
-from fedbandit_jax.privacy.statistic import packed_size
 
 
 class Held(NamedTuple):

@@ -28,7 +28,7 @@ from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
-from fedbandit_jax.privacy.statistic import Sums
+from fedbandit_jax.privacy.sums import Sums
 from fedbandit_jax.schedules import BoundSchedule
 
 
@@ -111,16 +111,16 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         """Adds the round to the agent's sums, and has it upload and download if its schedule asks (lines 7-14)."""
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
-        x, y, broken = self.admit(x[:, None], y[None])  # as of one silo
+        x, v, broken, clipped = self.admit(x[:, None], y[None], agent.mechanism.seen)  # as of one silo
         attendance, x, left_out = self.attend(agent.attendance, agent.synced, jnp.zeros(1, jnp.int32), x)
         counted = agent.counted
         if self.reads == "users":
-            leverage = ridge.gain(agent.belief.posterior, x, y).leverage
+            leverage = ridge.gain(agent.belief.posterior, x, v).leverage
             counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
-            mechanism=self.mechanism.absorb(agent.mechanism, self.mechanism.summands(x, y)[..., 0]),
-            pending=None if agent.pending is None else agent.pending + added(x, y)[..., 0],
-            own=follow(agent.own, x, y),
+            mechanism=self.mechanism.absorb(agent.mechanism, self.mechanism.summands(x, v)[..., 0]),
+            pending=None if agent.pending is None else agent.pending + added(x, v)[..., 0],
+            own=follow(agent.own, x, v),
             counted=counted,
             rounds=agent.rounds + 1,
             attendance=attendance,
@@ -134,8 +134,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
         status = after.status | jnp.where(exists, broken, 0)
-        left_out = jnp.where(exists, left_out, 0)
-        report = self.report(due, before.agents.synced, status, receivers=1, left_out=left_out)
+        counts = self.tally(*(jnp.where(exists, one, 0) for one in (clipped, left_out)))
+        report = self.report(due, before.agents.synced, status, receivers=1, counts=counts)
         return after._replace(agents=tables.put(state.agents, user, agent)), report
 
     @override

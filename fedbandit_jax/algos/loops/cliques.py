@@ -36,7 +36,7 @@ from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, NoisyMechanism
-from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 
 
@@ -148,7 +148,7 @@ class CliqueLoop(PlayingLoop):
         """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
         g = t % self.batch
         one = _of(local, g)
-        x, y, outside = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
+        x, y, outside, _ = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
         used = dict(
             pending=one.pending + added(x, y),
             own=follow(one.own, x, y),

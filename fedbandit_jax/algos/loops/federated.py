@@ -38,20 +38,27 @@ class BatchRecord(NamedTuple):
     """What the agents remember of a round until the batch ends."""
 
     x: Array  # (d, M) features of the arms played, as the mechanism admits them
-    y: Array  # (M,) rewards, as the mechanism admits them
+    v: Array  # (M,) responses, or (2, M) weights and responses, as the mechanism admits them
     outside: Array  # (M,) bool: which users broke what the environment promises
+    clipped: Array | None  # (M,) bool: whose contribution was clipped, if that is counted
     user: Array | None  # (M,) who came, if contributions of a user are bounded
 
 
 class BatchSums(NamedTuple):
     """What a synchronisation needs of a batch: of the records of several groups of agents it is the sum."""
 
-    rows: (
-        Array | None
-    )  # (d, d + 1) sum of the mechanism's summands [x x' | x y] over users; None if some may be left out
-    users: tuple[Array, Array]  # their x (B, d, M) and y (B, M) if single users are needed, else with B = 0
+    rows: Array | None  # (d, d + 1) sum of the mechanism's summands over users; None if some may be left out
+    users: tuple[Array, Array]  # their x (B, d, M) and v if single users are needed, else with B = 0
     outside: Array  # () int32: how many users broke what the environment promises
+    clipped: Array | int  # () int32: how many contributions were clipped
     user: Array | None  # (B, M) who came, if contributions of a user are bounded
+
+
+class Local(NamedTuple):
+    """What agents hold within a batch."""
+
+    prepared: Any  # what the policy scores arms with
+    seen: Any  # what contributions are given of the last release
 
 
 @struct.sealed
@@ -75,17 +82,21 @@ class BatchLoop(PolicyLoop):
         return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim), attendance)
 
     @override
-    def download(self, state: ServerState, offered: Round) -> Any:
+    def download(self, state: ServerState, offered: Round) -> Local:
         prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
-        return prepare(state.belief, offered, self.spec.fixed_contexts)
+        return Local(prepare(state.belief, offered, self.spec.fixed_contexts), state.mechanism.seen)
 
-    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, BatchRecord]:
+    @override
+    def prepared(self, t: Array, local: Local, offered: Round) -> Any:
+        return local.prepared
+
+    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array) -> tuple[Local, BatchRecord]:
         """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
-        user = offered.user if self.mechanism.enforced else None
-        record = BatchRecord(*self.mechanism.admit(ridge.take(offered.contexts, arms), rewards), user)
+        x, v, outside, clipped = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards, local.seen)
         if self.learns_in_batch:
-            local = self.policy.learn(local, offered, record.x, record.y)
-        return local, record
+            local = local._replace(prepared=self.policy.learn(local.prepared, offered, x, v))
+        user = offered.user if self.mechanism.enforced else None
+        return local, BatchRecord(x, v, outside, clipped if self.mechanism.clips else None, user)
 
     @property
     @override
@@ -94,30 +105,31 @@ class BatchLoop(PolicyLoop):
 
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
-        x, y, outside, user = records
-        users = (x[:0], y[:0]) if self.adds else (x, y)
-        rows = None if self.mechanism.enforced else self.mechanism.total(x, y)
-        return BatchSums(rows, users, outside.sum(dtype=jnp.int32), user)
+        x, v, outside, clipped, user = records
+        users = (x[:0], v[:0]) if self.adds else (x, v)
+        rows = None if self.mechanism.enforced else self.mechanism.total(x, v)
+        n_clipped = 0 if clipped is None else clipped.sum(dtype=jnp.int32)
+        return BatchSums(rows, users, outside.sum(dtype=jnp.int32), n_clipped, user)
 
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
     ) -> tuple[ServerState, Report]:
         """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18)."""
         m = self.spec.n_agents
-        (x, y), rows, attendance, left_out = records.users, records.rows, state.attendance, jnp.int32(0)
+        (x, v), rows, attendance, left_out = records.users, records.rows, state.attendance, jnp.int32(0)
         if records.user is not None:
             x, attendance, left_out = self._attended(attendance, k, records.user, x)
-            rows = self.mechanism.total(x, y)
-        users = (x, y) if self.mechanism.needs_users else (x[:0], y[:0])
+            rows = self.mechanism.total(x, v)
+        users = (x, v) if self.mechanism.needs_users else (x[:0], v[:0])
         assert rows is not None
-        statistics, sent = self.mechanism.step(key, k + 1, state.mechanism, rows, *users)
+        statistics, sent = self.release(key, k, state.mechanism, rows, users)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
         synced = ServerState(sent, belief, state.status | status, attendance)
         synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
         broken = jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0)
-        left_out = jnp.where(happens, left_out, 0)
-        return synced, self.report(happens, k, synced.status | broken, receivers=m, left_out=left_out)
+        counts = self.tally(records.clipped, jnp.where(happens, left_out, 0))
+        return synced, self.report(happens, k, synced.status | broken, receivers=m, counts=counts)
 
     def _attended(
         self, attendance: Attendance | None, k: Array, user: Array, x: Array
@@ -148,7 +160,7 @@ class RoundState(NamedTuple):
     since: Array  # int32: rounds since the last one
     status: Array  # int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
-    left_out: Array  # int32: contributions of the last round that were left out
+    counts: dict[str, Array]  # int32: contributions of the last round that were clipped and left out, if counted
 
 
 @struct.sealed
@@ -194,7 +206,7 @@ class ScheduledLoop(PolicyLoop):
                 since=jnp.int32(0),
                 status=status,
                 attendance=self.nobody_came(spec.n_agents, spec.n_users),
-                left_out=jnp.int32(0),
+                counts=self.tally(),
             ),
         )
 
@@ -209,25 +221,25 @@ class ScheduledLoop(PolicyLoop):
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
-        x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
+        x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen)
         attendance, x, left_out = self.attend(local.attendance, local.synced, offered.user, x)
         if self.tracks:
-            pending = local.pending + self.mechanism.summands(x, y)
+            pending = local.pending + self.mechanism.summands(x, v)
         else:
-            pending = local.pending + self.mechanism.total(x[None], y[None])[..., None]
+            pending = local.pending + self.mechanism.total(x[None], v[None])[..., None]
         counted = local.counted
         if self.reads == "users":
-            leverage = ridge.gain(local.belief.posterior, x, y).leverage
+            leverage = ridge.gain(local.belief.posterior, x, v).leverage
             counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
         return local._replace(
             pending=pending,
             counted=counted,
-            own=follow(local.own, x, y),
-            shifted=follow(local.shifted, x, y),
+            own=follow(local.own, x, v),
+            shifted=follow(local.shifted, x, v),
             since=local.since + 1,
             status=local.status | broken,
             attendance=attendance,
-            left_out=left_out,
+            counts=self.tally(clipped, left_out),
         ), ()
 
     def sync(
@@ -246,7 +258,7 @@ class ScheduledLoop(PolicyLoop):
         due = local.asked.any()
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
         new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
-        return new, self.report(due, local.synced, new.status, receivers=m, left_out=local.left_out)
+        return new, self.report(due, local.synced, new.status, receivers=m, counts=local.counts)
 
     @override
     def view(self, state: RoundState) -> Any:

@@ -12,14 +12,14 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import LEFT_OUT, PolicyLoop, first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule
 
 
@@ -34,7 +34,7 @@ class GossipState(NamedTuple):
     heard: Array  # int32: number of releases that have arrived everywhere
     status: Array  # int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
-    left_out: Array  # int32: contributions of the last round that were left out
+    counts: dict[str, Array]  # int32: contributions of the last round that were clipped and left out, if counted
 
 
 @struct.sealed
@@ -84,7 +84,7 @@ class GossipLoop(PolicyLoop):
             heard=jnp.int32(0),
             status=jnp.bitwise_or.reduce(status),
             attendance=self.nobody_came(m, spec.n_users),
-            left_out=jnp.int32(0),
+            counts=self.tally(),
         )
 
     @override
@@ -103,13 +103,13 @@ class GossipLoop(PolicyLoop):
     def learn(
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
-        x, y, broken = self.admit(ridge.take(offered.contexts, arms), rewards)
+        x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen, True)
         attendance, x, left_out = self.attend(local.attendance, local.released, offered.user, x)
         return local._replace(
-            pending=local.pending + self.mechanism.summands(x, y),
+            pending=local.pending + self.mechanism.summands(x, v),
             status=local.status | broken,
             attendance=attendance,
-            left_out=left_out,
+            counts=self.tally(clipped, left_out),
         ), ()
 
     def sync(
@@ -131,7 +131,7 @@ class GossipLoop(PolicyLoop):
             counts={
                 "messages": jnp.where(due, m, 0),
                 "hops": jnp.where(due, hops, 0),
-                **({LEFT_OUT: local.left_out} if self.mechanism.enforced else {}),
+                **local.counts,
             },
         )
 

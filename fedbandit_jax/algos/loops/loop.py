@@ -22,11 +22,12 @@ from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round,
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import WHO_COMES as WHO_COMES
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, NoisyMechanism, Timing
-from fedbandit_jax.privacy.statistic import added as added
-from fedbandit_jax.privacy.statistic import packed_size
+from fedbandit_jax.privacy.packing import added as added
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 LEFT_OUT = "contributions left out"
+CLIPPED = "contributions clipped"
 
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
@@ -241,10 +242,15 @@ class PolicyLoop(PlayingLoop):
     def guarantee(self) -> Certificate:
         return self.proof(self.spec).through(self.raw)
 
-    def admit(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Features (d, M) and rewards (M,) as they enter sums, and `Status` bits of users who broke a bound."""
-        x, y, outside = self.mechanism.admit(x, y)
-        return x, y, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
+    def admit(self, x: Array, y: Array, seen: Any, each: bool = False) -> tuple[Array, Array, Array, Array]:
+        """Features (d, M) and responses as they enter sums, `Status` bits, and how many contributions were clipped."""
+        x, v, outside, clipped = self.mechanism.admit(x, y, seen, each)
+        return x, v, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0), clipped.sum(dtype=jnp.int32)
+
+    def tally(self, clipped: Array | int = 0, left_out: Array | int = 0) -> dict[str, Array]:
+        """How many contributions of a round were clipped and left out, where these are counted."""
+        counts = {CLIPPED: clipped} if self.mechanism.clips else {}
+        return jax.tree.map(jnp.int32, counts | ({LEFT_OUT: left_out} if self.mechanism.enforced else {}))
 
     def nobody_came(self, *shape: int) -> Attendance | None:
         """The attendance of users (*shape) before the first round; None if nothing is left out."""
@@ -274,10 +280,14 @@ class PolicyLoop(PlayingLoop):
         attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
         return attendance, jnp.where(enters & exists, x, 0), (exists & ~enters).sum(dtype=jnp.int32)
 
-    def release(self, key: Array, k: Array, state: MechanismState, total: Array) -> tuple[Array, MechanismState]:
+    def release(
+        self, key: Array, k: Array, state: MechanismState, total: Array, users: tuple[Array, Array] | None = None
+    ) -> tuple[Array, MechanismState]:
         """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
         d, silos = self.spec.dim, self.mechanism.n_agents
-        return self.mechanism.step(key, k + 1, state, total, jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
+        x, v = users or (jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
+        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v)
+        return statistics, sent._replace(seen=self.mechanism.read(statistics, jnp.asarray(self.stds)[k]))
 
     def release_all(self, key: Array, k: Array, states: Any, totals: Array) -> tuple[Array, Any]:
         """Release k of n mechanisms like this one, each with noise of its own; all has a leading axis n."""
@@ -297,12 +307,9 @@ class PolicyLoop(PlayingLoop):
         *,
         senders: int | Array = 1,
         receivers: int,
-        left_out: Array | int = 0,
+        counts: dict[str, Array],
     ) -> Report:
-        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver.
-
-        Where contributions beyond the bounds of a user are `left_out`, they are counted.
-        """
+        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver."""
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
         floats = jnp.stack([senders * jnp.asarray(up, jnp.float32), jnp.float32(receivers * size)])
@@ -311,7 +318,7 @@ class PolicyLoop(PlayingLoop):
             floats=jnp.where(due, floats, 0),
             float_bits=jnp.stack([jnp.asarray(bits, jnp.float32), jnp.float32(32)]),
             status=status,
-            counts={LEFT_OUT: left_out} if self.mechanism.enforced else {},
+            counts=counts,
         )
 
     @property

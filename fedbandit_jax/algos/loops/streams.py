@@ -155,10 +155,10 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     def serve(
         self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
     ) -> tuple[StreamState, Report]:
-        x, y, broken = self.admit(x[:, None], y[None])
+        x, v, broken, clipped = self.admit(x[:, None], y[None], tables.take(state.streams.seen, user))
         attendance, x, left_out = self.attend(state.attendance, state.synced, user[None], x)
         sums, count = tables.take((state.streams.sums, state.count), user)
-        pending = state.pending[user] + self.mechanism.summands(x, y)[..., 0]
+        pending = state.pending[user] + self.mechanism.summands(x, v)[..., 0]
         sums, pending = self._hand_over(sums, pending, count + 1)
         state = state._replace(
             streams=state.streams._replace(sums=tables.put(state.streams.sums, user, sums)),
@@ -172,7 +172,8 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)
-        return state, self.report(due, k, state.status, senders=n, receivers=n, left_out=left_out)
+        counts = self.tally(clipped, left_out)
+        return state, self.report(due, k, state.status, senders=n, receivers=n, counts=counts)
 
     @override
     def partition(self, state: StreamState) -> Partition:

@@ -63,7 +63,8 @@ class Greedy(Policy):
     Example:
         >>> import fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", centred=True, gram_scale=0.5)
+        >>> statistic = fb.privacy.Linear(centred=True, gram_scale=0.5)
+        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", statistic=statistic)
         >>> algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=10, privacy=mechanism)
         >>> algo.certificate(env.spec, horizon=50).claim
         'certified'

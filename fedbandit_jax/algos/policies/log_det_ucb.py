@@ -84,9 +84,11 @@ class LogDetUCB(Exploration, Policy):
             raise ValueError(
                 f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
             )
-        if mechanism.statistic.gram_scale != 1:
-            scale = mechanism.statistic.gram_scale
-            raise ValueError(f"gram_scale must be 1 with LogDetUCB, whose bounds are for equal noise, got {scale:g}")
+        if mechanism.weighs or mechanism.statistic.gram_scale != 1:
+            raise ValueError(
+                "statistic must have no weights and gram_scale=1 with LogDetUCB, whose bounds are for equal noise on "
+                f"x x' and x y, got {mechanism.statistic.rule!r}"
+            )
         printed = self.spectral == "theory"
         return spectral.bounds(
             self.spectral,

@@ -195,7 +195,12 @@ class PhasedElimination(Policy):
         if arms.shape[1] != law.dim:
             raise ValueError(f"arms must have the {law.dim} features of the environment, got {arms.shape[1]}")
         private = phases > 0 and law.stds.any()
-        centred = private and law.mechanism.statistic.centred
+        if law.mechanism.weighs:
+            rule = law.mechanism.statistic.rule
+            raise ValueError(
+                f"statistic must have no weights with PhasedElimination, as widths are of x x', got {rule!r}"
+            )
+        centred = private and law.mechanism.statistic.rule.centred
         return BoundPhasedElimination(
             arms=arms,
             stds=padded((law.mechanism.batch_stds() if private else np.zeros(max(phases, 1))).astype(np.float32)),

@@ -20,8 +20,8 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.releases import InputPerturbation
-from fedbandit_jax.privacy.statistic import matrix_weights
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
 

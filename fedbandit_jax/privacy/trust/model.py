@@ -25,9 +25,9 @@ from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.samplers import LAPLACE_CUT
-from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.privacy.users import ONCE, Users
 
 METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
@@ -52,7 +52,7 @@ class Ask:
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
-        rounding: how much further rounding lets it move, see `LinearStatistic.rounding`.
+        rounding: how much further rounding lets it move, see `BoundStatistic.rounding`.
     """
 
     budget: Budget

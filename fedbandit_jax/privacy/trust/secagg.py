@@ -17,8 +17,8 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
-from fedbandit_jax.privacy.statistic import packed_size
 from fedbandit_jax.privacy.trust.gaussian import same_sizes
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
 

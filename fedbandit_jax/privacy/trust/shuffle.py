@@ -19,9 +19,9 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian, shuffling
 from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
+from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
-from fedbandit_jax.privacy.statistic import pack_users, packed_size
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std

@@ -13,7 +13,7 @@ from scripted_users import canonical, draws, noise_of, play, population, scan
 from test_clustering import LARGE, SMALL, STARTS, A, T, eventful, fclub_trace, same, same_clusters
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.statistic import matrix_weights, pack
+from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 INF, ALPHA = math.inf, 1e-4
 

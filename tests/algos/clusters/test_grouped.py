@@ -22,7 +22,7 @@ A, P, S = fb.algos, fb.privacy, fb.schedules
 N, T, D = 6, 120, 3
 SCHEDULE = S.Geometric(1.6, first=10)
 SPEC = dataclasses.replace(population(N, 2), constant=True)
-HALF = dict(centred=True, gram_scale=0.5)
+HALF = dict(statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
 
 
 def mechanism(epsilon=1.0, **options):
@@ -84,7 +84,7 @@ def test_oracle(key, grouping, epsilon, options):
     given = draws(1, N, horizon=T)
     stds = np.asarray(bound.stds, float) if privacy else np.zeros(len(times))
     noise = np.asarray(noises(bound, key, N, times), float) if privacy else np.zeros((len(times), N, D, D + 1))
-    scale = options.get("gram_scale", 1.0)
+    scale = options.get("statistic", P.Linear()).gram_scale
     last, seen = np.zeros(N, int), []
 
     def labels_at(k, released):
@@ -109,7 +109,7 @@ def test_oracle(key, grouping, epsilon, options):
     expected, shown = grouped(
         given.users, given.contexts, rewards, times=times, noise=lambda k, u: noise[k, u], stds=stds,
         labels_at=labels_at, pool_at=pool_at, estimate=greedy, dim=D, n_users=N,
-        centre=0.5 * options.get("centred", False),
+        centre=0.5 * options.get("statistic", P.Linear()).centred,
     )  # fmt: skip
     np.testing.assert_array_equal(arms, expected)
     np.testing.assert_allclose(state.streams.view, shown[-1], rtol=2e-4, atol=2e-3)
@@ -307,7 +307,7 @@ def test_law_of_the_noise(key, options):
     spec = dataclasses.replace(SPEC, n_users=n)
     bound = A.Grouped(schedule=SCHEDULE, privacy=mechanism(**options)).bind(spec, 30)
     noise = np.asarray(bound.mechanism.statistic.pack(noises(bound, key, n, times)), float)  # (S, n, D)
-    scale = options.get("gram_scale", 1.0)
+    scale = options.get("statistic", P.Linear()).gram_scale
     for k in range(len(times)):
         z = noise[k] / (scale * float(bound.stds[k]))
         low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], z.size)

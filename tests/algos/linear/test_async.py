@@ -19,8 +19,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import discrete_laplace
-from fedbandit_jax.privacy.statistic import packed_size
 
 A, S = fb.algos, fb.schedules
 M, D, T = 5, 3, 300

@@ -10,8 +10,9 @@ from helpers import scripted, silent
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import MATRIX_SENSITIVITY_SQ
-from fedbandit_jax.privacy.statistic import LinearStatistic, unpack
+from fedbandit_jax.privacy.packing import unpack
 from fedbandit_jax.privacy.trust import SiloLocalMatrix
 
 B, K, D = 25, 100, 10
@@ -178,7 +179,9 @@ def test_rewards_are_clipped_in_the_statistic(key, loud):
     calm, shouted = np.full((B, 2), 0.5), np.full((B, 2), 0.5)
     shouted[0] = loud
     clipped, raw = (
-        fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).replace(schedule=B, clip_rewards=clip)
+        fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).replace(
+            schedule=B, statistic=fb.privacy.Linear(clip=clip)
+        )
         for clip in (True, False)
     )
     one, other = batch_sum(clipped, contexts, calm, key), batch_sum(clipped, contexts, shouted, key)
@@ -197,7 +200,7 @@ def test_both_bounds_are_enforced_where_data_enter():
     users += [(long * np.inf, 1.0, nothing, 1.0, 1), (x * 1e25, 1.0, nothing, 1.0, 1), (nothing, 0.5, nothing, 0.5, 0)]
     given = np.stack([user[0] for user in users], 1), np.array([user[1] for user in users])
     for unit in (True, False):
-        features, rewards, broken = jax.jit(LinearStatistic(2, unit_rewards=unit).admit)(*map(np.float32, given))
+        features, rewards, broken, _ = jax.jit(BoundStatistic(2, unit_rewards=unit).admit)(*map(np.float32, given))
         np.testing.assert_allclose(features, np.stack([user[2] for user in users], 1), rtol=1e-6)
         np.testing.assert_allclose(rewards, [user[3] for user in users])
         too_long = [user[0] is not x and user[0] is not nothing for user in users]

@@ -30,8 +30,8 @@ def certificate(spec=UNIT, horizon=1000, **options):
         ({"calibration": "theorem"}, UNIT, "certified", "known law"),
         ({"policy": fb.algos.Thompson()}, UNIT, "certified", "known law"),
         ({}, UNBOUNDED, "certified", "known law"),  # rewards are clipped inside the statistic
-        ({"clip_rewards": False}, UNIT, "certified", "known law"),
-        ({"clip_rewards": False}, UNBOUNDED, "none", "rewards enter unclipped"),
+        ({"statistic": fb.privacy.Linear(clip=False)}, UNIT, "certified", "known law"),
+        ({"statistic": fb.privacy.Linear(clip=False)}, UNBOUNDED, "none", "rewards enter unclipped"),
         ({"learns_in_batch": True}, UNIT, "as_printed", "batch cascade"),
         (
             {"learns_in_batch": True, "calibration": "theorem"},
@@ -55,7 +55,7 @@ def test_claims(options, spec, claim, words):
 
 
 def test_unbounded_rewards_have_no_epsilon():
-    assert certificate(UNBOUNDED, clip_rewards=False).epsilon_exact == math.inf
+    assert certificate(UNBOUNDED, statistic=fb.privacy.Linear(clip=False)).epsilon_exact == math.inf
 
 
 def test_numbers():
@@ -189,7 +189,11 @@ def test_warnings_of_other_families():
     fclub = fb.algos.FCLUB(budget=BUDGET, alpha_1=math.inf, trigger="count")
     assert "1 / 100 visits" in fclub.certificate(fb.envs.clustered(n_users=12, n_clusters=2).spec, 100).warning
     assert certificate(learns_in_batch=True).warning
-    assert certificate(calibration="authors").warning == certificate(clip_rewards=False, spec=UNBOUNDED).warning == ""
+    assert (
+        certificate(calibration="authors").warning
+        == certificate(statistic=fb.privacy.Linear(clip=False), spec=UNBOUNDED).warning
+        == ""
+    )
     assert fb.algos.LinUCB().certificate(UNIT, 100).warning == ""
 
 

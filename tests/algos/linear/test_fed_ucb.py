@@ -15,8 +15,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.clocks import RoundClock, signature
 from fedbandit_jax.interfaces.policy import NoiseLaw
+from fedbandit_jax.privacy.packing import packed_size, unpack
 from fedbandit_jax.privacy.samplers import discrete_laplace
-from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 S = fb.schedules
 NOISE = jax.jit(discrete_laplace, static_argnums=2)

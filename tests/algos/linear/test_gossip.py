@@ -17,7 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.statistic import packed_size, unpack
+from fedbandit_jax.privacy.packing import packed_size, unpack
 
 S = fb.schedules
 LITTLE = fb.privacy.Budget(2000.0, 0.1)

@@ -12,7 +12,8 @@ SPHERE = fb.envs.sphere(20, 10, 4, rewards="bernoulli")
 
 
 def greedy(first=1, centred=False, **options):
-    privacy = P.Mechanism(P.Budget(1.0, 0.1), P.Decaying(1.5), centred=centred, gram_scale=0.5 if centred else 0.5**0.5)
+    statistic = P.Linear(centred=centred, gram_scale=0.5 if centred else 0.5**0.5)
+    privacy = P.Mechanism(P.Budget(1.0, 0.1), P.Decaying(1.5), statistic=statistic)
     return A.Federated(policy=A.Greedy(**options), schedule=S.Geometric(1.5, first=first), privacy=privacy)
 
 

@@ -185,7 +185,9 @@ def test_orderings_of_the_paper(key):
 @pytest.mark.parametrize("version", ["ours", "authors"])
 def test_orderings_of_figure_3(key, version):
     """The paper's instance and 25 seeds: every 95 % interval of the paired differences excludes 0 (linear.md)."""
-    released = dict(calibration="authors", confidence="authors", learns_in_batch=True, clip_rewards=False)
+    released = dict(
+        calibration="authors", confidence="authors", learns_in_batch=True, statistic=fb.privacy.Linear(clip=False)
+    )
     options = released if version == "authors" else {}
     env = fb.envs.sphere(100, 100, 10, rewards="gaussian" if options else "bernoulli")
     budgets = [(5.0, 0.1), (1.0, 0.1), (0.2, 0.1), (5.0, 0.1), (5.0, 0.01), (5.0, 0.001)]
@@ -256,7 +258,9 @@ def test_secure_aggregation_of_batches_that_grow(key):
 
     That is with greedy play, which FedLinUCB does not have; with the same play it is at most 2.5 times as much."""
     env = fb.envs.sphere(100, 100, 10, rewards="bernoulli")
-    mechanism = fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.5), trust="secagg", centred=True, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(
+        BUDGET, fb.privacy.Decaying(1.5), trust="secagg", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+    )
     plain = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=fb.schedules.Geometric(1.5, first=3))
     algos = {"FedLinUCB": fb.algos.fed_lin_ucb(), "secagg": plain.replace(privacy=mechanism), "greedy": plain}
     result = fb.sweep(env, algos, horizon=4000, key=key, seeds=6, stride=4000)

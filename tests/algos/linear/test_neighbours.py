@@ -17,7 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.statistic import packed_size, unpack
+from fedbandit_jax.privacy.packing import packed_size, unpack
 
 S, M, D, T = fb.schedules, 5, 3, 41
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -150,7 +150,7 @@ def run_last(env, bound, key):
 
 def test_it_is_certified():
     env = fb.envs.sphere(6, 4, 3, rewards="bernoulli")
-    mechanism = fb.privacy.Mechanism(BUDGET, "blt", centred=True, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
     algo = gossip(nx.star_graph(5), 1, privacy=mechanism, policy=fb.algos.Greedy())
     found = algo.certificate(env.spec, T)
     assert found.claim == "certified"
@@ -247,7 +247,9 @@ def test_bad_environments(script):
 def test_goal(key):
     """Certified, epsilon = 1, 100 silos on a ring: below four times Algorithm 3 of the paper without privacy."""
     env, ring = fb.envs.sphere(100, 100, 10, rewards="bernoulli"), fb.networks.make("ring", 100)
-    mechanism = fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.5), centred=True, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(
+        BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+    )
     options = dict(policy=fb.algos.Greedy(), schedule=S.Geometric(1.5, first=25))
     width = fb.algos.LogDetUCB(regularization=0.01)
     algos = {

@@ -16,7 +16,7 @@ from fedbandit_jax.algos.loops.federated import BatchRecord
 from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.clocks import RoundClock
-from fedbandit_jax.privacy.statistic import packed_size, unpack
+from fedbandit_jax.privacy.packing import packed_size, unpack
 
 BUDGET = fb.privacy.Budget(20.0, 0.1)  # little enough noise that V stays definite with a small lambda
 SHIFT_ONE = dict(first_regularization=np.float32(1.0), regularization=np.float32(1.0))
@@ -157,7 +157,7 @@ def test_thompson(script, key, horizon, release, budget):
 def test_greedy(script, key, shrinkage):
     """Algorithm 8 with a greedy policy: the ridge is that many standard deviations of the noise on W, at least 0.7."""
     policy = fb.algos.Greedy(shrinkage=shrinkage, regularization=0.7)
-    mechanism = fb.privacy.Mechanism(BUDGET, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(gram_scale=0.5))
     regret, bound, state, noise = run(script, fb.algos.Federated(policy=policy, schedule=5, privacy=mechanism), 55, key)
     scaled = np.append(np.full(4, 2.0), 1.0)  # of noise on the packed form, where x x' is halved
     ridges = np.append(0.7, np.maximum(0.7, shrinkage * bound.mechanism.stds()))

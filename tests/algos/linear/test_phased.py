@@ -16,7 +16,7 @@ from fedbandit_jax.algos.policies.phased_elimination import g_optimal
 from fedbandit_jax.core import random
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import NoiseLaw, Released
-from fedbandit_jax.privacy.statistic import packed_size, unpack
+from fedbandit_jax.privacy.packing import packed_size, unpack
 
 BUDGET = fb.privacy.Budget(5.0, 0.1)
 
@@ -61,7 +61,7 @@ def test_dp_dpe(key, centred, release):
         fixed_contexts=True,
     )
     env = dataclasses.replace(script, spec=dataclasses.replace(script.spec, constant=True))
-    mechanism = fb.privacy.Mechanism(BUDGET, release, centred=centred, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(BUDGET, release, statistic=fb.privacy.Linear(centred=centred, gram_scale=0.5))
     algo = fb.algos.dp_dpe(arms, mechanism, schedule=20, exploration_scale=0.2)
     bound = algo.bind(env.spec, horizon)
     clock = RoundClock(env=env, algo=bound, horizon=horizon)
@@ -102,7 +102,7 @@ TREE = np.array(  # prefixes of 5 batches from the nodes of Algorithm 2: 1, 1-2,
 def bound_to(arms, std):
     """A bound policy of one phase, whose noise on x y has this standard deviation."""
     spec = fb.Spec(n_agents=2, n_arms=len(arms), dim=arms.shape[1], max_norm=1.0, rewards_in_unit=True, constant=True)
-    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True)
+    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", statistic=fb.privacy.Linear(centred=True))
     law = fb.algos.Federated(privacy=mechanism, schedule=5).bind(spec, 5).mechanism
     policy = fb.algos.PhasedElimination(arms=arms).bind(NoiseLaw(2, spec.dim, np.ones(1), law))
     return dataclasses.replace(policy, stds=np.full(1, std, np.float32))
@@ -144,7 +144,9 @@ def test_the_best_arm_stays(budget, key):
     theta = np.append([0.6, 0.0], [1.0]) / math.sqrt(2)
     env = everybody(arms, theta, 20, rewards="bernoulli")
     assert env.spec.constant
-    privacy = budget and fb.privacy.Mechanism(budget, "input_perturbation", centred=True, gram_scale=0.5)
+    privacy = budget and fb.privacy.Mechanism(
+        budget, "input_perturbation", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+    )
     algo = fb.algos.dp_dpe(arms, privacy, schedule=fb.schedules.Geometric(2.0, first=100))
     last = fb.record.final(lambda moment: moment.state.belief.active)
     result = fb.simulate(env, algo, horizon=800, key=key, seeds=20, stride=800, record={"left": last})
@@ -157,7 +159,9 @@ def test_the_best_arm_stays(budget, key):
 def test_privacy_becomes_free(key):
     """Li, Zhou & Ji: at epsilon = 10 privacy costs less than half of the regret without noise, at 0.3 more (95 %)."""
     arms, theta = some_arms(10, 4), np.array([0.5, 0, 0, math.sqrt(0.5)])
-    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(
+        BUDGET, "input_perturbation", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
+    )
     env, algo = everybody(arms, theta, 20, rewards="bernoulli"), fb.algos.dp_dpe(arms, mechanism, exploration_scale=0.5)
     run = dict(horizon=2000, key=key, seeds=16, stride=1000)
     *private, free = fb.sweep(env, [algo], grid={"epsilon": [0.3, 10.0, 500.0]}, **run).regret

@@ -12,7 +12,9 @@ import fedbandit_jax as fb
 
 S = fb.schedules
 DOUBLING = S.Geometric(2.0, first=3)  # after rounds 3, 6, 12
-LITTLE = fb.privacy.Mechanism(fb.privacy.Budget(0.01, 1e-6), unit="visit", gram_scale=0.5)  # noise drowns all users
+LITTLE = fb.privacy.Mechanism(
+    fb.privacy.Budget(0.01, 1e-6), unit="visit", statistic=fb.privacy.Linear(gram_scale=0.5)
+)  # noise drowns all users
 SEEDS, T = 1000, 12
 SILOS = fb.envs.sphere(4, 2, 3, rewards="bernoulli")
 USERS = fb.envs.clustered(4, 2, 1, n_arms=2, dim=3)

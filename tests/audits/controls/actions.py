@@ -8,8 +8,9 @@ from _damage import changed, damaged, honest, private, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import transcript
+from fedbandit_jax.audits.linear import Opinion
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import Aggregated
-from fedbandit_jax.privacy.statistic import LinearStatistic
 
 
 @fb.pytree
@@ -21,36 +22,32 @@ class RawForThePolicy(Aggregated):
         return after.sums.high, after
 
 
-class NoClip(LinearStatistic):
+class NoClip(BoundStatistic):
     """Rewards as they come."""
 
-    def admit(self, x, y):
-        bounded, _, broken = LinearStatistic.admit(self, x, y)
-        return bounded, y, broken
+    def admit(self, x, y, seen=(), each=False):
+        return BoundStatistic.admit(self, x, y)._replace(v=y)
 
 
-class NoFloor(LinearStatistic):
+class NoFloor(BoundStatistic):
     """Rewards clipped at 1, and not at 0."""
 
-    def admit(self, x, y):
-        bounded, _, broken = LinearStatistic.admit(self, x, y)
-        return bounded, jnp.minimum(y, 1), broken
+    def admit(self, x, y, seen=(), each=False):
+        return BoundStatistic.admit(self, x, y)._replace(v=jnp.minimum(y, 1))
 
 
-class NoScale(LinearStatistic):
+class NoScale(BoundStatistic):
     """Features as long as they come."""
 
-    def admit(self, x, y):
-        _, bounded, broken = LinearStatistic.admit(self, x, y)
-        return x, bounded, broken
+    def admit(self, x, y, seen=(), each=False):
+        return BoundStatistic.admit(self, x, y)._replace(x=x)
 
 
-class LongerFeatures(LinearStatistic):
+class LongerFeatures(BoundStatistic):
     """Features scaled in the largest entry, so that vectors are up to sqrt d long."""
 
-    def admit(self, x, y):
-        _, bounded, broken = LinearStatistic.admit(self, x, y)
-        return x / jnp.maximum(jnp.abs(x).max(0), 1), bounded, broken
+    def admit(self, x, y, seen=(), each=False):
+        return BoundStatistic.admit(self, x, y)._replace(x=x / jnp.maximum(jnp.abs(x).max(0), 1))
 
 
 def bounding(kind):
@@ -102,6 +99,32 @@ def broken_clipping():
 def broken_floor():
     """Rewards that are not bounded from below."""
     return damaged("rewards clipped from above only", bounding(NoFloor))
+
+
+class Raw(BoundStatistic):
+    """Responses as a statistic of one's own returns them."""
+
+    def admit(self, x, y, seen=(), each=False):
+        given = BoundStatistic.admit(self, x, y)
+        return given._replace(v=jnp.stack([jnp.clip(y, 0, 1), 3 * (y - 0.5)]))
+
+
+class Averaged(BoundStatistic):
+    """Responses in which each user is compared with the others of her round."""
+
+    def admit(self, x, y, seen=(), each=False):
+        given = BoundStatistic.admit(self, x, y)
+        return given._replace(v=given.v + 0.5 * given.v.sum(-1, keepdims=True))
+
+
+def broken_bounds_of_a_statistic():
+    """A statistic of one's own whose responses are not clipped to what it declares."""
+    return damaged("unclipped responses", bounding(Raw), statistic=Opinion())
+
+
+def broken_statistic_of_two():
+    """What a user adds depends on who else came: she moves their contributions, too."""
+    return damaged("looks at two users", bounding(Averaged), n_agents=2, trust="central", statistic=Opinion())
 
 
 def broken_norm():

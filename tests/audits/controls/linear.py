@@ -237,7 +237,9 @@ def broken_normals():
 
 def broken_elimination_of_directions():
     """DP-DPE with three fifths of its noise, of which a slow audit has half of the runs."""
-    half = fb.privacy.Mechanism(BUDGET, "input_perturbation", centred=True, gram_scale=0.35)
+    half = fb.privacy.Mechanism(
+        BUDGET, "input_perturbation", statistic=fb.privacy.Linear(centred=True, gram_scale=0.35)
+    )
     algo = fb.algos.dp_dpe(np.array([[-1.0, 0.0], [1.0, 0.0]]), half, schedule=2)
     case = replace(linear(algo, n_agents=2), slow=2)
     change = trusting(lambda trust: replace(trust, std=trust.std * np.float32(0.6)))

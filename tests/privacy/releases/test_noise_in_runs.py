@@ -14,8 +14,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.packing import packed_size, unpack
 from fedbandit_jax.privacy.releases import RELEASES, make
-from fedbandit_jax.privacy.statistic import packed_size, unpack
 
 ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
 N = 50_000

@@ -1,0 +1,75 @@
+"""Laws of rewards: how the reward of an arm is drawn, given the inner product of its features with the parameter."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Integer, Key
+
+from fedbandit_jax.core import random, struct, validate
+
+LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "lognormal", "pareto")
+SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults, of laws that have a shape
+POSITIVE = ("lognormal", "pareto")  # a reward is its mean times a draw of mean 1
+
+
+@struct.pytree
+class RewardLaw:
+    """The law of a reward, given z = <x, theta*>."""
+
+    noise_std: float  # of Gaussian noise, or of the logarithm of "lognormal"; of "student_t" the scale
+    shape: float | None  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"
+    law: str = struct.static()  # one of `LAWS`
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether all rewards are in [0, 1]."""
+        return self.law in ("bernoulli", "clipped_gaussian", "logistic")
+
+    def mean(self, z: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The mean reward, before any clipping: z itself, unless the law is "logistic"."""
+        return jax.nn.sigmoid(self.shape * (z - 0.5)) if self.law == "logistic" else z  # pyright: ignore
+
+    def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
+        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
+        if self.law in ("bernoulli", "logistic"):
+            return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)
+        if self.law == "student_t":  # Bailey (1994)
+            u, v = random.uniform_at(key, nothing, agent), random.uniform_at(key, jnp.uint32(1), agent)
+            radius = jnp.sqrt(self.shape * jnp.expm1(-2 / self.shape * jnp.log(u)))
+            return mean + self.noise_std * radius * jnp.cos(2 * jnp.pi * v)
+        if self.law == "pareto":
+            u = random.uniform_at(key, nothing, agent)
+            return mean * (1 - 1 / self.shape) * jnp.exp(-jnp.log(u) / self.shape)
+        z = random.normal_at(key, nothing, agent)
+        if self.law == "lognormal":
+            return mean * jnp.exp(self.noise_std * z - self.noise_std**2 / 2)
+        reward = mean + self.noise_std * z
+        return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
+
+
+def reward_law(
+    rewards: str, noise_std: float, shape: float | None = None, means: np.ndarray | None = None
+) -> RewardLaw:
+    """Checks `rewards`, one of `LAWS`, `noise_std` >= 0, `shape`, and that the law can have all of these `means`."""
+    noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
+    law = validate.one_of("rewards", rewards, LAWS)
+    if shape is not None and law not in SHAPES:
+        raise ValueError(f"shape must be None with rewards={law!r}, got {validate.shown(shape)}")
+    if law in SHAPES:
+        shape = SHAPES[law] if shape is None else shape
+        shape = validate.single("shape", validate.positive("shape", shape))
+        if law != "logistic" and not shape > 1:
+            raise ValueError(f"shape must be > 1 with rewards={law!r}, whose mean would be infinite, got {shape:g}")
+    low, high = (0.0, 1.0) if law == "bernoulli" else (0.0, math.inf) if law in POSITIVE else (-math.inf, math.inf)
+    if means is not None and not (means.min() >= low - 1e-6 and means.max() <= high + 1e-6):
+        got = f"[{means.min():g}, {means.max():g}]"
+        inside = "in [0, 1]" if law == "bernoulli" else ">= 0"
+        raise ValueError(f"rewards must not be {law!r} unless every mean <x, theta> is {inside}, got {got}")
+    return RewardLaw(noise_std=noise_std, shape=shape, law=law)

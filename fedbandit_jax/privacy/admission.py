@@ -1,0 +1,158 @@
+"""How statistics enter sums: what each user adds is bounded, whatever an environment or a part returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.programs import leak
+from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
+from fedbandit_jax.privacy.packing import pack, unpack
+from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic
+from fedbandit_jax.privacy.sums import step_of
+
+TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
+
+
+class Admitted(NamedTuple):
+    """What enters sums of the users of M silos."""
+
+    x: Float[Array, "d M"]  # features, zero where they were not finite
+    v: Float[Array, " M"] | Float[Array, "2 M"]  # responses; weights and responses, if weights differ
+    outside: Bool[Array, " M"]  # whose features or rewards were not as the environment promises
+    clipped: Bool[Array, " M"]  # whose weight or response was beyond its bounds
+
+
+@struct.sealed
+@dataclasses.dataclass(frozen=True)  # a NamedTuple would equal one of another class, and share its compiled program
+class BoundStatistic:
+    """A statistic of the users of an environment: what that promises, and what is enforced where data enter.
+
+    It is hashable, because it is part of the compiled program.
+    """
+
+    dim: int  # d
+    unit_rewards: bool = True  # does the environment promise rewards in [0, 1]?
+    fixed_contexts: bool = False  # are the features of every silo fixed and public?
+    n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
+    constant: bool = False  # have all feature vectors the same constant entry?
+    rule: Statistic = LINEAR
+
+    @classmethod
+    def of(cls, spec: Any) -> BoundStatistic:
+        """The statistic (x x', x y) of the users of an environment with this `fb.Spec`."""
+        return cls(
+            dim=spec.dim,
+            unit_rewards=spec.rewards_in_unit,
+            fixed_contexts=spec.fixed_contexts,
+            n_users=spec.n_users,
+            constant=spec.constant,
+        )
+
+    @property
+    def gram_scale(self) -> float:
+        """s, the factor on x x' in the packed form."""
+        return self.rule.gram_scale
+
+    @property
+    def bounded(self) -> bool:
+        """Whether one user can move a sum by no more than the sensitivity, because what she adds has bounds."""
+        return self.rule.clip or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
+
+    @property
+    def counts(self) -> bool:
+        """Whether contributions that are clipped are counted: not those of rewards that are in [0, 1], or should be."""
+        return self.bounded and not (isinstance(self.rule, Linear) and (self.rule.low, self.rule.high) == (0, 1))
+
+    def misfit(self) -> str:
+        """Why nothing is proved of this statistic, or ""."""
+        rule = self.rule
+        if not struct.is_sealed(rule) and (found := self.leak()):
+            return found
+        weight, response = rule.max_weight, rule.max_response
+        if not (0 < weight <= 1 and 0 <= response <= 1):
+            return f"bounds of a statistic must be in [0, 1], got W = {weight} and V = {response}"
+        if not 0 < rule.gram_scale <= 1 / weight:
+            return f"gram_scale must be in (0, {1 / weight:g}], got {rule.gram_scale}"
+        return ""
+
+    def leak(self) -> str:
+        """The side effect of a rule of one's own, or ""."""
+        rule, name = self.rule, type(self.rule).__name__
+        gram, bias, number = jnp.zeros((self.dim, self.dim)), jnp.zeros(self.dim), jnp.float32(0)
+        seen = jax.eval_shape(rule.read, gram, bias, number)
+        seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
+        for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
+            if found := leak(getattr(rule, method), *given):
+                return f"{name}.{method} must compute its result from its arguments and do no more, got {found}"
+        return ""
+
+    def sensitivity_sq(self, adjacency: str) -> float:
+        """The squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
+        rule = self.rule
+        return sensitivity_sq(adjacency, rule.gram_scale * rule.max_weight, rule.max_response, rule.weighted)
+
+    def rounding(self, users: int) -> float:
+        """How much further one visit moves a packed sum than her exact row, if so many users are added up in steps.
+
+        Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most.
+        """
+        if not self.bounded:
+            return 0.0
+        square = max(1.0, self.gram_scale) ** 2
+        return (step_of(users) + 2.0**-24) * math.sqrt(self.dim * (square * self.dim + 1))
+
+    def read(self, gram: Array, bias: Array, std: Array) -> Any:
+        """What users' contributions are given of a release, in float32, see `Statistic.read`."""
+        return self.rule.read(gram, bias, std)
+
+    def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = (), each: bool = False) -> Admitted:
+        """Scales features to norm <= 1, and bounds what each user adds.
+
+        Args:
+            x: features, one column per silo's user.
+            y: rewards, in units of reward.
+            seen: what `read` made of the last release; if `each`, of that of every silo, with leading axis M.
+            each: see there.
+        """
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # sums of shorter floats move by more than one user
+        square = (x * x).sum(0)
+        finite = jnp.isfinite(square)
+        x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
+        outside = ~(square <= (1 + TOLERANCE) ** 2)
+        rule = self.rule
+        alone = jax.vmap(rule.contribution, (1, 0, 0 if each else None), -1)
+        w, v = (jnp.broadcast_to(jnp.asarray(one, jnp.float32), y.shape) for one in alone(x, y, seen))
+        if not self.bounded:
+            return Admitted(x, v, outside, jnp.zeros(y.shape, bool))
+        if self.unit_rewards:
+            outside |= ~((y >= 0) & (y <= 1))
+        bounds = np.float32(rule.responses)
+        clipped = ~((v >= bounds[0]) & (v <= bounds[1]))
+        v = jnp.clip(jnp.nan_to_num(v), *bounds)
+        if rule.weighted:
+            clipped |= ~((w >= 0) & (w <= rule.max_weight))
+            w = jnp.clip(jnp.nan_to_num(w), 0, np.float32(rule.max_weight))
+            v = jnp.stack([w, v])
+        return Admitted(x, v, outside, clipped)
+
+    def pack(self, statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:
+        """Packs statistics [W | U] into vectors."""
+        return pack(self._scaled(statistics, self.gram_scale))
+
+    def unpack(self, vector: Float[Array, "*n D"]) -> Float[Array, "*n d d+1"]:
+        """Unpacks vectors into statistics [W | U]; the inverse of `pack`."""
+        return self._scaled(unpack(vector, self.dim), 1 / self.gram_scale)
+
+    def _scaled(self, statistics: Array, scale: float) -> Array:
+        if scale == 1:
+            return statistics
+        return statistics * np.append(np.full(self.dim, np.float32(scale)), np.float32(1))

@@ -1,0 +1,250 @@
+"""Statistics that weigh users, and one's own: sensitivity, enforcement, what is summed, the law of what is released."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.interfaces.algorithm import certify
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.budget import sensitivity_sq
+
+P, A, S = fb.privacy, fb.algos, fb.schedules
+BUDGET = P.Budget(1.0, 0.1)
+SPEC = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Opinion(P.Statistic):
+    """Users with an opinion count more; it can attain the largest move of any statistic with W = 1 and V = 1."""
+
+    responses = (-1.0, 1.0)
+
+    def contribution(self, x, y, seen):
+        return y, 2 * y - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Wild(P.Statistic):
+    """Returns anything."""
+
+    max_weight, responses = 0.5, (-0.25, 0.5)
+
+    def contribution(self, x, y, seen):
+        return jnp.where(x[0] > 0, 7.0, jnp.nan), jnp.where(x[0] > 0, -3.0, jnp.inf) * jnp.where(y > 0.5, 1, jnp.nan)
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.25, 0.6, 1.0])
+@pytest.mark.parametrize("response", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sensitivity_is_the_supremum(weight, response, weighted):
+    """Over a grid of two users: never more than the formula, and as much to a part in 500."""
+    a, b = (np.linspace(0, 1, 21)[shape] for shape in (np.s_[:, None, None], np.s_[None, :, None]))
+    cosine = np.linspace(-1, 1, 401)[None, None]
+    ends = [(w, v) for w in ([0, weight] if weighted else [weight]) for v in (-response, response)]
+    moved = max(
+        (
+            (w * a**2) ** 2 + (z * b**2) ** 2 - 2 * w * z * (a * b * cosine) ** 2
+            + (v * a) ** 2 + (u * b) ** 2 - 2 * v * u * a * b * cosine
+        ).max()
+        for w, v in ends for z, u in ends
+    )  # fmt: skip
+    found = sensitivity_sq("replace", weight, response, weighted)
+    assert moved <= found + 1e-12
+    assert found <= moved * 1.002
+    assert sensitivity_sq("add_remove", weight, response, weighted) == pytest.approx(weight**2 + response**2)
+
+
+@pytest.mark.parametrize("limit", [0.5, 2.0, 5.0])
+def test_bounds_of_the_logistic_statistic(limit):
+    """Its weights and responses over a grid of features, rewards and estimates: never beyond, and as far."""
+    rule = P.Logistic(limit=limit)
+    z = jnp.linspace(-9, 9, 1801)
+    w, v = jax.vmap(lambda z, y: rule.contribution(jnp.ones(1), y, z[None]), (0, None))(z, jnp.float32(0))
+    w, above = np.asarray(w, float), 1 + np.asarray(v, float)
+    v = np.concatenate([v, above])
+    assert w.max() == pytest.approx(rule.max_weight, abs=1e-6)
+    assert w.min() > 0
+    assert np.abs(v).max() == pytest.approx(rule.max_response, abs=1e-6)
+    assert rule.responses == (-rule.max_response, rule.max_response)
+    assert rule.max_response == pytest.approx({0.5: 0.505, 2.0: 0.6708, 5.0: 0.9601}[limit], abs=1e-3)
+
+
+def test_a_logistic_step_is_newtons():
+    """From theta, sum w x x' and sum x v solve to one step of Newton's method for the log-likelihood."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    truth, theta = np.array([1.0, -0.5, 0.3]), np.array([0.4, 0.1, -0.2])
+    y = (rng.random(400) < 1 / (1 + np.exp(-x @ truth))).astype(float)
+    w, v = jax.vmap(P.Logistic().contribution, (0, 0, None))(x, y, theta)
+    step = np.linalg.solve((x.T * w) @ x, x.T @ v)
+    mu = 1 / (1 + np.exp(-x @ theta))
+    newton = theta + np.linalg.solve((x.T * (mu * (1 - mu))) @ x, x.T @ (y - mu))
+    np.testing.assert_allclose(step, newton, rtol=1e-5)
+    gram, bias = (x.T * w) @ x, x.T @ v
+    seen = P.Logistic().read(jnp.float32(gram), jnp.float32(bias), jnp.float32(2.0))
+    np.testing.assert_allclose(seen, np.linalg.solve(gram + (1 + 2 * 6**0.5 * 2) * np.eye(3), bias), rtol=1e-4)
+
+
+def test_bounds_are_enforced():
+    """Weights and responses of one's own are clipped, 0 where they are not finite, and counted."""
+    x = np.float32([[0.5, -0.5, 0.5, 0.5], [0, 0, 0, 0]])
+    found = BoundStatistic(2, rule=Wild()).admit(x, np.float32([1, 1, 0, 1]))
+    np.testing.assert_array_equal(found.x, x)
+    np.testing.assert_array_equal(found.v, [[0.5, 0, 0.5, 0.5], [-0.25, 0.5, 0, -0.25]])
+    assert found.clipped.all()
+    fine = BoundStatistic(2, rule=Opinion()).admit(x, np.float32([1, 0, 0.5, 2]))
+    assert fine.clipped.tolist() == [False, False, False, True]
+    assert fine.outside.tolist() == [False, False, False, True]
+
+
+def loops(statistic, **options):
+    """Every loop that releases sums of users, with this statistic and as good as no noise."""
+    mechanism = P.Mechanism(P.Budget(1e6, 0.1), statistic=statistic, **options)
+    common = dict(policy=A.Greedy(regularization=1.0), privacy=mechanism)
+    ring = fb.networks.make("complete", 3)
+    return {
+        "batches": A.Federated(**common, schedule=5),
+        "growing": A.Federated(**common, schedule=S.Geometric(1.5, first=5)),
+        "gossip": A.Gossip(**common, graph=ring, schedule=S.Geometric(1.5, first=5)),
+    }
+
+
+@pytest.mark.parametrize("name", ["batches", "growing", "gossip"])
+@pytest.mark.parametrize("statistic", [P.Logistic(), Opinion(gram_scale=0.5), P.Linear(low=-1, high=3, centred=True)])
+def test_what_is_summed(script, key, name, statistic):
+    """Sums of w x x' and x v of the arms that were played, each user's with what was released before her batch."""
+    spec = fb.Spec(**{**vars(script.spec), "constant": True})
+    world = jax.tree.map(lambda x: x, script)
+    object.__setattr__(world, "spec", spec)
+    horizon = 30
+    bound = loops(statistic)[name].bind(spec, horizon)
+    process = RoundClock(env=world, algo=bound, horizon=horizon)
+    w, state = jax.jit(process.init)(key)
+    step = jax.jit(process.step)
+    m, d = spec.n_agents, spec.dim
+    total, seen, plays = np.zeros((m, d, d + 1)), [np.zeros(d)] * m, 0
+    contribution = jax.jit(statistic.contribution)
+    batch = bound.equal_batches or 1
+    for k in range(horizon // batch):
+        theta = np.asarray(state.belief.posterior.theta, float)
+        theta = theta.reshape(m, d) if name == "gossip" else np.repeat(theta.T, m, 0)
+        for t in range(k * batch, (k + 1) * batch):
+            for i in range(m):
+                x = script.contexts[t, i].astype(float)
+                a = int(np.argmax(x.astype(np.float32) @ theta[i].astype(np.float32)))
+                one = contribution(np.float32(x[a]), np.float32(script.answers[t, i, a]), np.float32(seen[i]))
+                weight, response = map(float, one)
+                total[i] += np.outer(x[a], [*(weight * x[a]), response])
+                plays += 1
+        before = getattr(state, "synced", getattr(state, "released", k))
+        w, state, _ = step(key, w, state, k)
+        after = getattr(state, "synced", getattr(state, "released", k + 1))
+        if after > before and isinstance(statistic, P.Logistic):
+            sums = total if name == "gossip" else np.repeat(total.sum(0)[None], m, 0)
+            stds = float(np.asarray(bound.stds)[before])
+            ridge = (1 + 2 * math.sqrt(2 * d) * stds) * np.eye(d)
+            seen = [np.linalg.solve(one[:, :-1] + ridge, one[:, -1]) for one in sums]
+    assert plays == horizon * m
+    released = state.mechanism.view
+    pending = getattr(state, "pending", None)
+    if name == "gossip":
+        found = np.asarray(bound.mechanism.real(state.pending)).transpose(2, 0, 1) + released
+    elif pending is not None:
+        found = (np.asarray(bound.mechanism.real(pending))[..., 0] + released)[None]
+        total = total.sum(0)[None]
+    else:
+        found, total = np.asarray(released)[None], total.sum(0)[None]
+    np.testing.assert_allclose(found, total, atol=6 * float(np.asarray(bound.stds).max()))
+
+
+def test_certificates_know_the_statistic():
+    """The noise is for W and V of the statistic, which the certificate states; own code is called so."""
+    ratios = {}
+    for rule in (Opinion(), P.Logistic(), P.Linear(centred=True, low=-2, high=2)):
+        algo = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule))
+        bound = algo.bind(dataclasses.replace(SPEC, constant=True), 50)
+        found = certify(bound)
+        assert found.claim == "certified"
+        assert found.epsilon_exact <= 1
+        assert f"responses up to {rule.max_response:g}" in found.reason
+        assert ("the caller's" in found.reason) == isinstance(rule, Opinion)
+        ratios[type(rule)] = float(bound.mechanism.trust.sum_std())
+    moved = {Opinion: 5.0, P.Logistic: 0.25 + 4 * P.Logistic().max_response ** 2, P.Linear: 81 / 32}
+    for kind, std in ratios.items():
+        assert std / ratios[P.Linear] == pytest.approx((moved[kind] / moved[P.Linear]) ** 0.5, rel=1e-4)
+
+
+def test_forged_bounds_have_no_claim():
+    bound = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=P.Logistic())).bind(SPEC, 50)
+
+    class Mine(P.Logistic):
+        max_weight = 1.0
+
+    for rule in (P.Linear(), Opinion(), Mine(gram_scale=1.0), P.Logistic(limit=5.0)):
+        statistic = dataclasses.replace(bound.mechanism.statistic, rule=rule)
+        forged = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic))
+        assert forged.guarantee().claim == "none", rule
+
+
+def test_refusals():
+    """What a statistic cannot be, and what does not go with one, in one sentence each."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Heavy(P.Statistic):
+        max_weight = 2.0
+
+    @dataclasses.dataclass(frozen=True)
+    class Wide(P.Statistic):
+        responses = (0.0, 3.0)
+
+    @dataclasses.dataclass(frozen=True)
+    class Spy(P.Statistic):
+        def contribution(self, x, y, seen):
+            jax.debug.callback(print, y)
+            return 1.0, y
+
+    with pytest.raises(ValueError, match=r"Heavy.max_weight must be in \[0, 1\], got 2"):
+        Heavy()
+    with pytest.raises(ValueError, match=r"Wide.responses must be bounds a <= b in \[-1, 1\], got \(0.0, 3.0\)"):
+        Wide()
+    with pytest.raises(ValueError, match="high must be > low = 2, got 1"):
+        P.Linear(low=2)
+    with pytest.raises(ValueError, match=r"gram_scale must be in \[0.001, 4\], got 5"):
+        P.Logistic(gram_scale=5)
+    with pytest.raises(TypeError, match="statistic must be an fb.privacy.Statistic .* got 3"):
+        P.Mechanism(BUDGET, statistic=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="statistic: Spy.contribution must compute its result .* debug_callback"):
+        A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=Spy())).bind(SPEC, 10)
+    logistic = P.Mechanism(BUDGET, statistic=P.Logistic())
+    with pytest.raises(ValueError, match="learns_in_batch must be False with a statistic that has weights"):
+        A.Federated(schedule=5, privacy=logistic, learns_in_batch=True)
+    with pytest.raises(ValueError, match="statistic must have no weights with a schedule that reads"):
+        A.Federated(schedule=S.PrivateLogDet(), privacy=logistic).bind(SPEC, 10)
+    with pytest.raises(ValueError, match="statistic must have no weights and gram_scale=1 with LogDetUCB"):
+        A.fed_ucb(logistic, schedule=5, learns_in_batch=False).bind(SPEC, 10)
+    with pytest.raises(ValueError, match="statistic must have no weights with PhasedElimination"):
+        A.dp_dpe(np.eye(3), P.Mechanism(BUDGET, "input_perturbation", statistic=P.Logistic())).bind(SPEC, 10)
+    for trust in ("silo_local_matrix", "shuffle_vector_sum"):
+        with pytest.raises(ValueError, match="statistic must be neither weighted, centred nor scaled"):
+            P.Mechanism(BUDGET, trust=trust, statistic=P.Logistic())
+
+
+def test_clipped_contributions_are_counted():
+    """Heavy-tailed rewards: as many as are outside the range that was declared."""
+    env = fb.envs.sphere(4, 3, 3, rewards="student_t", noise_std=1.0)
+    algo = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=P.Linear(low=-1, high=2)))
+    result = fb.simulate(env, algo, horizon=400, key=jax.random.key(0), seeds=2, progress=False)
+    share = result.counts["contributions clipped"][:, -1].mean() / 1600
+    assert 0.15 < share < 0.35  # of z + T_3 beyond [-1, 2], z about 1/2
+    plain = A.Federated(schedule=5, privacy=BUDGET)
+    assert (
+        "contributions clipped"
+        not in fb.simulate(env, plain, horizon=10, key=jax.random.key(0), seeds=1, progress=False).counts
+    )
