@@ -27,7 +27,7 @@ EPSILONS = (1.0, 8.0)
 RANGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 STATISTICS = {
     "linear": P.Linear(centred=True, gram_scale=0.5),
-    "logistic": P.Logistic(gram_scale=1.0, limit=2.0),
+    "logistic": P.Logistic(),
 }
 TAILS: dict[str, dict[str, Any]] = {
     "Gaussian, std 1": dict(rewards="gaussian", noise_std=1.0),

@@ -302,11 +302,11 @@ audited = {
 CASES = {  # factory -> argument -> what is given while others are tried, and which values may be given
     E.sphere: {
         **dict(n_agents=(3, count()), n_arms=(4, count()), dim=(5, count(2)), contexts=("fresh", one_of("fixed"))),
-        **dict(rewards=("gaussian", laws), noise_std=(0.5, noise)),
+        **dict(rewards=("gaussian", laws), noise_std=(0.5, noise), shape=(None, optional(nothing))),
     },
     E.gap: {
         **dict(n_agents=(3, count()), n_arms=(4, count(2)), dim=(5, count(2)), gap=(0.1, number(1.2e-38, 0.3))),
-        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise)),
+        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise), shape=(None, optional(nothing))),
     },
     E.arms: {
         **dict(n_arms=(3, optional(count(2))), instance=("easy", one_of("hard")), means=(None, optional(array(1)))),
@@ -321,16 +321,23 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
-        **dict(seating=("random", one_of("consecutive")), arrivals=("uniform", nothing), noise_std=(0.5, noise)),
+        **dict(
+            seating=("random", one_of("consecutive")),
+            arrivals=("uniform", nothing),
+            noise_std=(0.5, noise),
+            shape=(None, optional(nothing)),
+        ),
     },
     E.community: {
         **dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=(np.array([0, 1, 1]), nothing)),
         **dict(n_servers=(2, count()), n_arms=(4, count()), arrivals=("uniform", nothing)),
-        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise)),
+        **dict(rewards=("bernoulli", laws), noise_std=(0.5, noise), shape=(None, optional(nothing))),
     },
     E.replay: {
         **dict(features=(EYE, rows), query_sizes=(np.array([1, 2]), array(1, "iu")), theta=(EYE[0] / 2, array(1))),
-        **dict(n_agents=(2, count()), rewards=("gaussian", laws), noise_std=(0.5, noise)),
+        **dict(
+            n_agents=(2, count()), rewards=("gaussian", laws), noise_std=(0.5, noise), shape=(None, optional(nothing))
+        ),
     },
     E.script: dict(
         contexts=(one, nothing),
@@ -432,11 +439,12 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         ),
         **dict(messages=(False, flag)),
     },
+    P.Statistic: dict(gram_scale=(1.0, number(1e-3, 1))),
     P.Linear: dict(
         **dict(gram_scale=(1.0, number(1e-3, 1)), centred=(False, flag), clip=(True, flag)),
-        **dict(low=(0.0, number(-1e30, 0.999)), high=(1.0, number(0.001, 1e30))),
+        **dict(low=(0.0, number(-1e30, 1 - 1e-6)), high=(1.0, number(1e-6, 1e30))),
     ),
-    P.Logistic: dict(gram_scale=(2.0, number(1e-3, 4)), limit=(2.0, positive)),
+    P.Logistic: dict(gram_scale=(2.0, number(1e-3, 4)), limit=(1.0, positive)),
     P.Users: dict(
         visits=(2, count(1, 2**30)),
         per_batch=(1, optional(count(1, 2))),

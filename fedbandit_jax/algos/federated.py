@@ -17,6 +17,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.statistic import LINEAR
 from fedbandit_jax.privacy.sums import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
 from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
@@ -109,11 +110,11 @@ class Federated(PolicyRecipe):
         """
         schedule = validate.instance("schedule", self.schedule, Geometric, "fb.schedules.Geometric")
         policy = validate.instance("policy", self.policy, Greedy, "fb.algos.Greedy")
-        centred = isinstance(self.privacy, Mechanism) and self.privacy.statistic.centred
+        statistic = self.privacy.statistic if isinstance(self.privacy, Mechanism) else LINEAR
         one = self
         while True:  # a later first release leaves fewer of them, with less noise each
-            std = float(np.asarray(one.bind(spec, horizon).stds)[0])
-            first = min(math.ceil(policy.users(spec.dim, std, centred) / spec.n_agents), horizon)
+            std = float(np.asarray(one.bind(spec, horizon).stds)[0]) / statistic.max_weight
+            first = min(math.ceil(policy.users(spec.dim, std, statistic.centred) / spec.n_agents), horizon)
             if first <= schedule.first:
                 return one
             schedule = dataclasses.replace(schedule, first=first)

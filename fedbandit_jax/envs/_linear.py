@@ -27,7 +27,7 @@ class World(NamedTuple):
     theta: Float[Array, " d"]  # theta*
 
 
-class Linear:
+class LinearEnvironment:
     """Base class of linear environments, with `observe` and `pull` by draws of single arms and a law of rewards.
 
     Where an algorithm scores arms by their features alone, a run does without these two, see `core.choose`. A

@@ -15,13 +15,13 @@ from typing_extensions import override
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
 from fedbandit_jax.envs._arrivals import MAX_USERS
-from fedbandit_jax.envs._linear import Linear, World, facts
+from fedbandit_jax.envs._linear import LinearEnvironment, World, facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 @struct.pytree
-class Replay(Linear):
+class Replay(LinearEnvironment):
     """A linear bandit over a table of feature vectors; made by `replay`."""
 
     features: Float[Array | np.ndarray, "d rows"]  # N rows and K of zeros, so that a slice of K rows always fits

@@ -11,7 +11,7 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._linear import Linear, World
+from fedbandit_jax.envs._linear import LinearEnvironment, World
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
@@ -27,7 +27,7 @@ class SphereWorld(NamedTuple):
 
 
 @struct.pytree
-class Sphere(Linear):
+class Sphere(LinearEnvironment):
     """A linear bandit whose features and parameter are on a shifted sphere; made by `sphere`."""
 
     rewards: RewardLaw  # law of a reward, given its mean
@@ -123,7 +123,7 @@ def sphere(
 
 
 @struct.pytree
-class Gap(Linear):
+class Gap(LinearEnvironment):
     """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
 
     gap: struct.Number  # least difference between the best mean and any other, in units of reward

@@ -137,7 +137,7 @@ def calibrate(
             tails lack, which is charged to delta.
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); for all visits of a user
             together it must be less than the budget's epsilon.
-        moves_sq: Delta_J^2, if it is not that of (x y, x x'): see `Mechanism`, `centred` and `gram_scale`. It is for
+        moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`. It is for
             "tight" noise on every packed entry only.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 

@@ -123,12 +123,12 @@ class Linear(Statistic):
     clip: bool = True  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        super().__post_init__()
         validate.boolean("centred", self.centred)
         validate.boolean("clip", self.clip)
+        super().__post_init__()
         low, high = (validate.within(name, getattr(self, name), -1e30, 1e30) for name in ("low", "high"))
-        if not low < high:
-            raise ValueError(f"high must be > low = {low:g}, got {high:g}")
+        if not high - low >= 1e-6 * max(1, abs(low), abs(high)):
+            raise ValueError(f"low and high must be ends of an interval, low < high, got {low:g} and {high:g}")
 
     @property
     @override
@@ -181,7 +181,7 @@ class Logistic(Statistic):
     max_weight = 0.25
 
     gram_scale: float = 2.0
-    limit: float = 2.0
+    limit: float = 1.0
 
     def __post_init__(self):
         validate.single("limit", validate.positive("limit", self.limit))

@@ -180,10 +180,11 @@ def test_what_enters_a_statistic_is_bounded():
     admit = jax.jit(honest("tree").mechanism.admit)
     x = np.array([[30.0, np.nan, np.inf, 0.6], [40.0, 0.0, 0.0, 0.8]], np.float32)
     y = np.array([7.0, np.nan, -np.inf, 0.5], np.float32)
-    features, rewards, broken = admit(x, y)
+    features, rewards, broken, clipped = admit(x, y)
     np.testing.assert_allclose(features, [[0.6, 0, 0, 0.6], [0.8, 0, 0, 0.8]], rtol=1e-6)
     assert rewards.tolist() == [1, 0, 0, 0.5]
     assert broken.tolist() == [True, True, True, False]
+    assert clipped.tolist() == [True, False, True, False]
 
 
 def test_what_reaches_a_policy(key):

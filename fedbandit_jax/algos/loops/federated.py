@@ -54,7 +54,7 @@ class BatchSums(NamedTuple):
     user: Array | None  # (B, M) who came, if contributions of a user are bounded
 
 
-class Local(NamedTuple):
+class InBatch(NamedTuple):
     """What agents hold within a batch."""
 
     prepared: Any  # what the policy scores arms with
@@ -82,15 +82,17 @@ class BatchLoop(PolicyLoop):
         return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim), attendance)
 
     @override
-    def download(self, state: ServerState, offered: Round) -> Local:
+    def download(self, state: ServerState, offered: Round) -> InBatch:
         prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
-        return Local(prepare(state.belief, offered, self.spec.fixed_contexts), state.mechanism.seen)
+        return InBatch(prepare(state.belief, offered, self.spec.fixed_contexts), state.mechanism.seen)
 
     @override
-    def prepared(self, t: Array, local: Local, offered: Round) -> Any:
+    def prepared(self, t: Array, local: InBatch, offered: Round) -> Any:
         return local.prepared
 
-    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array) -> tuple[Local, BatchRecord]:
+    def learn(
+        self, t: Array, local: InBatch, offered: Round, arms: Array, rewards: Array
+    ) -> tuple[InBatch, BatchRecord]:
         """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
         x, v, outside, clipped = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards, local.seen)
         if self.learns_in_batch:

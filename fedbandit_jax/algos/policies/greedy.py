@@ -54,7 +54,8 @@ class Greedy(Policy):
     of norm 1 lie in all directions alike, then U = sum x y has N ||theta|| / d along theta, and noise of norm s sqrt d
     at most, which is no more from N = s d^(3/2) on. If rewards are not centred, then U has also the mean reward times
     sum x. As long as W, about N / d in every direction, is less than the ridge c s, this is not taken for a mean, but
-    for a merit of the direction in which most was played, so that agents go on playing there.
+    for a merit of the direction in which most was played, so that agents go on playing there. Of a statistic
+    with weights s is divided by the largest weight.
 
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.

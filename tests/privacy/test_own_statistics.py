@@ -214,7 +214,7 @@ def test_refusals():
         Heavy()
     with pytest.raises(ValueError, match=r"Wide.responses must be bounds a <= b in \[-1, 1\], got \(0.0, 3.0\)"):
         Wide()
-    with pytest.raises(ValueError, match="high must be > low = 2, got 1"):
+    with pytest.raises(ValueError, match="low and high must be ends of an interval, low < high, got 2 and 1"):
         P.Linear(low=2)
     with pytest.raises(ValueError, match=r"gram_scale must be in \[0.001, 4\], got 5"):
         P.Logistic(gram_scale=5)
