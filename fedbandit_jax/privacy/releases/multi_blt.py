@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
@@ -77,8 +77,7 @@ def _optimised(n_syncs: int, n_buffers: int, users: Users) -> tuple[tuple[float,
     omega = omega * min(1, 0.9 / omega.sum())
 
     def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        weights = np.exp(x[n_buffers:])
-        return (1 - GAP) * expit(x[:n_buffers]), (1 - GAP) * weights / (1 + weights.sum())
+        return (1 - GAP) * expit(x[:n_buffers]), (1 - GAP) * softmax(np.append(x[n_buffers:], 0.0))[:-1]
 
     def log_loss(x: np.ndarray) -> float:
         theta, omega = parts(x)

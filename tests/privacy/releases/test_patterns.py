@@ -167,6 +167,12 @@ def test_multi_blt_is_valid(users):
     assert noise(release, users) <= noise(make("blt", 50), users) * (1 + 1e-4)
 
 
+def test_multi_blt_of_few_batches():
+    """Where a user may be in all of them it is best to send every batch alone, and the search runs to weights of 0."""
+    for n in (3, 12):
+        assert noise(MultiBlt(ANY)(n), ANY) == pytest.approx(n**2, rel=1e-3)
+
+
 def test_every_release_goes_with_them():
     """As any other release: with these trust models, and compared with the least noise."""
     for recipe in RECIPES.values():
