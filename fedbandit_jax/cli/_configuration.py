@@ -9,6 +9,8 @@ type = "sphere"                   [environments.small], [environments.large]
 type = "private_fed_lin_ucb"
 policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
 privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
+[environment.returning]           users of an environment who come again: arguments of `fb.envs.returning`
+n_users = 100                     and [algorithms.ours.privacy.unit] then says what is protected, "visit" or `Users`
 [slurm]                           only for the executor of that name, see `engine.executors`
 """
 
@@ -31,6 +33,7 @@ OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that st
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
 DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
+RETURNING = "returning"  # key of an environment: a table of arguments of `fb.envs.returning`
 TOP = "at the top"
 TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a value of --set that is a text without quotes
 Types = Mapping[str, Callable[..., Any]]
@@ -47,7 +50,7 @@ class SweepFile(NamedTuple):
     def located(self, error: Exception) -> ConfigurationError:
         """The error of `fb.sweep` with the place in the file that it is about, if known."""
         word = re.split(r"\W", str(error), maxsplit=1)[0]
-        places = {"slurm": "[slurm]"} | dict.fromkeys(OPTIONS, TOP)
+        places = {"slurm": "[slurm]", "unit": "[algorithms]"} | dict.fromkeys(OPTIONS, TOP)
         names = (end for name in self.arguments["grid"] for end in (name, name.rpartition(".")[2]))
         table = (places | dict.fromkeys((*names, "grid"), "[grid]")).get(word, "")
         return ConfigurationError(table, str(error), self.record["file"] if table else "")
@@ -261,6 +264,16 @@ def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.par
     import fedbandit_jax as fb
 
     table, data = dict(_table(where, table)), {}
+    if RETURNING in table:
+        back = {"type": RETURNING, **_table(f"{where}.{RETURNING}", table.pop(RETURNING))}
+        again = _call(f"{where}.{RETURNING}", back, {RETURNING: fb.envs.returning}, later=("env",))
+        once = _world(where, table, later)
+
+        @functools.wraps(once.func)
+        def returning(**arguments: Any) -> fb.envs.Returning:
+            return again(once.func(**arguments))
+
+        return functools.partial(returning, **once.keywords)
     if DATA in table:
         found = _value(f"{where}.{DATA}", _table(f"{where}.{DATA}", table.pop(DATA)))
         if not isinstance(found, (fb.data.Table, fb.data.Community)):
@@ -323,7 +336,8 @@ def _parts() -> Types:
     rooms = (*vars(algos).values(), *vars(schedules).values())
     kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
     parts = (
-        *(privacy.Budget, privacy.Mechanism, privacy.Decaying, privacy.Linear, privacy.Logistic, algos.Mixture),
+        *(privacy.Budget, privacy.Mechanism, privacy.Users, algos.Mixture),
+        *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Linear, privacy.Logistic),
         *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )

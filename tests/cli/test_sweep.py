@@ -142,11 +142,32 @@ def test_parts_of_all_kinds(file, monkeypatch):
     assert asked["grid"] == {"schedule": [5, fb.schedules.Every(7)]}
 
 
+RETURNS = [
+    "environment.returning={n_users=10, arrivals=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2]}",
+    "algorithms.ours.privacy={type='Mechanism', budget={type='Budget', epsilon=1, delta=0.1}, release={type='Banded', "
+    "bands=3}, unit={type='Users', visits=16, per_batch=1}}",
+]
+
+
+def test_users_who_return(file):
+    """A table `returning` in the environment has the arguments of `fb.envs.returning`; a unit may be `Users`."""
+    asked = read(file(), *RETURNS, "unit.visits=4", "n_agents=2")
+    env = fb.envs.returning(fb.envs.sphere(2, 4, 5), 10, [*[1] * 9, 2])
+    assert describe(asked["env"]) == describe(env)
+    *_, ours = expand(asked["env"], asked["algos"], asked["grid"]).values()
+    assert ours.algo.privacy.unit == fb.privacy.Users(4, per_batch=1)
+    assert ours.algo.privacy.release == fb.privacy.Banded(3)
+    assert ours.algo.certificate(ours.env.spec, 40).unit.endswith("silos leave out what is beyond")
+    grid = read(file(), *RETURNS, "grid.n_agents=[2, 3]")
+    assert describe(grid["env"](n_agents=2)) == describe(env)
+
+
 def test_all_parts_there_are_have_a_type():
     parts = _configuration._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of your own
+    assert {"Users", "Decaying", "Banded", "BandMF", "MultiBlt"} <= set(parts)
     assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_configuration._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name
@@ -214,6 +235,11 @@ def test_changes(file):
         ("environment={type='sphere', n_arms=3}", "[environment]: n_agents and dim must be given for sphere, "
          "got n_arms"),
         ("environment.n_arms=0", "[environment]: n_arms must be >= 1, got 0"),
+        ("environment.returning=3", "[environment.returning]: it must be a table, got 3"),
+        ("environment.returning={}", "[environment.returning]: n_users must be given for returning, got nothing"),
+        ("environment.returning.users=3", "[environment.returning]: keys must be parameters of returning, got 'users'"),
+        ("environment.returning.n_users=0", "n_users must be >= 1, got 0"),
+        ("environment.returning.n_users=9", "unit must say what is protected, as the 9 users of this environment"),
         ("environment={type='replay', data={type='Budget', epsilon=1, delta=0.1}}", "[environment]: data "
          "must be a data set, got Budget("),
         ("environment={type='replay', data={type='mslr', path='nowhere'}}", "[environment.data]: path must"),
