@@ -394,6 +394,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(calibration=("theorem", one_of("authors"))),
         **dict(scale=(10.0, optional(number(1, 2**24)))),
         **dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, optional(delta)), messages=(False, flag), name=("x", label)),
+        **dict(unit=(P.Users(2, 1), optional(nothing))),
     },
     A.AdaCUCB: {
         **dict(epsilon=(1.0, number(1e-9, 500)), mechanism=("skellam", nothing), trust=("secagg", nothing)),

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos import radius as radii
-from fedbandit_jax.algos.loops.arms import BoundElimination
+from fedbandit_jax.algos.loops.arms import BoundElimination, each
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.interfaces import Recipe, Spec
@@ -20,6 +20,7 @@ from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, Integ
 from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SharedNoiseSum, SumProtocol, grid
 from fedbandit_jax.privacy.integers.shares import rounded_up
 from fedbandit_jax.privacy.tails import check_delta
+from fedbandit_jax.privacy.users import Users
 
 # Name of a variant -> (mechanism, trust), the arguments of `SuccessiveElimination` that select it.
 ELIMINATION = {
@@ -50,8 +51,8 @@ class SuccessiveElimination(Recipe):
     - "secagg": every user adds a share of the noise, and the server, which is not trusted, sees only sums;
     - "shuffle": every user adds a share, and a trusted shuffler mixes the bits that all users send.
 
-    The privacy unit is one user, who comes once. Adjacency is replacement of that user's reward by any other in [0, 1],
-    which moves one sum by at most 1 (the sensitivity).
+    The privacy unit is one user, who comes once, or as often as `unit` says. Adjacency is replacement of her rewards by
+    any others in [0, 1], which moves every sum that she is in by at most 1 (the sensitivity).
 
     | name | mechanism, trust | guarantee |
     |---|---|---|
@@ -83,6 +84,11 @@ class SuccessiveElimination(Recipe):
             are never drawn, cost as much, as they do from epsilon = 45 on (at 1e-6; `Certificate.smallest_delta`).
         messages: whether every user draws a share of the noise, as audits need; by default, the noise of a sum is drawn
             at once from its law.
+        unit: `fb.privacy.Users(visits=r, per_batch=1)`: `epsilon` is for all of one user's contributions together, r at
+            most, to different batches; where users are told apart, as by `fb.envs.returning`, a contribution beyond
+            these bounds is left out. Her device, which counts, then sends a reward of 0 with its share of the noise. An
+            arm's mean is that of the rewards that entered, with a radius as much wider. None: each interaction is
+            protected by itself.
         name: label in results; by default the name in the table. A name of another row is replaced by the right one.
 
     Raises:
@@ -110,6 +116,7 @@ class SuccessiveElimination(Recipe):
     calibration: str = "theorem"
     delta: float | None = None
     messages: bool = False
+    unit: Users | None = None
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
@@ -122,8 +129,14 @@ class SuccessiveElimination(Recipe):
                 raise ValueError(f"epsilon must be None with mechanism='none', got {validate.shown(self.epsilon)}")
             if self.delta is not None:
                 raise ValueError(f"delta must be None with mechanism='none', got {validate.shown(self.delta)}")
+            if self.unit is not None:
+                raise ValueError(f"unit must be None with mechanism='none', got {validate.shown(self.unit)}")
         else:
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
+        if self.unit is not None:
+            unit = validate.instance("unit", self.unit, Users, "an fb.privacy.Users")
+            if unit.most > 1 or unit.silos > 1:
+                raise ValueError(f"unit must have per_batch=1 and silos=1 in sums of arms, got {unit}")
         validate.one_of("radius", self.radius, RADII)
         if self.mechanism == "laplace" and self.radius != "theory":
             raise ValueError(f"radius must be 'theory' for DP-SE, which has its own, got {self.radius!r}")
@@ -156,7 +169,7 @@ class SuccessiveElimination(Recipe):
     def parameters(self) -> tuple[str, ...]:
         # A grid over epsilon or delta leaves SE as it is, and one over `growth` or `radius` DP-SE.
         pair = self.mechanism, self.trust
-        idle = {"epsilon", "delta", "messages"} if self.epsilon is None else set()
+        idle = {"epsilon", "delta", "messages", "unit"} if self.epsilon is None else set()
         idle |= set() if self.mechanism in SCALED else {"scale"}
         idle |= {"growth", "radius"} if self.mechanism == "laplace" else set()
         idle |= {"radius"} if self.calibration == "authors" else set()
@@ -165,6 +178,10 @@ class SuccessiveElimination(Recipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
+        if self.unit is not None and self.epsilon is not None:
+            own = each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
+            bound = dataclasses.replace(self, epsilon=own, unit=None).bind(spec, horizon)
+            return dataclasses.replace(bound, epsilon=self.epsilon, unit=self.unit)
         n_arms = spec.n_arms
         check_arms(str(self.name), n_arms, horizon)
         sizes = batches(GROWTH if self.growth is None else self.growth, horizon)

@@ -11,6 +11,7 @@ from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay
 from fedbandit_jax.envs.replay import script as script
 from fedbandit_jax.envs.returning import Returning as Returning
+from fedbandit_jax.envs.returning import ReturningArms as ReturningArms
 from fedbandit_jax.envs.returning import returning as returning
 from fedbandit_jax.envs.synthetic import Gap as Gap
 from fedbandit_jax.envs.synthetic import Sphere as Sphere

@@ -31,13 +31,32 @@ class Returning:
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
         """Draws the user who comes to each silo, and what she is offered."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
-        u = random.uniform(random.stream(key, "who"), (self.spec.n_agents,))
-        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), self.spec.n_users - 1)
-        return offered._replace(user=user.astype(jnp.int32)), world
+        return offered._replace(user=self.comers(random.stream(key, "who"), self.spec.n_agents)), world
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The rewards and gaps of the environment within."""
         return self.env.pull(key, world, offered, arms)
+
+    def comers(self, key: Key[Array, ""], size: int) -> Int[Array, " {size}"]:
+        """Draws who the `size` users are who come next."""
+        u = random.uniform(key, (size,))
+        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), self.spec.n_users - 1)
+        return user.astype(jnp.int32)
+
+
+@struct.pytree
+class ReturningArms(Returning):
+    """The same of a multi-armed environment, many of whose users are asked at once; made by `returning`."""
+
+    def means(self, world: Any) -> Float[Array, " K"]:
+        """The mean reward of every arm."""
+        return self.env.means(world)
+
+    def answers(
+        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """The rewards of the environment within."""
+        return self.env.answers(key, world, arm, size)
 
 
 def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform") -> Returning:
@@ -64,4 +83,5 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
     if spec.n_users:
         raise ValueError(f"env must have users who are all new, got one of {spec.n_users:,} users who return")
     n, _, _ = population(n_users, 1, 1)
-    return Returning(env=env, arrivals=cumulative(arrivals, n), spec=dataclasses.replace(spec, n_users=n))
+    kind = ReturningArms if callable(getattr(env, "answers", None)) else Returning
+    return kind(env=env, arrivals=cumulative(arrivals, n), spec=dataclasses.replace(spec, n_users=n))

@@ -183,6 +183,7 @@ class ArmAlgorithm(Algorithm):
     """
 
     n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
+    unit: Any = None  # `fb.privacy.Users` with one contribution to a batch, beyond which rewards enter sums as 0
     round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
 
     def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
@@ -205,8 +206,13 @@ class ArmAlgorithm(Algorithm):
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 
-    def conclude(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide) -> tuple[Any, Report]:
-        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm."""
+    def conclude(
+        self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide, entered: Int[Array, " K"] | None = None
+    ) -> tuple[Any, Report]:
+        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm.
+
+        Where users return and there is a `unit`, `entered` says how many rewards of every arm are not left out.
+        """
         raise NotImplementedError(f"{type(self).__name__}.conclude")
 
 

@@ -141,7 +141,10 @@ class Listed(Environment, Protocol):
 
 
 class ArmEnvironment(Environment, Protocol):
-    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once."""
+    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once.
+
+    If its users return, `comers(key, size)` draws who the next users are, (size,) int32 in 0 ... n - 1.
+    """
 
     def means(self, world: Any) -> Float[Array, " K"]:
         """The mean reward of every arm."""

@@ -40,3 +40,21 @@ class Attendance(NamedTuple):
         enters = (self.count < users.visits) & (now < users.most) & (again | (k - self.last >= users.apart))
         new = Attendance(self.count + enters, jnp.where(enters, k, self.last), jnp.where(enters, now + 1, self.now))
         return enters, new
+
+    def come_once(
+        self, users: Any, k: Int[Array, ""], who: Int[Array, " N"], comes: Bool[Array, " N"]
+    ) -> tuple[Bool[Array, " N"], Attendance]:
+        """Which contributions of users (N,) who come one after the other enter batch k, and the new table (n,).
+
+        Args:
+            users: as in `come`; at most one contribution to a batch, `users.most` = 1.
+            k: as in `come`.
+            who: number of the user of every contribution, several of which may be of one.
+            comes: whether there is such a contribution at all.
+        """
+        none = len(who)
+        turn = jnp.arange(none)
+        first = jnp.full(self.count.shape, none).at[who].min(jnp.where(comes, turn, none))
+        able, new = self.come(users, k)
+        old = first == none
+        return comes & (first[who] == turn) & able[who], Attendance(*(jnp.where(old, *rows) for rows in zip(self, new)))

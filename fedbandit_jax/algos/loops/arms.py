@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +13,15 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax.algos.loops.loop import LEFT_OUT
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
-from fedbandit_jax.privacy.integers.protocol import SumProtocol
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.bound import WHO_COMES
+from fedbandit_jax.privacy.integers.protocol import VISITS, SumProtocol
+from fedbandit_jax.privacy.users import Users
 
 
 class EliminationState(NamedTuple):
@@ -48,7 +53,7 @@ class SumLoop(ArmAlgorithm):
 
     @override
     def guarantee(self) -> Certificate:
-        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec).through(self.raw)
+        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec, self.unit).through(self.raw)
 
 
 @struct.sealed
@@ -63,6 +68,9 @@ class BoundElimination(SumLoop):
     users: Any  # (S, K + 1) int32, users who pull each active arm
     radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
     round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
+    unit: Users | None = struct.static(
+        default=None
+    )  # in how many sums one user may be; None: each by itself is protected
 
     @override
     def init(self, key: Array, spec: Spec) -> EliminationState:
@@ -77,21 +85,33 @@ class BoundElimination(SumLoop):
         users = jnp.asarray(self.users)[k, n_active]
         return Pulls(state.active, users, (n_active > 1) & self.protocol.admits(k, users))
 
-    def conclude(self, key: Array, k: Array, state: EliminationState, sums: Wide) -> tuple[EliminationState, Report]:
+    def conclude(
+        self, key: Array, k: Array, state: EliminationState, sums: Wide, entered: Array | None = None
+    ) -> tuple[EliminationState, Report]:
         """Decodes the sums (K,) of batch k, and drops arms that are worse than another (Algorithm 1, lines 11-16).
 
         DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
+
+        A sum of m rewards, where l users came and the others were left out, deviates from m times the mean by no more
+        than l radii: Hoeffding's bound for m of them is below that for l, and the noise is the same.
         """
         n_active = state.active.sum()
         users, radius = (jnp.asarray(table)[k, n_active] for table in (self.users, self.radius))
         decoded = self.protocol.decode(key, k, sums)
-        means = decoded.sums / users
+        left_out = {}
+        if entered is None:
+            means = decoded.sums / users
+        else:
+            means = decoded.sums / jnp.maximum(entered, 1)
+            radius = jnp.where(entered > 0, radius * users / jnp.maximum(entered, 1), jnp.inf)
+            left_out = {LEFT_OUT: jnp.where(state.active, users - entered, 0).sum()}
         best = jnp.where(state.active, means - radius, -jnp.inf).max()
         active = state.active & (means + radius >= best)
         counts = {
             "eliminations": n_active - active.sum(),
             "decodings": n_active,
             "decoding failures": (decoded.failed & state.active).sum(),
+            **left_out,
         }
         sent = n_active.astype(jnp.float32) * users
         report = Report(rounds=1, floats=sent, float_bits=jnp.asarray(self.protocol.bits)[k], counts=counts)
@@ -145,7 +165,9 @@ class BoundAdaC(SumLoop):
         return jnp.minimum(state.asked[arm], len(self.users) - 1)
 
     @override
-    def conclude(self, key: Array, k: Array, state: AdaCState, sums: Wide) -> tuple[AdaCState, Report]:
+    def conclude(
+        self, key: Array, k: Array, state: AdaCState, sums: Wide, entered: Array | None = None
+    ) -> tuple[AdaCState, Report]:
         pulls = self.pulls(state, k)
         pulled, row = pulls.active, self._row(state, pulls.active.argmax())
         decoded = self.protocol.decode(key, row, sums)
@@ -162,21 +184,72 @@ class BoundAdaC(SumLoop):
         return jnp.where(state.pulled, state.sums, 0), state.pulled
 
 
-def sums_certificate(protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec) -> Certificate:
-    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum, stated at `delta`."""
+def sums_certificate(
+    protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec, unit: Users | None
+) -> Certificate:
+    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum, or in `unit.visits`.
+
+    `epsilon` was asked for, of all sums of one user, and `delta` is that at which the guarantee is stated.
+    """
     if not struct.is_sealed(protocol):
         return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
     leaves, structure = jax.tree.flatten(protocol)
     numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
-    found = _guarantee(structure, numbers, float(epsilon), float(delta))
+    if unit is not None:
+        pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
+        own = each(float(epsilon), unit.visits, pure)
+        found = _guarantee(structure, numbers, own, float(delta), (unit.visits,))
+        return of_user(found, unit, spec, float(epsilon), float(delta), protocol.missing)
+    found = _guarantee(structure, numbers, float(epsilon), float(delta), VISITS)
     if spec.n_users and found.epsilon is not None:
-        unit = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
-        found = dataclasses.replace(found, unit=unit)
+        only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+        found = dataclasses.replace(found, unit=only)
     return found
 
 
+def each(epsilon: float, visits: int, pure: bool) -> float:
+    """The epsilon of one of r = `visits` sums that have epsilon together: epsilon / r if that is pure DP.
+
+    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
+    """
+    return epsilon / (visits if pure else math.sqrt(visits))
+
+
+def of_user(found: Certificate, unit: Users, spec: Spec, epsilon: float, delta: float, missing: float) -> Certificate:
+    """The certificate of one user who is in r = `unit.visits` sums at most, from that of one who is in one.
+
+    Sums have noise of their own, and of each batch she is in one at most. `missing` is the mass of the tails that are
+    never drawn in the noise of a sum; `epsilon` and `delta` are those of `sums_certificate`.
+    """
+    if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
+        return found
+    r, pure = unit.visits, found.notion == "pure DP"
+    exact = r * found.epsilon_exact if pure else found.visits[0][2]
+    smallest = tails.smallest_delta(exact, r * missing)
+    who = f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
+    if spec.n_users:
+        who = f"one user: all that she contributes, {unit.sentence}; what is beyond is left out"
+    reason = f"noise of known law is on every sum that leaves the protocol, and each user is in {r} sums at most"
+    return dataclasses.replace(
+        found,
+        claim="certified" if smallest < delta else "none",
+        reason=reason if smallest < delta else tails.sentence(smallest, exact, delta),
+        unit=who,
+        epsilon=epsilon,
+        epsilon_exact=exact,
+        smallest_delta=smallest,
+        releases_per_user=float(r),
+        renyi=tuple((alpha, r * divergence) for alpha, divergence in found.renyi),
+        zcdp=found.zcdp and (r * found.zcdp[0], r * found.zcdp[1]),
+        visits=(),
+        not_covered=(*([WHO_COMES] if spec.n_users else []), *found.not_covered),
+    )
+
+
 @functools.lru_cache(maxsize=64)
-def _guarantee(structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float) -> Certificate:
+def _guarantee(
+    structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float, visits: tuple[int, ...]
+) -> Certificate:
     # Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
     leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
-    return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta)
+    return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta, visits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,35 @@ from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.engine.clocks.clock import Clock, are_arrays, need, need_step, salted, shapes
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
+from fedbandit_jax.privacy.attendance import Attendance
 
 BLOCK = 2**10  # users who are drawn from one key
 TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop
 MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the last blocks
+
+
+class Came(NamedTuple):
+    """Who came in a batch so far, and whose rewards are not left out of its sums."""
+
+    key: Array
+    k: Array  # number of the batch
+    attendance: Attendance  # (n,) of all users
+    entered: Array  # (K,) int32, rewards of every arm that entered
+
+    @classmethod
+    def before(cls, attendance: Attendance | None, key: Array, k: Array, pulls: Pulls) -> Came | None:
+        """Nobody yet in batch k; None if nobody is left out."""
+        if attendance is None:
+            return None
+        nobody = jnp.zeros(pulls.active.shape, jnp.int32)
+        return cls(jax.random.fold_in(random.stream(key, "who"), k), k, attendance, nobody)
+
+    def more(self, unit: Any, pulled: Array, who: Array, inside: Array) -> tuple[Came, Array]:
+        """After blocks (n,) of arms `pulled` with users `who` (n, size), of whom some are inside; and who enters."""
+        flat, attendance = self.attendance.come_once(unit, self.k, who.reshape(-1), inside.reshape(-1))
+        enters = flat.reshape(who.shape)
+        of_arm = jnp.where(jnp.arange(len(self.entered))[:, None] == pulled, enters.sum(1, dtype=jnp.int32), 0)
+        return self._replace(attendance=attendance, entered=self.entered + of_arm.sum(1, dtype=jnp.int32)), enters
 
 
 @struct.pytree
@@ -37,6 +62,11 @@ class ArmBatchClock(Clock):
     def n_steps(self) -> int:
         return self.algo.n_batches
 
+    @property
+    def enforces(self) -> bool:
+        """Whether users are told apart, and contributions beyond the bounds of one of them left out."""
+        return self.algo.unit is not None and self.env.spec.n_users > 0
+
     @override
     def rounds_at(self, k: int) -> None:
         return None  # how many users a batch has depends on how many arms are active
@@ -45,7 +75,8 @@ class ArmBatchClock(Clock):
     def init(self, key: Array) -> tuple[Any, Any]:
         world = self.env.init(random.stream(key, "world"))
         users = jnp.int32(0)  # so far
-        state = users, self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        attendance = Attendance.none(self.env.spec.n_users) if self.enforces else None
+        state = users, self.algo.init(salted(key, "learner", self.salt), self.env.spec), attendance
         if self.recorder is None:
             return world, state
         moment = Moment(jnp.int32(0), world, state[1], self.algo)
@@ -57,15 +88,17 @@ class ArmBatchClock(Clock):
         streams = (random.stream(key, name) for name in ("users", "choices"))
         noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
         *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
-        (played, learner), recording = self.opened(state)
+        (played, learner, attendance), recording = self.opened(state)
         before = learner
         pulls = self.algo.pulls(learner, k)
         n_active = jnp.maximum(pulls.active.sum(), 1)
         rest = self.horizon - played
         whole = pulls.users <= rest // n_active
         asked = whole & pulls.asked
-        sums, outside = self._collect(drawn, world, pulls, asked, k if pulls.row is None else pulls.row)
-        concluded, report = self.algo.conclude(syncs, k, learner, sums)
+        row = k if pulls.row is None else pulls.row
+        sums, outside, came = self._collect(drawn, world, pulls, asked, row, Came.before(attendance, key, k, pulls))
+        entered = {} if came is None else {"entered": came.entered}
+        concluded, report = self.algo.conclude(syncs, k, learner, sums, **entered)
         learner = jax.tree.map(lambda new, old: jnp.where(asked, new, old), concluded, learner)
         report = jax.tree.map(lambda x: jnp.where(asked, x, jnp.zeros_like(x)), report)
         report = report._replace(status=report.status | jnp.where(outside, Status.OUTSIDE_SPEC.value, 0))
@@ -79,15 +112,17 @@ class ArmBatchClock(Clock):
             served = jnp.minimum(rest // pulls.users, n_active)  # arms all of whose users come; no product overflows
             some = jnp.where(rank == served, rest - served * pulls.users, 0)
             gap, rounds = gaps, jnp.where(pulls.active, jnp.where(rank < served, pulls.users, some), 0)
-        state = played + rounds.sum(), learner
+        state = played + rounds.sum(), learner, None if came is None else came.attendance
         if self.recorder is not None and recording is not None:
             recording = self.recorder.serve(recording, Moment(played, world, before, self.algo), rounds.sum())
             end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
             state = self.recorder.end(recording._replace(learner=state), end, state[0] >= self.horizon)
         return world, state, Metrics(gap, report, rounds)
 
-    def _collect(self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array) -> tuple[wide.Wide, Array]:
-        """The sums (K,) that `algo.collect` makes of one batch, and whether any reward violates the spec.
+    def _collect(
+        self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array, came: Came | None
+    ) -> tuple[wide.Wide, Array, Came | None]:
+        """The sums (K,) that `algo.collect` makes of one batch, whether any reward violates the spec, and who came.
 
         The keys are of rewards, coins and shares of the noise. The blocks of all arms form one queue, so that a small
         batch costs one turn of the loop instead of K.
@@ -99,24 +134,40 @@ class ArmBatchClock(Clock):
         ends = jnp.cumsum(blocks)
         sources = [jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in keys]
 
-        def of_block(i):
+        def placed(i):
             arm = jnp.minimum((ends <= i).sum(), len(arms) - 1)  # blocks behind the queue have nobody inside
             block = i - (ends - blocks)[arm]
+            first = block * self.block + jnp.arange(self.block // 2)
+            return arm, block, (first < n[arm], first + self.block // 2 < n[arm])
+
+        def of_block(i, enters=None):
+            arm, block, inside = placed(i)
             source, rounding, own = (random.fold_in(key[arm], block) for key in sources)
             rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k, readers)
-            first = block * self.block + jnp.arange(self.block // 2)
-            inside = first < n[arm], first + self.block // 2 < n[arm]
             wrong = self._outside(rewards, inside)
+            if enters is not None:  # who is left out still adds her share of the noise
+                half = self.block // 2
+                rewards = jnp.where(enters[:half], rewards[0], 0), jnp.where(enters[half:], rewards[1], 0)
             return arm, self.algo.collect(rounding, own, k, rewards, inside), wrong
 
+        def who(key, i):
+            arm, block, inside = placed(i)
+            own = random.fold_in(jax.random.fold_in(key, arm), block)
+            return arm, self.env.comers(own, self.block), jnp.concatenate(inside)  # pyright: ignore[reportAttributeAccessIssue]
+
         def add_blocks(carry):
-            i, total, outside = carry
-            pulled, collected, wrong = jax.vmap(of_block)(i + jnp.arange(TOGETHER))
+            i, total, outside, came = carry
+            at = i + jnp.arange(TOGETHER)
+            if came is None:
+                pulled, collected, wrong = jax.vmap(of_block)(at)
+            else:
+                came, enters = came.more(self.algo.unit, *jax.vmap(who, (None, 0))(came.key, at))
+                pulled, collected, wrong = jax.vmap(of_block)(at, enters)
             by_arm = wide.where(arms[:, None] == pulled, collected, wide.of(0))
-            return i + TOGETHER, wide.add(total, wide.add_up(by_arm)), outside | wrong.any()
+            return i + TOGETHER, wide.add(total, wide.add_up(by_arm)), outside | wrong.any(), came
 
         nothing = wide.Wide(jnp.zeros(len(arms), jnp.uint32), jnp.zeros(len(arms), jnp.uint32))
-        start = jnp.int32(0), nothing, jnp.bool_(False)
+        start = jnp.int32(0), nothing, jnp.bool_(False), came
         return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
@@ -148,4 +199,9 @@ class ArmBatchClock(Clock):
         inside = (jax.ShapeDtypeStruct(half, jnp.bool_),) * 2
         collected = jax.eval_shape(algo.collect, key, key, k, rewards, inside)
         need(who + "collect", are_arrays(collected, *[((), jnp.uint32)] * 2), "one Wide", collected)
-        need_step(who + "conclude", state, jax.eval_shape(algo.conclude, key, k, state, words))
+        entered = {}
+        if self.enforces:
+            came = shapes("env.comers", lambda key: env.comers(key, self.block), key)  # pyright: ignore[reportAttributeAccessIssue]
+            need("env.comers", are_arrays(came, ((self.block,), jnp.int32)), f"int32 of shape ({self.block},)", came)
+            entered = {"entered": jax.ShapeDtypeStruct(arms, jnp.int32)}
+        need_step(who + "conclude", state, jax.eval_shape(algo.conclude, key, k, state, words, **entered))

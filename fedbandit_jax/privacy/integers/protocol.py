@@ -98,7 +98,7 @@ class SumProtocol:
         """Bound on the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
-    def guarantee(self, epsilon: float, delta: float) -> Certificate:
+    def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
         """The certificate of all batches that `admits` lets in, where each user is in one of them, on the host.
 
         It is computed from the numbers that the noise is drawn with.
@@ -107,6 +107,7 @@ class SumProtocol:
             epsilon: what was asked for; the claim is `none` if the noise spends more.
             delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy. The claim is `none` if
                 the tails that are never drawn cost more, also for pure DP.
+            visits: numbers of different sums of one user, of which the certificate lists what they prove together.
         """
         if fault := self._fault():
             return no_privacy(fault)
@@ -115,7 +116,7 @@ class SumProtocol:
             reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
             return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
         try:
-            return self._guarantee(asked, epsilon, delta)
+            return self._guarantee(asked, epsilon, delta, visits)
         except (ValueError, ArithmeticError, IndexError) as error:  # the accountants refuse its numbers
             return no_privacy(f"nothing is proved of this noise: {error}")
 
@@ -123,12 +124,14 @@ class SumProtocol:
         """Why nothing is claimed whatever the batches, or ""."""
         raise NotImplementedError(f"{type(self).__name__}._fault")
 
-    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
         """The certificate of the batches `asked`, see `guarantee`."""
         raise NotImplementedError(f"{type(self).__name__}._guarantee")
 
 
-def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, **fields: Any) -> Certificate:
+def certify(
+    event: PureDP | Renyi, *, at: float, missing: float, spent: float, visits: tuple[int, ...] = VISITS, **fields: Any
+) -> Certificate:
     """The certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
 
     `missing` is the mass of the tails that are never drawn, which costs the more delta the larger epsilon is.
@@ -157,7 +160,7 @@ def certify(event: PureDP | Renyi, *, at: float, missing: float, spent: float, *
         releases_per_user=1.0,
         smallest_delta=smallest,
         renyi=tuple((float(alpha), event.rdp(alpha)) for alpha in ORDERS),
-        visits=tuple(together(n) for n in VISITS),
+        visits=tuple(together(n) for n in visits),
         **fields,
     )
 
@@ -235,7 +238,7 @@ class GridSum(SumProtocol):
         return "" if whole else f"rewards are not rounded to {steps:g} steps per unit"
 
     @override
-    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
         scale, steps = self._drawn()
         std = float(self.stds().max())
         return certify(
@@ -243,6 +246,7 @@ class GridSum(SumProtocol):
             at=delta,
             missing=self.missing,
             spent=steps / scale,
+            visits=visits,
             trust="central: the server is trusted and adds the noise to every sum",
             notion="pure DP",
             epsilon=epsilon,
@@ -272,7 +276,7 @@ class SharedNoiseSum(GridSum):
         return self._decode(collected, jnp.broadcast_to(samplers.discrete_laplace(key, self.scale, ()), shape))
 
     @override
-    def guarantee(self, epsilon: float, delta: float) -> Certificate:
+    def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
         return Certificate(
             claim="none",
             reason="the noise is one number for all arms' sums, so that their differences have none",

@@ -177,7 +177,7 @@ class RingSum(SumProtocol):
         return f"{own[0]} is of the caller's own making, and nothing is proved of it" if own else ""
 
     @override
-    def _guarantee(self, asked: list[int], epsilon: float, delta: float) -> Certificate:
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
         noise, aggregation = self.noise, self.aggregation
         pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
@@ -188,6 +188,7 @@ class RingSum(SumProtocol):
             Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
             at=delta,
             missing=self.missing,
+            visits=visits,
             spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
             trust=noise.trust or aggregation.trust,
             notion=noise.notion,

@@ -1,0 +1,64 @@
+"""Users who return to their silos: who comes, how often, and independently of what."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+
+M, N, T = 3, 4, 4000
+ALIKE = fb.envs.sphere(M, 5, 4, rewards="bernoulli")
+
+
+def came(env, rounds=T):
+    """Who comes in every round, and what is offered, (T, M) and (T, M, K, d)."""
+    world = env.init(jax.random.key(1))
+    keys = jax.random.split(jax.random.key(2), rounds)
+    offered, _ = jax.jit(jax.vmap(env.observe, (0, None, None)))(keys, world, jnp.int32(0))
+    return np.asarray(offered.user), np.asarray(offered.contexts)
+
+
+@pytest.mark.parametrize("weights", ["uniform", [1, 2, 3, 10]])
+def test_users_come_as_often_as_their_weights_say(weights):
+    """To every silo, whoever comes to the others; an error of five standard errors would be 0.04."""
+    users, _ = came(fb.envs.returning(ALIKE, N, weights))
+    p = np.full(N, 1 / N) if weights == "uniform" else np.array(weights) / sum(weights)
+    for silo in range(M):
+        np.testing.assert_allclose(np.bincount(users[:, silo], minlength=N) / T, p, atol=5 * 0.5 / T**0.5)
+    for one, other in ((0, 1), (1, 2)):
+        together = np.mean(users[:, one] == users[:, other])
+        assert together == pytest.approx((p**2).sum(), abs=5 * 0.5 / T**0.5)
+    later = np.mean(users[1:] == users[:-1])  # nor whoever came before
+    assert later == pytest.approx((p**2).sum(), abs=5 * 0.5 / (M * T) ** 0.5)
+
+
+def test_who_comes_has_nothing_to_do_with_what_is_offered():
+    """Means of features over the rounds of a user are those of all, within five standard errors."""
+    users, contexts = came(fb.envs.returning(ALIKE, 2))
+    first = contexts[..., 0, :]
+    means = np.stack([first[users == user].mean(0) for user in range(2)])
+    np.testing.assert_allclose(means[0], means[1], atol=5 * first.std() * 2 / (M * T) ** 0.5)
+
+
+def test_all_else_is_the_environment_within():
+    env = fb.envs.returning(ALIKE, N)
+    assert (env.spec.n_users, ALIKE.spec.n_users, env.spec.n_agents) == (N, 0, M)
+    key, arms = jax.random.key(3), jnp.array([4, 0, 2], jnp.int32)
+    world = env.init(key)
+    np.testing.assert_array_equal(world.theta, ALIKE.init(key).theta)
+    offered, _ = env.observe(key, world, jnp.int32(0))
+    mine, plain = env.pull(key, world, offered, arms), ALIKE.pull(key, world, offered, arms)
+    np.testing.assert_array_equal(mine.gap, plain.gap)
+    np.testing.assert_array_equal(mine.reward, plain.reward)
+
+
+def test_refusals():
+    for wrong, error, words in (
+        (lambda: fb.envs.returning(fb.envs.returning(ALIKE, N), N), ValueError, "users who are all new, got one of 4 "),
+        (lambda: fb.envs.returning(ALIKE, 0), ValueError, "n_users must be >= 1, got 0"),
+        (lambda: fb.envs.returning(ALIKE, N, [1, 2]), ValueError, "arrivals must be 'uniform' or 4 weights > 0"),
+        (lambda: fb.envs.returning("sphere", N), TypeError, "an environment, which has an fb.Spec `spec`"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
