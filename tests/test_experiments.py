@@ -127,6 +127,17 @@ def test_the_page_quotes_why_the_private_version_fails(curves):
         assert f"| {row} |" in page
 
 
+def test_the_page_quotes_how_regret_grows_with_d(curves):
+    """Figure 1C of Dubey & Pentland (2020): powers of d of final regret, with 95 % intervals."""
+    kept = curves.parsed((FIGURES / "dubey2020_fig1c.csv").read_text(encoding="utf-8"))
+    page = (PAGES / "dubey2020.md").read_text(encoding="utf-8")
+    for panel in ("M = 100", "M = 2"):
+        for algo in ("not private", "ε = 1"):
+            ends = [curves.pick(kept, panel, f"d = {d}, {algo}")[0].y[-1] for d in (4, 8, 16)]
+            power, half = curves.exponent(curves.Curve("", "", [4, 8, 16], ends))
+            assert f"{panel}, {algo} d^{power:.2f} ± {half:.2f}" in page
+
+
 @pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
 def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     monkeypatch.setattr(curves, "HERE", tmp_path)
