@@ -97,6 +97,18 @@ def test_what_a_page_names_exists(page):
         operator.attrgetter(name)(fb)
 
 
+def test_the_tests_of_findings_exist():
+    """A row of the page of findings names them in its last cell, as file.py::test, and ::test of the file before."""
+    named, file = 0, ""
+    for row in re.findall(r"^\| .* \| (.*) \|$", (ROOT / "docs/reproduction/findings.md").read_text(), re.M):
+        for path, test in re.findall(r"([\w/]+\.py)?(?:::(\w+))?", row):
+            file = path or file
+            if path or test:
+                assert re.search(rf"^def {test}", (ROOT / "tests" / file).read_text(), re.M), (file, test)
+                named += 1
+    assert named > 90
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_are_understood(page):
     for command in re.findall(r"`fedbandit ([^`]+)`", page.read_text()):
