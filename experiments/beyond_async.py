@@ -1,6 +1,6 @@
 """Compares when agents who come one at a time should exchange statistics, at equal privacy: does adaptivity gain?
 
-python experiments/beyond_async.py [--smoke | --full]
+python experiments/beyond_async.py [--smoke | --full] [--redraw]
 
 The algorithm is asynchronous FedLinUCB (He et al. 2022) with noise: an agent uploads its own noisy sums, and downloads
 everybody's. Coloured curves have the same noise budget, BLT noise of every agent, and greedy play. Uploads are fixed in
@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from beyond_schedules import compare
-from common import Size, mean_error, save
+from common import Size, save
+from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
 
@@ -53,39 +54,51 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 
 
-def draw(ax: Any, title: str, found: dict[str, list[fb.Result]]) -> None:
+def draw(ax: Any, title: str, found: dict[str, list[Curve]]) -> None:
     """Draws regret against uploads, with filled markers for what is certified."""
     for i, (name, ones) in enumerate(found.items()):
-        uploads = [one.communication["rounds"][:, -1].mean() for one in ones]
-        mean, error = zip(*(mean_error(one.regret[:, -1]) for one in ones))
-        claim, grey = ones[0].certificate.claim, ("#000000", "#777777", "#bbbbbb")[i % 3]
+        mean, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
+        claim, grey = ones[0].note, ("#000000", "#777777", "#bbbbbb")[i % 3]
         if name.startswith("alone"):
-            ax.axhline(mean[0], color=grey, linestyle=":", label=f"{name} ± {error[0]:.0f}")
+            ax.axhline(mean[0], color=grey, linestyle=(":", "--")["greedy" in name], label=name)
             continue
-        colour = grey if name.startswith("not") else fb.plotting.COLOURS[i]
-        style: dict[str, Any] = dict(fmt="o-", linewidth=1, mfc=colour if claim == "certified" else "white")
-        ax.errorbar(uploads, mean, error, **style, color=colour, label=f"{name}: claim {claim}")
+        colour = grey if name.startswith("not") else fb.plotting.COLOURS[i + 1]
+        look: dict[str, Any] = dict(
+            fmt=f"{'osDv'[i % 4]}-", linewidth=1, mfc=colour if claim == "certified" else "white"
+        )
+        label = name if name.startswith("not") else f"{name}: claim {claim}"
+        ax.errorbar([one.mean[1] for one in ones], mean, error, **look, color=colour, label=label, capsize=2)
     ax.set(title=title, xscale="log", yscale="log", xlabel="uploads of all agents")
     ax.grid(alpha=0.3, which="both")
 
 
-def main(options: Size) -> None:
+def measure(options: Size) -> list[Curve]:
+    """Returns final regret and uploads of every schedule in every world."""
     run = {**options.run(100, 20_000, 100_000), "seeds": options.pick(4, 16, 32), "stride": "log", "progress": False}
     run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which constants were chosen
-    figure, axes = plt.subplots(1, len(WORLDS), figsize=(21.0, 6.0), layout="constrained")
-    for (title, world), ax in list(zip(WORLDS.items(), axes))[:: options.pick(3, 1, 1)]:
+    curves = []
+    for title, world in list(WORLDS.items())[:: options.pick(3, 1, 1)]:
         env = fb.envs.clustered(n_users=M, n_servers=1, n_arms=K, dim=D, **world)
         families = {name: ones[: options.pick(1, None, None)] for name, ones in FAMILIES.items()}
         algos = {f"{name} ({i})": one for name, ones in families.items() for i, one in enumerate(ones)}
-        result = fb.sweep(env, algos, **run)
-        print(result.summary(), flush=True)
-        found = {name: [result[one] for one in algos if one.startswith(f"{name} (")] for name in FAMILIES}
+        curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_async", lambda: measure(options))
+    figure, axes = plt.subplots(1, len(WORLDS), figsize=(21.0, 6.6), layout="constrained", sharey=True)
+    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+        found = {name: [one for one in pick(curves, title) if one.label.startswith(f"{name} (")] for name in FAMILIES}
+        for one in pick(curves, title):
+            print(f"{title}, {one.label}: {one.mean[0]:,.0f} ± {one.error[0]:,.0f} ({one.mean[1]:,.0f})")
         compare(title, found)
         draw(ax, title, found)
-    axes[0].set_ylabel(f"regret of all agents after {run['horizon']:,} rounds, ± one standard error")
+    axes[0].set_ylabel("regret of all agents at T")
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3)
-    figure.suptitle(f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {run['seeds']} seeds", fontsize="medium")
-    save("beyond_async", options, figure)
+    size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
+    figure.suptitle(f"When agents who come one at a time should exchange statistics: {size}", fontsize="medium")
+    save("beyond_async", options, figure, curves)
 
 
 if __name__ == "__main__":

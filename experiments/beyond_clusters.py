@@ -1,13 +1,14 @@
 """Draws what private clustering costs: regret against the number of clusters, certified, printed and without privacy.
 
-python experiments/beyond_clusters.py [--movielens DIR] [--smoke | --full]
+python experiments/beyond_clusters.py [--movielens DIR] [--smoke | --full] [--redraw]
 
 Every user has a private stream of sums, released at times fixed in advance, and is served by the sums of all who are
 taken to be alike: found by a mixture of linear models under the known noise (`fb.algos.Mixture`), or nobody (one model
 for each user). Both are certified for each interaction. Beside them are the algorithms of Liu et al. (2022), without
 privacy and with the noise as printed, of which nothing is proved. Nothing was chosen on these seeds. The users of the
 last group are the 40 most active ones of your copy of MovieLens, each with her own preferences; how sums are pooled was
-chosen with the same users in sight. `beyond_clusters_paper.py` has the paper's instance, small delta and tuned widths.
+chosen with the same users in sight. With m = 40 clusters no two users are alike. `beyond_clusters_paper.py` has the
+paper's instance, small delta and tuned widths.
 """
 
 import dataclasses
@@ -18,14 +19,28 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, mean_error, save
+from common import LiuOptions, legend_below, save
+from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # default, if it exists
-CLUSTERS, DELTA = (1, 2, 4, 6, 8, 10), 0.1
+CLUSTERS, DELTA = (1, 2, 4, 6, 8, 10, 40), 0.1
 TIMES = fb.schedules.Geometric(1.2, first=300)
 MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
+
+LOOKS = {  # colours of the papers' algorithms are those of their own pictures
+    "mixture, ε = 1": ("#E69F00", "o"),
+    "mixture, ε = 5": ("#E69F00", "s"),
+    "mixture, not private": ("#E69F00", "v"),
+    "one model a user, ε = 1": ("#009E73", "o"),
+    "one model a user, ε = 5": ("#009E73", "s"),
+    "FCLUB-DC, not private": ("#0072B2", "v"),
+    "CLUB, not private": ("#777777", "v"),
+    "SCLUB, not private": ("#CC79A7", "v"),
+    "LinUCB, not private": ("#56B4E9", "v"),
+    "CDP-FCLUB-DC as printed, ε = 1": ("#D55E00", "X"),
+}
 
 
 def streams(grouping: fb.algos.Grouping, epsilon: float | None = None, delta: float = DELTA) -> fb.Algorithm:
@@ -74,31 +89,43 @@ class Clusters(LiuOptions):
         return dict(list(made.items())[:: self.pick(4, 1, 1)])
 
 
-def main(options: Clusters) -> None:
+def measure(options: Clusters) -> list[Curve]:
+    """Returns the final regret of every algorithm in every world."""
     run = {**options.run(2_000, 100_000, 100_000), "key": jax.random.key(options.seed + 2027)}
-    worlds, algorithms = options.worlds(), options.algorithms()
-    figure, ax = plt.subplots(figsize=(13.0, 6.5), layout="constrained")
-    found = {}
-    for where, env in worlds.items():
-        result = fb.sweep(env, algorithms, **run)
-        found[where] = [(*mean_error(result[name].regret[:, -1]), result[name].certificate.claim) for name in result]
-        lines = (f"{a:8,.0f} ± {b:5,.0f}  {claim:10}  {name}" for name, (a, b, claim) in zip(result, found[where]))
-        print(where, *lines, sep="\n", flush=True)
-    places, width = np.arange(len(worlds)), 0.8 / len(algorithms)
-    for i, name in enumerate(algorithms):
-        mean, error, claims = zip(*(found[where][i] for where in worlds))
-        hatch = "" if claims[0] == "certified" else "///"
-        style: dict[str, Any] = dict(
-            color=fb.plotting.COLOURS[i % len(fb.plotting.COLOURS)], hatch=hatch, edgecolor="white"
+    algorithms, curves = options.algorithms(), []
+    for where, env in options.worlds().items():
+        curves += ends(fb.sweep(env, algorithms, **run, store=options.store), where)
+        lines = (
+            f"{one.mean[0]:8,.0f} ± {one.error[0]:5,.0f}  {one.note:10}  {one.label}" for one in pick(curves, where)
         )
-        ax.bar(places + (i - len(algorithms) / 2 + 0.5) * width, mean, width, yerr=error, label=name, **style)
-    ax.set_xticks(places, list(worlds))
-    ax.set(yscale="log", ylabel=f"regret after {run['horizon']:,} rounds")
+        print(where, *lines, sep="\n", flush=True)
+    return curves
+
+
+def main(options: Clusters) -> None:
+    curves = options.numbers("beyond_clusters", lambda: measure(options))
+    titles = list(dict.fromkeys(one.panel for one in curves))
+    figure, ax = plt.subplots(figsize=(11.5, 8.5), layout="constrained")
+    places = [i + 0.6 * (title == "MovieLens") for i, title in enumerate(titles)]
+    joined = [place for place, title in zip(places, titles) if title != "MovieLens"]
+    for i, (name, (colour, marker)) in enumerate(LOOKS.items()):
+        ones = [pick(curves, title, name)[0] for title in titles]
+        proved = ones[0].note == "certified"
+        look: dict[str, Any] = dict(color=colour, marker=marker, mfc=colour if proved else "white", capsize=2)
+        x = np.array(places) + 0.02 * (i - len(LOOKS) / 2)  # so that errors do not hide each other
+        y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
+        ax.errorbar(x, y, error, linestyle="", label=f"{name}: claim {ones[0].note}" if "ε" in name else name, **look)
+        ax.plot(x[: len(joined)], y[: len(joined)], color=colour, linewidth=1, linestyle="-" if proved else "--")
+    ax.set_xticks(places, titles)
+    ax.set(yscale="log", xlabel="clusters of users", ylabel="regret at T")
+    legend_below(ax, ncols=2)
     ax.set_title(
-        f"n = 40 users, K = 10, d = 10, δ = {DELTA:g}; {run['seeds']} seeds ± one standard error; hatched: claim none"
+        f"n = 40 users, random seats on 5 servers, K = 10, d = 10, T = 10^5, δ = {DELTA:g}; clusters at least 0.5 "
+        f"apart up to m = 4, 0.3 beyond;\nmean of {curves[0].n_seeds} seeds ± one standard error; filled markers are "
+        "certified for each interaction; MovieLens: users whom the rule of pooling was chosen with",
+        fontsize="medium",
     )
-    figure.legend(fontsize="small", ncols=5, loc="outside lower center")
-    save("beyond_clusters", options, figure)
+    save("beyond_clusters", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Draws FedUCB and gossip that are certified, beside the printed algorithms with and without privacy.
 
-python experiments/beyond_feducb.py [--smoke | --full]
+python experiments/beyond_feducb.py [--smoke | --full] [--redraw]
 
-Coloured bars are certified for epsilon = 1. Left, with a controller: Algorithm 1 of Dubey & Pentland (2020) as printed;
-a private test in place of its trigger, and agents that act on released statistics, with widths from the law of the
-noise; batches that grow, fixed in advance, with greedy agents; and that with secure aggregation. Right, on networks:
-Algorithm 3 has cliques and gamma estimators, and gamma = 1 was best without privacy; ours adds up what all silos within
-gamma hops release. Numbers such as D and the first release were chosen on other seeds.
+Filled markers are certified for epsilon = 1. Left, with a controller: Algorithm 1 of Dubey & Pentland (2020) as
+printed; a private test in place of its trigger, and agents that act on released statistics, with widths from the law of
+the noise; batches that grow, fixed in advance, with greedy agents; and that with secure aggregation. Right, on
+networks: Algorithm 3 has cliques and gamma estimators, and gamma = 1 was best without privacy; ours adds up what all
+silos within gamma hops release. Numbers such as D and the first release were chosen on other seeds.
 """
 
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, mean_error, save
+from common import Size, save
+from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
 
@@ -57,22 +58,34 @@ def on_networks() -> dict[str, fb.Algorithm]:
     return algos
 
 
-def main(options: Size) -> None:
+def measure(options: Size) -> list[Curve]:
+    """Returns final regret and synchronisations of every algorithm, with a controller and on networks."""
     env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
     run = {**options.run(60, 10_000, 10_000), "stride": "log", "key": jax.random.key(options.seed + 2024)}
+    panels = {"with a controller": controlled(), "on a network": on_networks()}
+    curves = []
+    for title, algos in panels.items():
+        curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_feducb", lambda: measure(options))
     figure, axes = plt.subplots(1, 2, figsize=(16.0, 5.6), layout="constrained")
-    for ax, algos, title in zip(axes, (controlled(), on_networks()), ("with a controller", "on a network")):
-        result = fb.sweep(env, algos, **run)
-        for place, label in enumerate(reversed(algos)):
-            one, claim = result[label], result[label].certificate.claim
-            (mean, error), syncs = mean_error(one.regret[:, -1]), one.communication["rounds"][:, -1].mean()
-            print(f"{label}: {mean:,.0f} ± {error:,.0f}, {syncs:,.0f} synchronisations, {claim}")
-            ax.barh(place, mean, xerr=error, color=fb.plotting.COLOURS[1] if claim == "certified" else "#999999")
-            ax.text(mean + error, place, f" {mean:,.0f} ± {error:,.0f}", va="center", fontsize="small")
-        ax.set_yticks(range(len(algos)), reversed(algos), fontsize="small")
+    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+        panel = pick(curves, title)
+        for place, one in enumerate(reversed(panel)):
+            (mean, syncs), error = one.mean, one.error[0]
+            print(f"{one.label}: {mean:,.0f} ± {error:,.0f}, {syncs:,.0f} synchronisations, {one.note}")
+            colour = fb.plotting.COLOURS[1] if one.note == "certified" else "#777777"
+            look: dict[str, Any] = dict(fmt="o", color=colour, mfc=colour if one.note == "certified" else "white")
+            ax.errorbar(mean, place, xerr=error, **look, markersize=7)
+            ax.text(1.15 * (mean + error), place, f"{mean:,.0f} ± {error:,.0f}", va="center", fontsize="small")
+        ax.set_yticks(range(len(panel)), [one.label for one in reversed(panel)], fontsize="small")
         ax.set(xscale="log", xlabel="group regret, ± one standard error", title=title, xlim=(100, 3e6))
-    figure.suptitle(f"{M} silos, K = {K}, d = {D}, T = {run['horizon']:,}, ε = 1, δ = 0.1, {run['seeds']} seeds")
-    save("beyond_feducb", options, figure)
+        ax.grid(alpha=0.3)
+    figure.suptitle(f"{M} silos, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds; filled: certified")
+    save("beyond_feducb", options, figure, curves)
 
 
 if __name__ == "__main__":

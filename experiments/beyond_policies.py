@@ -1,6 +1,6 @@
 """Draws the policies of others beside ours, at equal certified privacy and trust model: regret against epsilon.
 
-python experiments/beyond_policies.py [--smoke | --full]
+python experiments/beyond_policies.py [--smoke | --full] [--redraw]
 
 Linear bandits with noise at every silo, delta = 0.1 and 10^-6. Above, every user is offered the same 20 arms; below,
 fresh ones. All sum x (y - 1/2) and half of x x', except Private-FedLinUCB (Zhou & Chowdhury 2024). DP-DPE (Li, Zhou &
@@ -15,7 +15,8 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, mean_error, save
+from common import Size, save
+from curves import Curve, pick
 
 import fedbandit_jax as fb
 
@@ -71,54 +72,75 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
     }
 
 
-def draw(ax: Any, title: str, found: dict[tuple[str, float], np.ndarray]) -> None:
-    """Draws regret (runs,) by label and epsilon with one standard error, and prints it as the rows of a table."""
+def draw(ax: Any, title: str, panel: list[Curve]) -> None:
+    """Draws regret against epsilon with one standard error, and prints it as the rows of a table."""
     print(f"\n{title}", flush=True)
     ax.set(xscale="log")
-    for label in dict.fromkeys(label for label, _ in found):
-        colour, marker = LOOKS[label]
-        epsilons = [epsilon for name, epsilon in found if name == label]
-        mean, error = zip(*(mean_error(found[label, epsilon]) for epsilon in epsilons))
-        face = colour if label.startswith("ours") else "white"
-        ax.errorbar(epsilons, mean, error, label=label, color=colour, marker=marker, mfc=face)
-        ax.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-        print(f"| {label} | " + " | ".join(f"{a:,.0f} ± {b:,.0f}" for a, b in zip(mean, error)) + " |", flush=True)
-    ax.set(yscale="log", xlabel="ε", ylabel="group regret", title=title)
+    for one in panel:
+        colour, marker = LOOKS[one.label]
+        face = colour if one.label.startswith("ours") else "white"
+        look: dict[str, Any] = dict(color=colour, marker=marker, mfc=face, capsize=2)
+        ax.errorbar(one.x, one.mean, one.error, label=one.label, **look)
+        ax.set_xticks(one.x, [f"{epsilon:g}" for epsilon in one.x])
+        shown = " | ".join(f"{a:,.0f} ± {b:,.0f}" for a, b in zip(one.mean, one.error))
+        print(f"| {one.label} | {shown} |", flush=True)
+    ax.set(yscale="log", xlabel="ε", ylabel="regret at T", title=f"{title}, {panel[0].n_seeds} {panel[0].note}")
+    ax.grid(alpha=0.3)
     ax.minorticks_off()
 
 
 def regrets(result: fb.Result) -> dict[tuple[str, float], np.ndarray]:
+    """Returns final regret (S,) by algorithm and epsilon, all certified."""
     assert all(result[label].certificate.claim == "certified" for label in result)
     return {(c["algorithm"], c["epsilon"]): result[label].regret[:, -1] for label, c in result.coordinates.items()}
 
 
-def main(options: Size) -> None:
-    figure, axes = plt.subplots(2, 3, figsize=(17.0, 10.5), layout="constrained")
-    horizon = options.pick(40, 1000, 1000)
+def lines(title: str, found: dict[tuple[str, float], np.ndarray], of: str) -> list[Curve]:
+    """Returns regret by algorithm and epsilon as curves; `of` says what the values are one each of."""
+    curves = []
+    for label in dict.fromkeys(label for label, _ in found):
+        epsilons = [epsilon for name, epsilon in found if name == label]
+        curves.append(Curve(title, label, epsilons, [found[label, epsilon] for epsilon in epsilons], note=of))
+    return curves
+
+
+def measure(options: Size) -> list[Curve]:
+    """Returns final regret against epsilon of every policy, on fixed arms, fresh ones and multi-armed bandits."""
+    horizon, curves = options.pick(40, 1000, 1000), []
     run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + 2026))
-    for column, delta in enumerate(DELTAS):
+    for delta in DELTAS:
         seen = []
         for seed in range(300, options.pick(302, 312, 325)):
             arms, theta = instance(seed)
             env = fb.envs.replay(np.tile(arms, (M, 1)), np.full(M, K), theta, n_agents=M, rewards="bernoulli")
             seen.append(regrets(fb.sweep(env, policies(delta, arms), grid={"epsilon": EPSILONS}, seeds=2, **run)))
         means = {point: np.array([one[point].mean() for one in seen]) for point in seen[0]}
-        draw(axes[0, column], f"the same {K} arms, δ = {delta:g}", means)
+        curves += lines(f"the same {K} arms, δ = {delta:g}", means, "instances of 2 seeds")
         env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
         fresh = fb.sweep(env, policies(delta, None), grid={"epsilon": EPSILONS}, seeds=options.pick(2, 12, 25), **run)
-        draw(axes[1, column], f"{K} fresh arms, δ = {delta:g}", regrets(fresh))
+        curves += lines(f"{K} fresh arms, δ = {delta:g}", regrets(fresh), "seeds")
     users = options.pick(20_000, 10**6, 10**6)
     run |= dict(horizon=users, stride=users, seeds=options.pick(2, 20, 50))
     bandits: list[fb.Algorithm] = [fb.algos.AdaCUCB(**SECAGG)]
     for name, radius in zip(BANDITS[1:], ("theory", "exact")):
         bandits.append(fb.algos.SuccessiveElimination(radius=radius, name=name, **SECAGG))
-    for ax, kind in zip(axes[:, 2], ("easy", "hard")):
+    for kind in ("easy", "hard"):
         result = fb.sweep(fb.envs.arms(10, instance=kind), bandits, grid={"epsilon": PURE}, **run)
-        draw(ax, f"10 {kind} arms, T = {users:,}, pure ε-DP", regrets(result))
+        curves += lines(f"10 {kind} arms, T = {users:,}, pure ε-DP", regrets(result), "instances")
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_policies", lambda: measure(options))
+    figure, axes = plt.subplots(2, 3, figsize=(17.0, 10.5), layout="constrained")
+    for ax, title in zip(axes.T.flat, dict.fromkeys(one.panel for one in curves)):
+        draw(ax, title, pick(curves, title))
     axes[0, 2].legend()
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
-    figure.suptitle(f"Certified for the same ε: M = {M} silos, d = {D}, T = {horizon:,} (left and middle)")
-    save("beyond_policies", options, figure)
+    horizon = options.pick(40, 1000, 1000)
+    where = f"left and middle M = {M} silos, d = {D}, T = {horizon:,}; right secure aggregation"
+    figure.suptitle(f"Certified for the same ε: {where}; ± one standard error")
+    save("beyond_policies", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Compares when to synchronise, at equal privacy: in fixed batches, in growing ones, or when a private test says so.
 
-python experiments/beyond_schedules.py [--smoke | --full]
+python experiments/beyond_schedules.py [--smoke | --full] [--redraw]
 
 All have the best certified parts: BLT noise for at most S synchronisations, projection, and widths from the law of the
 noise. The private test is a sparse vector test with threshold D; the raw trigger leaks. Left, all agents are alike.
 Then each agent sees a third of the directions only ("own subspace"), or all see one third, then another, then the
-last ("new subspaces"), which no schedule that is fixed in advance knows of:
-growing batches win in the first instance and lose in the last.
+last ("new subspaces"), which no schedule that is fixed in advance knows of: growing batches win in the first instance
+and lose in the last.
 """
 
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, mean_error, save
+from common import Size, legend_below, mean_error, save
+from curves import Curve, ends, pick
 from jax import lax
 
 import fedbandit_jax as fb
@@ -48,43 +49,51 @@ class Blocks(fb.envs.Sphere):
         return [*(x * scale for x in kept), one]
 
 
-def compare(title: str, families: dict[str, list[fb.Result]]) -> None:
-    """Prints how the best schedule of every family, chosen on half of the seeds, does on the others against fixed B."""
-    half = len(next(iter(families.values()))[0].regret) // 2
-    best = {name: min(members, key=lambda one: one.regret[:half, -1].mean()) for name, members in families.items()}
-    fixed = next(iter(best.values())).regret[half:, -1]
+def compare(title: str, families: dict[str, list[Curve]]) -> None:
+    """Prints how the best schedule of every family, chosen on half of the seeds, does on the others against fixed B.
+
+    Curves have regret at 0 and synchronisations at 1.
+    """
+    half = next(iter(families.values()))[0].n_seeds // 2
+    best = {name: min(members, key=lambda one: one.y[0, :half].mean()) for name, members in families.items()}
+    fixed = next(iter(best.values())).y[0, half:]
     for one in best.values():
-        (mean, error), (less, paired) = (mean_error(one.regret[half:, -1] - base) for base in (0, fixed))
-        print(f"{title}, {len(fixed)} seeds, {one.labels[0]}: {mean:.0f} ± {error:.0f}", end=", ")
-        syncs = one.communication["rounds"][:, -1].mean()
-        print(f"minus fixed {less:+.0f} ± {paired:.0f}, {syncs:g} syncs", flush=True)
+        (mean, error), (less, paired) = (mean_error(one.y[0, half:] - base) for base in (0, fixed))
+        print(f"{title}, {len(fixed)} seeds, {one.label}: {mean:.0f} ± {error:.0f}", end=", ")
+        print(f"minus fixed {less:+.0f} ± {paired:.0f}, {one.mean[1]:g} syncs", flush=True)
 
 
-def main(options: Size) -> None:
+def measure(options: Size) -> list[Curve]:
+    """Returns final regret and synchronisations of every schedule, on the three instances."""
     run = {**options.run(90, 4_000, 10_000), "seeds": options.pick(4, 6, 50)}
     sphere = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
     periods = {"all alike": -1, "own subspace": 0, "new subspaces": -(-run["horizon"] // 3)}
     algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
     algos = dict(list(algos.items())[:: options.pick(3, 1, 1)])
-    figure, axes = plt.subplots(1, 3, figsize=(17.0, 5.8), layout="constrained")
-    for (name, period), ax in zip(periods.items(), axes):
+    curves = []
+    for name, period in periods.items():
         env = Blocks(rewards=sphere.rewards, spec=sphere.spec, period=period)
-        result = fb.sweep(env, algos, **run)
-        found = {family: [result[one] for one in algos if one.startswith(family)] for family in FAMILIES}
-        compare(name, found)
-        for family, ones in found.items():
-            colour = fb.plotting.colour(ones[0])
-            x = [max(one.communication["rounds"][:, -1].mean(), 0.5) for one in ones]
-            mean, error = zip(*(mean_error(one.regret[:, -1]) for one in ones))
-            claim = ones[0].certificate.claim
-            style: dict[str, Any] = dict(fmt="o-", markersize=6, linewidth=1, label=f"{family}: claim {claim}")
-            ax.errorbar(x, mean, error, **style, color=colour, mfc=colour if claim == "certified" else "white")
-        ax.set(title=name, xscale="log", yscale="log", xlabel="synchronisations")
-        ax.set_ylabel(f"group regret after {run['horizon']:,} rounds, ± one standard error")
-        ax.grid(alpha=0.3, which="both")
-    axes[0].legend(fontsize="small")
-    figure.suptitle(f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {run['seeds']} seeds", fontsize="medium")
-    save("beyond_schedules", options, figure)
+        curves += ends(fb.sweep(env, algos, **run), f"{name}, T = {run['horizon']:,}", "rounds")
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_schedules", lambda: measure(options))
+    figure, axes = plt.subplots(1, 3, figsize=(17.0, 6.6), layout="constrained")
+    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+        found = {name: [one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES}
+        compare(title, found)
+        for (family, ones), marker in zip(found.items(), "osDv"):
+            claim, colour = ones[0].note, ones[0].style
+            look: dict[str, Any] = dict(fmt=f"{marker}-", linewidth=1, label=f"{family}: claim {claim}", color=colour)
+            x = [max(one.mean[1], 0.5) for one in ones]
+            y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
+            ax.errorbar(x, y, error, **look, mfc=colour if claim == "certified" else "white", capsize=2)
+        ax.set(title=title, xscale="log", yscale="log", xlabel="synchronisations", ylabel="group regret at T")
+        legend_below(ax)
+    size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
+    figure.suptitle(f"When to synchronise: {size}", fontsize="medium")
+    save("beyond_schedules", options, figure, curves)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws how little silo-level privacy need cost federated linear bandits, one ingredient after the other.
 
-python experiments/beyond_silos.py [--smoke | --full]
+python experiments/beyond_silos.py [--smoke | --full] [--redraw]
 
 Every silo adds its own noise, nobody is trusted but a user's own silo, and all private bars are certified for epsilon =
 1. The first is the best of experiments/beyond.py: BLT noise, and optimism with widths from the law of the noise. Then
@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, mean_error, save
+from common import Size, save
+from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
 
@@ -111,29 +112,38 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
     }
 
 
-def main(options: Size) -> None:
-    figure, axes = plt.subplots(1, len(FIRST), figsize=(16.0, 5.6), layout="constrained", sharey=False)
+def measure(options: Size) -> list[Curve]:
+    """Returns the final regret of every algorithm, for each delta."""
     run = {**options.run(100, 10_000, 10_000), "seeds": options.pick(2, 16, 25), "stride": "log", "throw": True}
     run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which numbers were chosen
     env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
-    for ax, delta in zip(axes, FIRST):
+    curves = []
+    for delta in FIRST:
         result = fb.sweep(env, ladder(delta), **run)
         print(f"\ndelta = {delta:g}\n{result.summary()}", flush=True)
-        mean, error = zip(*(mean_error(result[label].regret[:, -1]) for label in result))
-        claims = [result[label].certificate.claim for label in result]
-        colours = [fb.plotting.COLOURS[1] if claim == "certified" else "#999999" for claim in claims]
-        places = range(len(mean))[::-1]
-        ax.barh(places, mean, xerr=error, color=colours)
-        for place, a, b in zip(places, mean, error):
+        curves += ends(result, f"δ = {delta:g}, T = {run['horizon']:,}")
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_silos", lambda: measure(options))
+    figure, axes = plt.subplots(1, len(FIRST), figsize=(16.0, 5.6), layout="constrained", sharey=False)
+    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+        panel = pick(curves, title)
+        places = range(len(panel))[::-1]
+        for place, one in zip(places, panel):
+            a, b = one.mean[0], one.error[0]
+            ax.barh(place, a, xerr=b, color=fb.plotting.COLOURS[1] if one.note == "certified" else "#999999")
             ax.text(a + b, place, f" {a:,.0f} ± {b:,.0f}", va="center", fontsize="small")
-        ax.set_yticks(places, list(result), fontsize="small")
-        ax.set(xlabel="group regret", title=f"δ = {delta:g}", xlim=(0, 1.25 * max(mean)))
+            print(f"{title}, {one.label}: {a:,.0f} ± {b:,.0f}, {one.note}")
+        ax.set_yticks(places, [one.label for one in panel], fontsize="small")
+        ax.set(xlabel="group regret", title=title, xlim=(0, 1.25 * max(one.mean[0] for one in panel)))
     figure.suptitle(
-        f"Silo-local noise, ε = {EPSILON:g}: M = {M}, K = {K}, d = {D}, T = {run['horizon']:,}, {run['seeds']} seeds ± "
-        "one standard error; coloured bars are certified",
+        f"Silo-local noise, ε = {EPSILON:g}: M = {M}, K = {K}, d = {D}, {curves[0].n_seeds} seeds ± "
+        "one standard error; coloured bars are certified, grey ones are not private",
         fontsize="medium",
     )
-    save("beyond_silos", options, figure)
+    save("beyond_silos", options, figure, curves)
 
 
 if __name__ == "__main__":

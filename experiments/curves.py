@@ -93,6 +93,42 @@ def final(result: fb.Result, *, each: float = 1.0) -> np.ndarray:
     return result.regret[:, -1] / each
 
 
+def against(result: fb.Result, coordinate: str, panel: str) -> list[Curve]:
+    """Returns final regret against a coordinate of a sweep, the same at all values for an algorithm that has none.
+
+    The style is the colour of the algorithm, the note what its certificate claims.
+    """
+    points = result.coordinates
+    x = sorted({point[coordinate] for point in points.values() if coordinate in point})
+    curves = []
+    for name in dict.fromkeys(point["algorithm"] for point in points.values()):
+        labels = {point.get(coordinate): label for label, point in points.items() if point["algorithm"] == name}
+        members = [result[labels[value] if value in labels else labels[None]] for value in x]
+        y = [final(one) for one in members]
+        curves.append(Curve(panel, name, x, y, fb.plotting.colour(members[0]), claimed(members[0])))
+    return curves
+
+
+def ends(result: fb.Result, panel: str, *counts: str) -> list[Curve]:
+    """Returns final regret of every label at 0, and its final counts of communication at 1, 2, ..."""
+    return [
+        Curve(
+            panel,
+            label,
+            np.arange(1 + len(counts)),
+            [final(one), *(one.communication[name][:, -1] for name in counts)],
+            fb.plotting.colour(one),
+            claimed(one),
+        )
+        for label, one in ((label, result[label]) for label in result)
+    ]
+
+
+def claimed(result: fb.Result) -> str:
+    """Returns the claim of the certificate of one algorithm, or "not private" if it asks for no privacy."""
+    return result.certificate.claim if result.certificate.epsilon is not None else "not private"
+
+
 def pick(curves: Iterable[Curve], panel: str | None = None, label: str | None = None) -> list[Curve]:
     """Returns the curves of a panel, of a label or of both."""
     return [one for one in curves if panel in (None, one.panel) and label in (None, one.label)]
