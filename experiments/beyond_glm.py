@@ -24,7 +24,7 @@ import fedbandit_jax as fb
 P, A, S = fb.privacy, fb.algos, fb.schedules
 M, K, D, DELTA = 100, 100, 10, 0.1
 EPSILONS = (1.0, 8.0)
-RANGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+RANGES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STATISTICS = {
     "linear": P.Linear(centred=True, gram_scale=0.5),
     "logistic": P.Logistic(),
@@ -42,7 +42,7 @@ class GlmSize(Size):
     """Draw statistics of clicks and of heavy tails."""
 
 
-def recipe(statistic: P.Statistic, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.Algorithm:
+def recipe(statistic: fb.privacy.Statistic, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.Algorithm:
     """Returns greedy play on growing batches, with noise at every silo; None: without noise, on what is summed."""
     if epsilon is None:
         return A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5, first=1))
@@ -93,24 +93,26 @@ def main(options: GlmSize) -> None:
     curves = options.numbers("beyond_glm", lambda: measure(options))
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained", width_ratios=(1, 1, 1.6))
     for ax, contexts in zip(axes, ("fresh", "fixed")):
-        for i, one in enumerate(pick(curves, contexts)):
+        shown = pick(curves, contexts)
+        for i, one in enumerate(shown):
             at = np.arange(len(one.x)) + 0.27 * (i - 1)
             colour = "0.6" if one.label == "no noise" else fb.plotting.COLOURS[1 + i]
             ax.bar(at, one.mean, 0.25, yerr=2 * one.error, color=colour, label=one.label, capsize=3)
             print(f"{contexts}, {one.label}: " + ", ".join(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(one.mean, one.error)))
         ax.set(title=f"clicks, {contexts} arms", ylabel="regret, clicks")
-        ax.set_xticks(np.arange(len(one.x)), [f"ε = {e:g}" for e in one.x])
+        ax.set_xticks(np.arange(len(shown[0].x)), [f"ε = {e:g}" for e in shown[0].x])
         ax.grid(alpha=0.3, axis="y")
     axes[0].legend(frameon=False)
     ax = axes[2]
-    for i, (one, free) in enumerate(zip(pick(curves, "tails"), pick(curves, "tails, no noise"))):
+    tails = pick(curves, "tails")
+    for i, (one, free) in enumerate(zip(tails, pick(curves, "tails, no noise"))):
         colour = fb.plotting.COLOURS[1 + i]
         ax.errorbar(one.x, one.mean, 2 * one.error, color=colour, marker="osD^"[i], label=one.label, capsize=3)
         ax.axhline(free.mean[0], color=colour, linestyle=":", linewidth=1)
         found = ", ".join(f"{r:g}: {m:,.0f} ± {e:,.0f}" for r, m, e in zip(one.x, one.mean, one.error))
         print(f"{one.label}: {found}, without noise {free.mean[0]:,.0f} ± {free.error[0]:,.0f}")
     ax.set(xscale="log", yscale="log", xlabel="length R of the range that rewards are clipped to", ylabel="regret")
-    ax.set_xticks(one.x, [f"{r:g}" for r in one.x])
+    ax.set_xticks(tails[0].x, [f"{r:g}" for r in tails[0].x])
     ax.minorticks_off()
     ax.set_title("heavy tails, ε = 1 (dotted: no noise, no clipping)")
     ax.grid(alpha=0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ class RewardLaw:
     """The law of a reward, given z = <x, theta*>."""
 
     noise_std: float  # of Gaussian noise, or of the logarithm of "lognormal"; of "student_t" the scale
-    shape: float | None  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"
+    shape: Any  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"
     law: str = struct.static()  # one of `LAWS`
 
     @property
@@ -33,7 +34,7 @@ class RewardLaw:
 
     def mean(self, z: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """The mean reward, before any clipping: z itself, unless the law is "logistic"."""
-        return jax.nn.sigmoid(self.shape * (z - 0.5)) if self.law == "logistic" else z  # pyright: ignore
+        return jax.nn.sigmoid(self.shape * (z - 0.5)) if self.law == "logistic" else z
 
     def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
         """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""

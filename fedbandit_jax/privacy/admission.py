@@ -135,9 +135,9 @@ class BoundStatistic:
             return Admitted(x, v, outside, jnp.zeros(y.shape, bool))
         if self.unit_rewards:
             outside |= ~((y >= 0) & (y <= 1))
-        bounds = np.float32(rule.responses)
-        clipped = ~((v >= bounds[0]) & (v <= bounds[1]))
-        v = jnp.clip(jnp.nan_to_num(v), *bounds)
+        low, high = map(np.float32, rule.responses)
+        clipped = ~((v >= low) & (v <= high))
+        v = jnp.clip(jnp.nan_to_num(v), low, high)
         if rule.weighted:
             clipped |= ~((w >= 0) & (w <= rule.max_weight))
             w = jnp.clip(jnp.nan_to_num(w), 0, np.float32(rule.max_weight))
