@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Literal
+from typing import Any, Literal
 
 from typing_extensions import override
 
@@ -46,7 +45,7 @@ class PlanCommand(Command):
       fedbandit plan                                            the paper's size, nobody is trusted but silos
       fedbandit plan --trusted secagg --delta 1e-7              with secure aggregation
       fedbandit plan --max-syncs 20                             at most 20 synchronisations
-      fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come ten times each
+      fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come about ten times each
 
     Args:
         trusted: whom users trust beside their own silos: silo (nobody else), shuffler, secagg (secure aggregation),
@@ -59,8 +58,8 @@ class PlanCommand(Command):
         arms: K, the number of arms.
         dim: d, the number of features.
         horizon: T, the number of rounds.
-        users: users of one silo, who take turns, so that nobody comes more than T / users times, rounded up. By
-            default every user comes once.
+        users: users of one silo, who come again and again at random. One of them is protected in all her visits, and
+            how many of these are let in is recommended, too. By default every user comes once.
         visits: how often one user may come, if not as --users says.
         max_syncs: the most synchronisations in T rounds.
         max_bits: the most bits that one silo may send and receive in T rounds.
@@ -92,24 +91,25 @@ class PlanCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.planning.recommend import code
 
-        visits = self.visits
+        unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
+        env: Any = fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli")
+        made = f'fb.envs.sphere(n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}, rewards="bernoulli")'
         if self.users is not None:
             self.applies_to("users who come as often as it says, not with --users", False, "visits")
-            visits = math.ceil(self.horizon / validate.integer("users", self.users, at_least=1))
+            validate.integer("users", self.users, at_least=1)
+            unit, env, made = "user", fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         found = fb.plan(
-            fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli"),
+            env,
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
             horizon=self.horizon,
             key=jax.random.key(self.random_seed),
-            unit=None if visits is None else fb.privacy.Users(visits),
+            unit=unit,
             **{name: getattr(self, name) for name in ("trusted", "max_syncs", "max_bits", "seeds", "rounds")},
         )
         print(found)
         if found.best is None:
             return 1
-        sizes = f"n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}"
-        env = f'fb.envs.sphere({sizes}, rewards="bernoulli")'
         numbers = dict(horizon=self.horizon, seed=self.random_seed + 1)
-        print(SCRIPT.format(env=env, algo=code(found.best.algo), **numbers))
+        print(SCRIPT.format(env=made, algo=code(found.best.algo), **numbers))
         return 0

@@ -4,6 +4,11 @@ For every trust model there is one release for fixed batches and one for batches
 Rewards are centred where features have a constant entry, and half of x x' is summed there, as docs/beyond.md explains.
 What is left to choose, because it depends on the setting, is the policy, when it first acts on a release, and how
 optimistic or cautious it is. Numbers of one policy differ in numbers only, so that its candidates run together.
+
+If one user is protected in all her visits (`ONE_USER`), it is also left to choose how many of these enter the sums.
+Fewer are less noise: if r of them enter, one to a batch, the noise of a sum grows nearly as r. Once everybody has been
+let in sums grow no more, so that batches may double and all prefixes count alike, `Decaying(1.0)`. Of batches of one
+length there are many, so that they may also be apart, and `MultiBlt` has the least noise for that.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
-from fedbandit_jax.privacy import Budget, Decaying, Mechanism
+from fedbandit_jax.privacy import Budget, Decaying, Mechanism, MultiBlt, Users
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
@@ -46,6 +51,8 @@ SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale` of optimism
 PHASES = (0.3, 0.15)  # and of elimination, whose proved widths drop hardly any arm
 DRAWS = (1.0, 0.25)  # values of `scale` of Thompson sampling
 COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
+ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
+LET_IN = (1, 4)  # of her visits, and as many as there are on average
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
 NOT_CONSIDERED = (
@@ -85,10 +92,11 @@ class Demands(NamedTuple):
     horizon: int  # T
     budget: Budget
     trusted: tuple[str, ...]  # keys of `PARTIES`
-    unit: Any  # as in `Mechanism`
+    unit: Any  # as in `Mechanism`, or `ONE_USER`
     max_syncs: int | None
     max_bits: float | None  # that a silo sends and receives in T rounds
     arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
+    alone: bool = True  # whether users who return come one at a time, and may be served by themselves
 
     def too_often(self, syncs: int) -> str:
         """Excess of synchronisations in words; empty if there is none."""
@@ -136,11 +144,20 @@ def candidates(demands: Demands) -> list[Candidate]:
     found = []
     for name, party in PARTIES.items():
         if name in demands.trusted:
-            found += _of(party, demands)
+            for unit in units(demands):
+                found += _of(party, demands._replace(unit=unit), demands.unit == ONE_USER)
         else:
             why = f"it needs trust in {party.words}"
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
     return found
+
+
+def units(demands: Demands) -> list[Any]:
+    """The unit that is asked for or, for `ONE_USER`, bounds of her contributions, one to a batch at most."""
+    if demands.unit != ONE_USER:
+        return [demands.unit]
+    often = math.ceil(demands.horizon / demands.spec.n_users)
+    return [Users(visits, per_batch=1) for visits in sorted({often, *(min(visits, often) for visits in LET_IN)})]
 
 
 def fixed_arms(env: Environment) -> np.ndarray | None:
@@ -162,8 +179,10 @@ def left_out(demands: Demands) -> tuple[str, ...]:
     found: list[str] = [*NOT_CONSIDERED]
     if demands.arms is None:
         found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
-    if not demands.spec.n_users:
-        found.insert(0, "AsyncFederated, and Grouped with Mixture or Alone, which are for users who return")
+    if not demands.spec.n_users or not demands.alone:
+        found.insert(
+            0, "AsyncFederated, and Grouped with Mixture or Alone, for users who return, one to a server a round"
+        )
     return tuple(found)
 
 
@@ -192,23 +211,30 @@ def bits_per_silo(bound: Any) -> float:
     return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
 
 
-def _of(party: Party, demands: Demands) -> list[Candidate]:
-    spec, horizon = demands.spec, demands.horizon
+def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
+    """The candidates under one trust model and unit, which was chosen here if it is `free`."""
+    spec, horizon, unit = demands.spec, demands.horizon, demands.unit
     found: dict[str, Candidate] = {}
-    if spec.n_users and party.trust == "silo_local":
-        found |= {one.label: one for one in _by_themselves(party, demands)}
+    who = f"{party.trust} of {unit.visits} visit{'s' * (unit.visits > 1)}" if free else party.trust
+    growth, decay = (DOUBLING, 1.0) if free else (GROWTH, None)
+    if spec.n_users and demands.alone and party.trust == "silo_local":
+        found |= {one.label: one for one in _by_themselves(party, demands, who)}
         if spec.n_servers > 1:  # what all users did together is then with none of the servers
             return list(found.values())
 
     def consider(family: str, numbers: str, policy: Policy, make: Callable[..., Federated], syncs: int | None) -> None:
         """Adds the candidate with so many synchronisations, or as many as meet the demands."""
-        for one in _fitting(lambda syncs: make(policy, syncs), f"{party.trust}, {family}", numbers, syncs, demands):
+        for one in _fitting(lambda syncs: make(policy, syncs), f"{who}, {family}", numbers, syncs, demands):
             found.setdefault(one.label, one)
 
     def fixed(policy: Policy, syncs: int | None) -> Federated:
         assert syncs is not None
-        schedule = Every(horizon // (syncs + 1) + 1)
-        return Federated(policy=policy, schedule=schedule, privacy=_mechanism(party, party.release, demands))
+        schedule, release, bounds = Every(horizon // (syncs + 1) + 1), party.release, unit
+        if free and party.grows and unit.visits > 1:
+            bounds = dataclasses.replace(unit, apart=max(1, syncs // (2 * unit.visits)))
+            release = MultiBlt(bounds)
+        privacy = _mechanism(party, release, demands._replace(unit=bounds))
+        return Federated(policy=policy, schedule=schedule, privacy=privacy)
 
     for scale in SCALES:
         consider("UCB", f"width x {scale:g}", _optimism(scale), fixed, SYNCS)
@@ -216,18 +242,19 @@ def _of(party: Party, demands: Demands) -> list[Candidate]:
         for family, numbers, policy in _others(_loudest(fixed(Greedy(), SYNCS), demands)):
             consider(family, numbers, policy, fixed, SYNCS)
         return list(found.values())
-    firsts = dict.fromkeys(min(math.ceil(later * _first(party, demands)), max(1, horizon // 4)) for later in LATER)
+    early = _first(party, demands, growth, decay or growth)
+    firsts = dict.fromkeys(min(math.ceil(later * early), max(1, horizon // 4)) for later in LATER)
     for first in firsts:
 
         def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
-            growth = GROWTH if syncs is None else _growing(horizon, first, syncs)
-            privacy = _mechanism(party, Decaying(growth), demands)
-            return Federated(policy=policy, schedule=Geometric(growth, first=first), privacy=privacy)
+            grown = growth if syncs is None else _growing(horizon, first, syncs)
+            privacy = _mechanism(party, Decaying(decay or grown), demands)
+            return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
 
         def once(policy: Policy, syncs: int | None, first=first) -> Federated:
-            growth = DOUBLING if syncs is None else _growing(horizon, first, syncs)
+            grown = DOUBLING if syncs is None else _growing(horizon, first, syncs)
             privacy = _mechanism(party, "input_perturbation", demands)
-            return Federated(policy=policy, schedule=Geometric(growth, first=first), privacy=privacy)
+            return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
 
         for scale in SCALES:
             consider("UCB", f"width x {scale:g}", _optimism(scale), grows, None)
@@ -241,7 +268,7 @@ def _of(party: Party, demands: Demands) -> list[Candidate]:
     return list(found.values())
 
 
-def _by_themselves(party: Party, demands: Demands) -> list[Candidate]:
+def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
     """Users who return and trust nobody beyond the server that keeps their own data."""
     horizon, found = demands.horizon, []
     privacy = _mechanism(party, party.release, demands)
@@ -256,7 +283,7 @@ def _by_themselves(party: Party, demands: Demands) -> list[Candidate]:
                 times = Geometric(_growing(horizon, schedule.first, syncs), first=schedule.first)
             return Grouped(grouping=grouping, schedule=times, privacy=privacy)
 
-        found += _fitting(streams, f"{party.trust}, {family}", "greedy", None, demands)
+        found += _fitting(streams, f"{who}, {family}", "greedy", None, demands)
     growth, share = OWN
     for numbers, policy in (("greedy", Greedy()), ("width x 0.1", _optimism(0.1))):
 
@@ -265,7 +292,7 @@ def _by_themselves(party: Party, demands: Demands) -> list[Candidate]:
             times = Geometric(growth if syncs is None else _growing(horizon, first, syncs), first=first)
             return AsyncFederated(policy=policy, schedule=times, privacy=privacy)
 
-        found += _fitting(uploads, f"{party.trust}, Async", numbers, None, demands)
+        found += _fitting(uploads, f"{who}, Async", numbers, None, demands)
     return found
 
 
@@ -298,10 +325,10 @@ def _loudest(algo: Federated, demands: Demands) -> float:
         return 0.0
 
 
-def _first(party: Party, demands: Demands) -> int:
+def _first(party: Party, demands: Demands, growth: float, decay: float) -> int:
     """The rounds before the first release by the rule of `Greedy`, or of as many as there can be."""
-    privacy = _mechanism(party, Decaying(GROWTH), demands)
-    algo = Federated(policy=Greedy(), schedule=Geometric(GROWTH, first=1), privacy=privacy)
+    privacy = _mechanism(party, Decaying(decay), demands)
+    algo = Federated(policy=Greedy(), schedule=Geometric(growth, first=1), privacy=privacy)
     try:
         schedule = algo.patient(demands.spec, demands.horizon).schedule
     except ValueError:

@@ -18,6 +18,7 @@ from fedbandit_jax.engine.grid import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidates import (
+    ONE_USER,
     PARTIES,
     Candidate,
     Demands,
@@ -139,7 +140,8 @@ def plan(
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
         trusted: whom users trust beside their own silos, which see their data anyway: "silo" (nobody else), "shuffler",
             "secagg" (an aggregator who sees sums over silos only) or "server", or several of these.
-        unit: what is protected where users return, as in `fb.privacy.Mechanism`.
+        unit: what is protected where users return, as in `fb.privacy.Mechanism`; or "user": one user in all her
+            visits, and how many of these are let in, and when, is chosen with all else.
         max_syncs: the most synchronisations in T rounds; None: any number.
         max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
         seeds: simulations of each candidate, at least 2; the best have four times as many.
@@ -169,7 +171,8 @@ def plan(
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
-    demands = _demands(spec, budget, horizon, trusted, unit, max_syncs, max_bits)._replace(arms=fixed_arms(env))
+    demands = _demands(spec, budget, horizon, trusted, unit, max_syncs, max_bits)
+    demands = demands._replace(arms=fixed_arms(env), alone=callable(getattr(env, "clusters", None)))
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)
@@ -267,7 +270,11 @@ def _demands(spec: Spec, budget: Any, horizon: int, trusted: Any, unit: Any, max
         validate.one_of("trusted", name, PARTIES)
     if unit is None and spec.n_users:
         raise ValueError(f"unit must say what of the {spec.n_users:,} users is protected, got None")
-    Mechanism(budget, unit=unit)  # checks it
+    if isinstance(unit, str) and unit == ONE_USER:
+        if not spec.n_users:
+            raise ValueError(f"unit must be fb.privacy.Users(...) or None where users are not told apart, got {unit!r}")
+    else:
+        Mechanism(budget, unit=unit)  # checks it
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
     if max_bits is not None:

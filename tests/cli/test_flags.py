@@ -184,14 +184,14 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
     more = "--trusted secagg server --max-syncs 9 --max-bits 99 --seeds 2 --rounds 20 --random-seed 5"
     assert main(["plan", *words.split(), *more.split()]) == 0
     ((env, budget, options),) = seen
-    assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim) == (3, 4, 5)
+    assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.n_users) == (3, 4, 5, 7)
     assert budget == privacy.Budget(2.0, 0.01, "add_remove")
     assert (jax.random.key_data(options.pop("key")) == jax.random.key_data(jax.random.key(5))).all()
     assert options == dict(
         **dict(
             horizon=40,
             trusted=("secagg", "server"),
-            unit=fb.privacy.Users(6),
+            unit="user",
             max_syncs=9,
             max_bits=99.0,
             seeds=2,

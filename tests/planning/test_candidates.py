@@ -1,5 +1,6 @@
 """What is considered: exact communication, limits that are kept and used, reasons, and code that makes it again."""
 
+import dataclasses
 import functools
 import inspect
 
@@ -19,6 +20,7 @@ from fedbandit_jax.planning.candidates import (
     left_out,
     without_privacy,
 )
+from fedbandit_jax.planning.candidates import units as units_of
 from fedbandit_jax.planning.recommend import code
 
 ENV = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
@@ -186,6 +188,29 @@ def test_visits_are_asked_for():
     one = candidates(demands(unit=fb.privacy.Users(3), trusted=("silo",)))[0]
     assert one.algo.privacy.unit == fb.privacy.Users(3)
     assert "3" in one.certificate.unit
+
+
+def test_bounds_of_one_user_are_chosen_with_all_else():
+    """One, four, and as many visits as there are; batches that are many are apart, and the release knows it."""
+    asked = Demands(dataclasses.replace(ENV.spec, n_users=10), 200, BUDGET, ("silo",), "user", None, None, alone=False)
+    found = considered(asked)
+    assert not any(one.excluded for one in found)
+    assert {type(one.algo).__name__ for one in found} == {"Federated"}
+    assert len({one.label for one in found}) == len(found)
+    units = {one.algo.privacy.unit for one in found if isinstance(one.algo.schedule, fb.schedules.Geometric)}
+    assert units == {fb.privacy.Users(visits, per_batch=1) for visits in (1, 4, 20)}
+    for one in found:
+        unit, release = one.algo.privacy.unit, one.algo.privacy.release
+        assert one.label.startswith(f"silo_local of {unit.visits} visit{'s' * (unit.visits > 1)}, ")
+        assert one.certificate.unit.endswith("silos leave out what is beyond")
+        if isinstance(one.algo.schedule, fb.schedules.Every):
+            apart = {1: 1, 4: 12, 20: 2}[unit.visits]  # of 100 batches
+            assert unit == fb.privacy.Users(unit.visits, 1, apart)
+            assert release == ("blt" if unit.visits == 1 else fb.privacy.MultiBlt(unit))
+        elif release != "input_perturbation":
+            assert (release, one.algo.schedule.growth) == (fb.privacy.Decaying(1.0), 2.0)
+    few = Demands(dataclasses.replace(ENV.spec, n_users=100), 200, BUDGET, ("silo",), "user", None, None)
+    assert [unit.visits for unit in units_of(few)] == [1, 2]
 
 
 def test_without_privacy_is_the_same_play():

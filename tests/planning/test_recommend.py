@@ -177,6 +177,16 @@ def test_users_who_return_must_be_counted():
         plan(env)
 
 
+def test_users_who_return_to_silos(fake):
+    """Nobody serves them by themselves, and without privacy there is one of each policy and schedule."""
+    found = plan(env=fb.envs.returning(SMALL, 8), unit="user")
+    assert {one.algo.privacy.unit.visits for one in able(found)} == {1, 4, 8}
+    assert {type(one.algo).__name__ for one in able(found)} == {"Federated"}
+    assert "one to a server a round" in str(found)
+    with pytest.raises(ValueError, match="unit must be fb.privacy.Users"):
+        plan(unit="user")
+
+
 def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):
     """With the noise of 8 synchronisations, though 4 happen."""
     begun = simulate(algo=Begun(recipe=PRIVATE, full=40), horizon=24)
