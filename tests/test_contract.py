@@ -10,6 +10,7 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ALGORITHMS
+from fedbandit_jax.algos.loops.loop import LEFT_OUT
 from fedbandit_jax.envs import ENVIRONMENTS
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST, check
@@ -200,7 +201,8 @@ def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
     assert Mine.bind.__doc__ == "Binds."
 
 
-WORLDS = deep(itertools.chain(*ENVS.values()), keep={1, 5, 6, 7, 11, 13, 14})
+BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
+WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK], keep={1, 5, 6, 7, 11, 13, 14, 15})
 
 
 @pytest.mark.parametrize("env", WORLDS, ids=lambda e: type(e).__name__)
@@ -214,12 +216,14 @@ def test_environment(env, key):
     assert np.linalg.norm(contexts, axis=-1).max() <= spec.max_norm + 1e-5
     if hasattr(env, "answers"):
         means = np.asarray(env.means(world)[None])
-    elif spec.n_users:
-        assert offered.user.shape == (1,)
+    elif hasattr(env, "clusters"):
         assert sorted(set(np.asarray(env.clusters(world)).tolist())) == list(range(env.n_clusters))
         means = contexts @ np.asarray(world.thetas)[offered.user[0]]
     else:
         means = contexts @ np.asarray(world.theta)
+    if spec.n_users:
+        assert offered.user.shape == (spec.n_agents,)
+        assert 0 <= offered.user.min() <= offered.user.max() < spec.n_users
     if offered.mask is not None:
         assert offered.mask.shape == means.shape
         means = np.where(offered.mask, means, -np.inf)
@@ -250,9 +254,36 @@ PAIRS += itertools.product(
 USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
 PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
 PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
+UNIT = fb.privacy.Users(4, per_batch=1, apart=2)
+PATTERNS = {"Banded": fb.privacy.Banded(2), "BandMF": fb.privacy.BandMF(3, UNIT), "MultiBlt": fb.privacy.MultiBlt(UNIT)}
+ONES = [  # one user is protected in all that she contributes
+    fb.algos.Federated(
+        policy=UCB(),
+        schedule=2,
+        privacy=fb.privacy.Mechanism(BUDGET, release, trust, unit=UNIT),
+        name=f"{trust} {name}",
+    )
+    for trust, (name, release) in itertools.product(("silo_local", "secagg", "central"), PATTERNS.items())
+]
+ONES += [
+    fb.algos.Gossip(
+        graph=fb.networks.make("line", 3),
+        schedule=S.Geometric(1.5, first=2),
+        privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.0), unit=UNIT),
+    )
+]
+PAIRS += itertools.product(BACK[:1], ONES)
+PAIRS += [
+    (
+        BACK[1],
+        fb.algos.SuccessiveElimination(
+            epsilon=1.0, mechanism="skellam", trust="secagg", unit=UNIT, name="RDP-SE of users"
+        ),
+    )
+]
 # The first of every loop that the oracle tests do not run by `simulate`.
 NAMES = [algo.name for _, algo in PAIRS]
-KEEP = {NAMES.index(name) for name in ("Private-FedLinUCB", "Thompson", "DP-SE", "CLUB")}
+KEEP = {NAMES.index(name) for name in ("Private-FedLinUCB", "Thompson", "DP-SE", "CLUB", "silo_local MultiBlt")}
 
 
 @pytest.mark.parametrize(("env", "algo"), deep(PAIRS, keep=KEEP), ids=lambda x: getattr(x, "name", type(x).__name__))
@@ -268,5 +299,10 @@ def test_algorithm(env, algo, key):
     if algo in ALGOS["federated"] and algo.privacy is not None:
         assert result.certificate.claim == "certified"
         assert 0.99 * BUDGET.epsilon < result.certificate.epsilon_exact <= BUDGET.epsilon
+    if any(env is one for one in BACK):
+        assert result.certificate.claim == "certified"
+        assert "beyond" in result.certificate.unit
+        assert (np.diff(result.counts[LEFT_OUT], axis=1) >= 0).all()
+        assert result.counts[LEFT_OUT].shape == (3, 10)
     again = fb.simulate(env, algo, horizon=10, key=key, seeds=3, throw=False)
     np.testing.assert_array_equal(result.regret, again.regret)
