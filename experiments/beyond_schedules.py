@@ -14,9 +14,10 @@ from typing import Any
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, legend_below, mean_error, save
+from common import Size, mean_error, plain, save
 from curves import Curve, ends, pick
 from jax import lax
+from matplotlib.ticker import LogLocator
 
 import fedbandit_jax as fb
 
@@ -79,7 +80,7 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_schedules", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(17.0, 6.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(17.0, 6.0), layout="constrained")
     for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
         found = {name: [one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES}
         compare(title, found)
@@ -90,7 +91,11 @@ def main(options: Size) -> None:
             y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
             ax.errorbar(x, y, error, **look, mfc=colour if claim == "certified" else "white", capsize=2)
         ax.set(title=title, xscale="log", yscale="log", xlabel="synchronisations", ylabel="group regret at T")
-        legend_below(ax)
+        ax.grid(alpha=0.3)
+        plain(ax.xaxis)
+        plain(ax.yaxis)
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=4)
     size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
     figure.suptitle(f"When to synchronise: {size}", fontsize="medium")
     save("beyond_schedules", options, figure, curves)
