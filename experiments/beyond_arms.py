@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import tyro
 from common import Size, legend_below, plain, save
 from curves import Curve, against, claimed, final, pick, quotient
+from matplotlib.ticker import LogLocator
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -80,7 +81,8 @@ def main(options: Size) -> None:
                 color=one.style, marker=marker, mfc="white" if printed else one.style, capsize=2
             )
             label = one.label.replace("theory radius", "printed radius")
-            ax.errorbar(one.x, one.mean, one.error, linestyle="--" if printed else "-", label=label, **look)
+            error = one.error if marker else 0 * one.error  # SE is the same at all epsilon
+            ax.errorbar(one.x, one.mean, error, linestyle="--" if printed else "-", label=label, **look)
             print(
                 f"{title}, {label}: "
                 + ", ".join(f"{x:.3g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error))
@@ -89,6 +91,7 @@ def main(options: Size) -> None:
         ax.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         ax.set_xticks([], minor=True)
         plain(ax.yaxis)
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
         legend_below(ax, ncols=2)
     pure, *others = pick(curves, titles[1])[1:]
     for one in others:
