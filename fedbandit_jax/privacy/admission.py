@@ -85,14 +85,19 @@ class BoundStatistic:
         return ""
 
     def leak(self) -> str:
-        """The side effect of a rule of one's own, or ""."""
+        """What a rule of one's own lacks, or its side effect, or ""."""
         rule, name = self.rule, type(self.rule).__name__
+        if type(rule).contribution is Statistic.contribution:
+            return f"statistic must have the method contribution, see fb.privacy.Statistic, got {name} without it"
         gram, bias, number = jnp.zeros((self.dim, self.dim)), jnp.zeros(self.dim), jnp.float32(0)
         seen = jax.eval_shape(rule.read, gram, bias, number)
         seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
         for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
             if found := leak(getattr(rule, method), *given):
                 return f"{name}.{method} must compute its result from its arguments and do no more, got {found}"
+        both = jax.eval_shape(rule.contribution, bias, number, seen)
+        if not (isinstance(both, tuple) and [np.shape(one) for one in both] == [(), ()]):
+            return f"{name}.contribution must return two numbers, a weight and a response, got {both}"
         return ""
 
     def sensitivity_sq(self, adjacency: str) -> float:

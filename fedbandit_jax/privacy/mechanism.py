@@ -189,7 +189,7 @@ class Mechanism:
             )
         statistic = dataclasses.replace(statistic, rule=self.statistic)
         if wrong := statistic.misfit():
-            raise TypeError(f"statistic: {wrong}")
+            raise TypeError(wrong)
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [

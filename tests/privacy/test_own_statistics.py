@@ -220,7 +220,19 @@ def test_refusals():
         P.Logistic(gram_scale=5)
     with pytest.raises(TypeError, match="statistic must be an fb.privacy.Statistic .* got 3"):
         P.Mechanism(BUDGET, statistic=3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="statistic: Spy.contribution must compute its result .* debug_callback"):
+
+    @dataclasses.dataclass(frozen=True)
+    class Vector(P.Statistic):
+        def contribution(self, x, y, seen):
+            return 1.0, x * y
+
+    for rule, message in (
+        (P.Statistic(), "statistic must have the method contribution, .* got Statistic without it"),
+        (Vector(), r"Vector.contribution must return two numbers, a weight and a response, got .*\(3,\)"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
+    with pytest.raises(TypeError, match="Spy.contribution must compute its result .* debug_callback"):
         A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=Spy())).bind(SPEC, 10)
     logistic = P.Mechanism(BUDGET, statistic=P.Logistic())
     with pytest.raises(ValueError, match="learns_in_batch must be False with a statistic that has weights"):
