@@ -21,7 +21,6 @@ OLDER = {  # pictures that have no numbers yet
     "beyond_silos",
     "zhou2024_fig3d_authors",
     "zhou2024_silos",
-    "zhou2024_users",
 }
 
 
