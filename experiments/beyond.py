@@ -98,7 +98,8 @@ def main(options: Size) -> None:
         if one.note != "not private":
             look |= dict(linestyle="-" if one.note == "certified" else "--")
             look |= dict(mfc=one.style if one.note == "certified" else "white")
-        left.errorbar(one.x, one.mean, one.error, label=f"{one.label}: {one.note}", **look)
+        label = one.label if one.label == one.note else f"{one.label}: {one.note}"
+        left.errorbar(one.x, one.mean, one.error, label=label, **look)
     left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T", title=f"(a) {titles[0]}, δ = 0.1")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
