@@ -22,7 +22,7 @@ import fedbandit_jax as fb
 DELTA = 1e-6
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
 NAMES = ("Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE")
-MARKERS = dict(zip(("SE", *NAMES), ("", "o", "s", "^")))
+MARKERS: dict[str, str] = dict(zip(("SE", *NAMES), ("", "o", "s", "^")))
 
 
 def private(name: str, epsilon: float, radius: str) -> fb.Algorithm:
