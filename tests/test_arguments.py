@@ -668,7 +668,18 @@ def test_there_are_many():
 
 
 MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
-    *(E.Sphere, E.Gap, E.Replay, E.Script, E.RandomArms, E.Clustered, E.Returning, E.UserTable, fb.networks.Network),
+    *(
+        E.Sphere,
+        E.Gap,
+        E.Replay,
+        E.Script,
+        E.RandomArms,
+        E.Clustered,
+        E.Returning,
+        E.ReturningArms,
+        E.UserTable,
+        fb.networks.Network,
+    ),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),

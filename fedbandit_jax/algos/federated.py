@@ -17,7 +17,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.statistic import LINEAR
+from fedbandit_jax.privacy.statistic import LINEAR, Bounds
 from fedbandit_jax.privacy.sums import USERS
 from fedbandit_jax.privacy.trust import check_schedule, find
 from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
@@ -76,7 +76,7 @@ class Federated(PolicyRecipe):
                 f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
                 "learn from, got True"
             )
-        if privacy is not None and self.learns_in_batch and privacy.statistic.weighted:
+        if privacy is not None and self.learns_in_batch and Bounds.of(privacy.statistic).weighted:
             raise ValueError(
                 "learns_in_batch must be False with a statistic that has weights, as policies learn from x and y in a "
                 f"batch, got True and {privacy.statistic!r}"

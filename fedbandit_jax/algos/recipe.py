@@ -19,6 +19,7 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
+from fedbandit_jax.privacy.statistic import Bounds
 from fedbandit_jax.privacy.trust import TRUST, find
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
 
@@ -107,7 +108,7 @@ class PolicyRecipe(Recipe):
         setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
         shift, bound = schedule.shift(setting), schedule.bind(setting)
         schedules.check(bound, n_agents)
-        if privacy is not None and privacy.statistic.weighted and bound.reads != "nothing":
+        if privacy is not None and Bounds.of(privacy.statistic).weighted and bound.reads != "nothing":
             raise ValueError(
                 "statistic must have no weights with a schedule that reads what x x' users have added, got "
                 f"{privacy.statistic!r} and {schedule!r}"

@@ -174,13 +174,13 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
 
     See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
     """
-    one = mechanism.statistic.rule
-    w = 0.5 if mechanism.trust.joint_matrix else (one.gram_scale * one.max_weight) ** 2
-    v = one.max_response**2
+    one, centred = mechanism.statistic.bounds, mechanism.statistic.rule.centred
+    w = 0.5 if mechanism.trust.joint_matrix else (one.gram_scale * one.weight) ** 2
+    v = one.response**2
     k = min(1.0, v / (2 * w))
     if one.weighted and w + 4 * v > 2 * v * (1 + k) + 2 * w * (1 - k * k):
         k = 1.0
-    return np.array([k if one.centred else -k, (1 - k * k) ** 0.5]), 0.0 if one.centred else 1.0
+    return np.array([k if centred else -k, (1 - k * k) ** 0.5]), 0.0 if centred else 1.0
 
 
 def case_of(

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax.core import Tracer
+from jax.interpreters import batching
 
 from fedbandit_jax.core.backend import without_kernels
 
@@ -19,11 +20,12 @@ _INSTALLED = os.path.dirname(_JAX)
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-def leak(function: Callable[..., Any], *arguments: Any) -> str:
+def leak(function: Callable[..., Any], *arguments: Any, alone: bool = False) -> str:
     """The first side effect of a function, and its line; "" if there is none.
 
     The function is traced once and not run. `jax.debug.print` is let through, as nothing comes back from it, and so are
-    batching rules of JAX and this package; one of the caller's own may mix the lanes of a batch.
+    batching rules of JAX and this package; one of the caller's own may mix the lanes of a batch, and so may this
+    package's, which are refused in a function that is called for each of several users `alone`.
 
     >>> leak(lambda x: jax.debug.print("{}", x), 1.0)
     ''
@@ -35,7 +37,7 @@ def leak(function: Callable[..., Any], *arguments: Any) -> str:
     found = [(one, outer) for outer in program.jaxpr.eqns for one in (outer, *_inner(outer))]
     for one, outer in found:
         name = one.primitive.name
-        if name in HOST or _mixes(one):
+        if name in HOST or _mixes(one) or (alone and _batches(one)):
             return f"{name}{_line(one) or _line(outer)}"
     if any(isinstance(const, Tracer) for const in program.consts):
         return "a value of a trace around it"
@@ -80,6 +82,15 @@ def _mixes(equation: Any) -> bool:
     rule = equation.params["rule"]
     written = getattr(getattr(rule, "rule", rule), "__module__", "")
     return written.partition(".")[0] not in ("jax", __name__.partition(".")[0])
+
+
+def _batches(equation: Any) -> bool:
+    """Whether an operation is batched by a rule that is not JAX's."""
+    rule = batching.fancy_primitive_batchers.get(equation.primitive)
+    within = [cell.cell_contents for cell in getattr(rule, "__closure__", None) or ()]
+    written = [getattr(part, "__module__", None) for part in (rule, getattr(rule, "func", None), *within)]
+    own = any(name and name.partition(".")[0] not in ("jax", "functools", "builtins") for name in written)
+    return own or equation.primitive.name == "custom_vmap_call"
 
 
 def _line(equation: Any) -> str:

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import leak
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.packing import pack, unpack
-from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic
+from fedbandit_jax.privacy.statistic import LINEAR, Bounds, Linear, Statistic
 from fedbandit_jax.privacy.sums import step_of
 
 TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
@@ -45,6 +46,10 @@ class BoundStatistic:
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = LINEAR
+    bounds: Bounds = dataclasses.field(init=False)  # of the rule, read once
+
+    def __post_init__(self):
+        object.__setattr__(self, "bounds", Bounds.of(self.rule))
 
     @classmethod
     def of(cls, spec: Any) -> BoundStatistic:
@@ -60,28 +65,27 @@ class BoundStatistic:
     @property
     def gram_scale(self) -> float:
         """s, the factor on x x' in the packed form."""
-        return self.rule.gram_scale
+        return self.bounds.gram_scale
 
     @property
     def bounded(self) -> bool:
         """Whether one user can move a sum by no more than the sensitivity, because what she adds has bounds."""
-        return self.rule.clip or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
+        return self.bounds.enforced or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
 
     @property
     def counts(self) -> bool:
         """Whether contributions that are clipped are counted: not those of rewards that are in [0, 1], or should be."""
-        return self.bounded and not (isinstance(self.rule, Linear) and (self.rule.low, self.rule.high) == (0, 1))
+        return self.bounded and not (type(self.rule) is Linear and (self.rule.low, self.rule.high) == (0, 1))
 
     def misfit(self) -> str:
         """Why nothing is proved of this statistic, or ""."""
-        rule = self.rule
-        if not struct.is_sealed(rule) and (found := self.leak()):
+        if not struct.is_sealed(self.rule) and (found := self.leak()):
             return found
-        weight, response = rule.max_weight, rule.max_response
+        weight, response, scale = self.bounds.weight, self.bounds.response, self.bounds.gram_scale
         if not (0 < weight <= 1 and 0 <= response <= 1):
             return f"bounds of a statistic must be in [0, 1], got W = {weight} and V = {response}"
-        if not 0 < rule.gram_scale <= 1 / weight:
-            return f"gram_scale must be in (0, {1 / weight:g}], got {rule.gram_scale}"
+        if not 0 < scale <= 1 / weight:
+            return f"gram_scale must be in (0, {1 / weight:g}], got {scale}"
         return ""
 
     def leak(self) -> str:
@@ -93,27 +97,29 @@ class BoundStatistic:
         seen = jax.eval_shape(rule.read, gram, bias, number)
         seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
         for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
-            if found := leak(getattr(rule, method), *given):
+            if found := leak(getattr(rule, method), *given, alone=True):
                 return f"{name}.{method} must compute its result from its arguments and do no more, got {found}"
         both = jax.eval_shape(rule.contribution, bias, number, seen)
-        if not (isinstance(both, tuple) and [np.shape(one) for one in both] == [(), ()]):
+        real = isinstance(both, tuple) and all(jnp.result_type(one).kind in "fiub" for one in both)
+        if not (real and [np.shape(one) for one in both] == [(), ()]):
             return f"{name}.contribution must return two numbers, a weight and a response, got {both}"
         return ""
 
     def sensitivity_sq(self, adjacency: str) -> float:
         """The squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
-        rule = self.rule
-        return sensitivity_sq(adjacency, rule.gram_scale * rule.max_weight, rule.max_response, rule.weighted)
+        one = self.bounds
+        return sensitivity_sq(adjacency, one.gram_scale * one.weight, one.response, one.weighted)
 
     def rounding(self, users: int) -> float:
         """How much further one visit moves a packed sum than her exact row, if so many users are added up in steps.
 
-        Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most.
+        Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most, or 2^-23
+        with a weight, by which a product is rounded once more.
         """
         if not self.bounded:
             return 0.0
-        square = max(1.0, self.gram_scale) ** 2
-        return (step_of(users) + 2.0**-24) * math.sqrt(self.dim * (square * self.dim + 1))
+        square, product = max(1.0, self.gram_scale) ** 2, 2.0 ** (-23 if self.bounds.weighted else -24)
+        return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
         """What users' contributions are given of a release, in float32, see `Statistic.read`."""
@@ -133,21 +139,34 @@ class BoundStatistic:
         finite = jnp.isfinite(square)
         x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
         outside = ~(square <= (1 + TOLERANCE) ** 2)
-        rule = self.rule
-        alone = jax.vmap(rule.contribution, (1, 0, 0 if each else None), -1)
-        w, v = (jnp.broadcast_to(jnp.asarray(one, jnp.float32), y.shape) for one in alone(x, y, seen))
+        w, v = self._contributions(x, y, seen, each)
         if not self.bounded:
             return Admitted(x, v, outside, jnp.zeros(y.shape, bool))
         if self.unit_rewards:
             outside |= ~((y >= 0) & (y <= 1))
-        low, high = map(np.float32, rule.responses)
+        low, high = np.float32(self.bounds.low), np.float32(self.bounds.high)
         clipped = ~((v >= low) & (v <= high))
         v = jnp.clip(jnp.nan_to_num(v), low, high)
-        if rule.weighted:
-            clipped |= ~((w >= 0) & (w <= rule.max_weight))
-            w = jnp.clip(jnp.nan_to_num(w), 0, np.float32(rule.max_weight))
+        if self.bounds.weighted:
+            most = np.float32(self.bounds.weight)
+            clipped |= ~((w >= 0) & (w <= most))
+            w = jnp.clip(jnp.nan_to_num(w), 0, most)
             v = jnp.stack([w, v])
         return Admitted(x, v, outside, clipped)
+
+    def _contributions(self, x: Array, y: Array, seen: Any, each: bool) -> list[Array]:
+        """Weights and responses (M,); of one's own, by a program that was traced for one user."""
+        contribution = self.rule.contribution
+        if not struct.is_sealed(self.rule):
+            one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[each:], leaf.dtype), seen)
+            program, shape = jax.make_jaxpr(contribution, return_shape=True)(jnp.zeros(self.dim), jnp.float32(0), one)
+            alone = jaxpr_as_fun(program)
+
+            def contribution(*given: Any) -> Any:
+                return jax.tree.unflatten(jax.tree.structure(shape), alone(*jax.tree.leaves(given)))
+
+        found = jax.vmap(contribution, (1, 0, 0 if each else None), -1)(x, y, seen)
+        return [jnp.broadcast_to(jnp.asarray(part, jnp.float32), y.shape) for part in found]
 
     def pack(self, statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:
         """Packs statistics [W | U] into vectors."""

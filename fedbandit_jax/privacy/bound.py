@@ -26,6 +26,7 @@ from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.packing import added, packed_size, rows
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
+from fedbandit_jax.privacy.statistic import is_plain
 from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
@@ -237,7 +238,7 @@ class NoisyMechanism(BoundMechanism):
     @property
     @override
     def weighs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.statistic.rule.weighted
+        return self.statistic.bounds.weighted
 
     @property
     def unit(self) -> float:
@@ -356,9 +357,9 @@ class NoisyMechanism(BoundMechanism):
 
     def _why(self, timing: Timing) -> Iterator[str]:
         yield "noise of known law is on every statistic that leaves the mechanism"
-        rule = self.statistic.rule
-        if not rule.plain:
-            bounds = f"weights up to {rule.max_weight:g}, responses up to {rule.max_response:g}"
+        rule, one = self.statistic.rule, self.statistic.bounds
+        if not is_plain(rule):
+            bounds = f"weights up to {one.weight:g}, responses up to {one.response:g}"
             yield f"what a user adds is {rule!r}: {bounds}"
         if not struct.is_sealed(rule):
             yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
@@ -380,7 +381,7 @@ class NoisyMechanism(BoundMechanism):
         one = self.statistic
         if wrong := one.misfit():
             return wrong
-        if not one.rule.plain and (model.joint_matrix or model.needs_users):
+        if not is_plain(one.rule) and (model.joint_matrix or model.needs_users):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"

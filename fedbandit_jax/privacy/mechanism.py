@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic
+from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic, is_plain
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -114,7 +114,7 @@ class Mechanism:
         validate.boolean("messages", self.messages)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
         model = trust.find(self.trust)
-        if not self.statistic.plain and (self.calibration != "tight" or model.joint_matrix or model.needs_users):
+        if not is_plain(self.statistic) and (self.calibration != "tight" or model.joint_matrix or model.needs_users):
             raise ValueError(
                 f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
                 f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {self.statistic!r}"
@@ -204,7 +204,7 @@ class Mechanism:
                 batch=known,
                 dim=statistic.dim,
                 pure=float(share),
-                moves_sq=None if statistic.rule.plain else statistic.sensitivity_sq(budget.adjacency),
+                moves_sq=None if is_plain(self.statistic) else statistic.sensitivity_sq(budget.adjacency),
                 rounding=statistic.rounding(n_agents * (batch or longest)),
             )
             for budget, share in zip(self.budgets, shares)

@@ -1,16 +1,16 @@
 """Statistics: what one user adds to the sums that leave her silo, within bounds that are enforced where data enter.
 
 A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b], by
-a function of (x, y) and of what was released before; she adds (w x x', x v). Weights that are not finite become 0, as
-do such responses, and what is beyond the bounds is clipped, and counted. So how far she moves a sum follows from W and
-V = max(|a|, |b|) alone, see `privacy.budget.sensitivity_sq`, whatever the function is.
+a function of (x, y) and of what was released before; she adds (w x x', x v). What is beyond the bounds is clipped, and
+counted; a NaN counts as 0. So how far she moves a sum follows from W and V = max(|a|, |b|) alone, see
+`privacy.budget.sensitivity_sq`, whatever the function is. The bounds are read once, when a mechanism is bound.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,9 @@ LEAST_SCALE = 1e-3
 class Statistic:
     """What one user adds, (w x x', x v): base class for one's own, which define `contribution` and two bounds.
 
-    A subclass is a frozen dataclass. The package calls `contribution` for each user alone, so that what she adds can
-    depend on nobody else in the batch, and clips what it returns to the bounds: that is all that the privacy proof
-    needs. Both methods are traced; they must not call the host.
+    A subclass is a frozen dataclass. The package traces `contribution` for one user, maps the program over users, so
+    that what one adds can depend on nobody else in the batch, and clips what it returns to the bounds: that is all that
+    the privacy proof needs. Neither method may call the host, nor have batching rules of its own.
 
     Attributes:
         max_weight: W in (0, 1], the largest weight.
@@ -51,28 +51,21 @@ class Statistic:
 
     max_weight = 1.0
     responses = (-1.0, 1.0)
-    weighted = True  # may weights differ from W?
-    clip = True  # are the bounds enforced?
+    weighted = True  # may weights differ from W? of one's own they always may
+    clip = True  # are the bounds enforced? of one's own they always are
     centred = True  # does a user of average reward add about nothing to x v?
 
     gram_scale: float = 1.0
 
     def __post_init__(self):
-        name, (low, high) = type(self).__name__, self.responses
+        name, responses = type(self).__name__, self.responses
+        if not isinstance(responses, (tuple, list)) or len(responses) != 2:
+            raise TypeError(f"{name}.responses must be two numbers a <= b in [-1, 1], got {validate.shown(responses)}")
+        low, high = (validate.within(f"{name}.responses", one, -1, 1) for one in responses)
         weight = validate.within(f"{name}.max_weight", validate.positive(f"{name}.max_weight", self.max_weight), 0, 1)
-        if not -1 <= low <= high <= 1:
+        if not low <= high:
             raise ValueError(f"{name}.responses must be bounds a <= b in [-1, 1], got {self.responses}")
         validate.single("gram_scale", validate.within("gram_scale", self.gram_scale, LEAST_SCALE, 1 / weight))
-
-    @property
-    def plain(self) -> bool:
-        """Whether (x x', x v) is summed as it is, with v in [0, 1]."""
-        return False
-
-    @property
-    def max_response(self) -> float:
-        """V, the largest absolute value of a response."""
-        return max(map(abs, self.responses))
 
     def read(self, gram: Float[Array, "d d"], bias: Float[Array, " d"], std: Float[Array, ""]) -> Any:
         """What `contribution` is given of the last release, () unless overridden.
@@ -87,6 +80,35 @@ class Statistic:
     def contribution(self, x: Float[Array, " d"], y: Float[Array, ""], seen: Any) -> tuple[Any, Any]:
         """The weight and the response of one user, from her features, her reward and what `read` made of releases."""
         raise NotImplementedError(f"{type(self).__name__}.contribution")
+
+
+class Bounds(NamedTuple):
+    """What a statistic declares, as it is enforced and proved."""
+
+    weight: float  # W
+    low: float  # a
+    high: float  # b
+    gram_scale: float  # s
+    weighted: bool  # may weights differ from W?
+    enforced: bool  # is what is beyond the bounds clipped?
+
+    @classmethod
+    def of(cls, rule: Statistic) -> Bounds:
+        """The bounds of a statistic; one of the caller's own has weights, and is clipped, whatever it says."""
+        own = not struct.is_sealed(rule)
+        low, high = map(float, rule.responses)
+        numbers = float(rule.max_weight), low, high, float(rule.gram_scale)
+        return cls(*numbers, bool(own or rule.weighted), bool(own or rule.clip))
+
+    @property
+    def response(self) -> float:
+        """V, the largest absolute value of a response."""
+        return max(abs(self.low), abs(self.high))
+
+
+def is_plain(rule: Statistic) -> bool:
+    """Whether this is the statistic (x x', x v) as it is, with v in [0, 1]."""
+    return type(rule) is Linear and not rule.centred and rule.gram_scale == 1
 
 
 @struct.sealed
@@ -129,11 +151,6 @@ class Linear(Statistic):
         low, high = (validate.within(name, getattr(self, name), -1e30, 1e30) for name in ("low", "high"))
         if not high - low >= 1e-6 * max(1, abs(low), abs(high)):
             raise ValueError(f"low and high must be ends of an interval, low < high, got {low:g} and {high:g}")
-
-    @property
-    @override
-    def plain(self) -> bool:
-        return not self.centred and self.gram_scale == 1
 
     @property
     def in_unit(self) -> bool:

@@ -106,7 +106,7 @@ def quiet(part, by):
 
 def of(cls, value, **fields):
     """An object of another class with the fields of this one."""
-    mine = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    mine = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     return cls(**{**mine, **fields})
 
 

@@ -12,7 +12,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces.algorithm import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.budget import sensitivity_sq
+from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
+from fedbandit_jax.privacy.statistic import Bounds
 
 P, A, S = fb.privacy, fb.algos, fb.schedules
 BUDGET = P.Budget(1.0, 0.1)
@@ -70,9 +71,9 @@ def test_bounds_of_the_logistic_statistic(limit):
     v = np.concatenate([v, above])
     assert w.max() == pytest.approx(rule.max_weight, abs=1e-6)
     assert w.min() > 0
-    assert np.abs(v).max() == pytest.approx(rule.max_response, abs=1e-6)
-    assert rule.responses == (-rule.max_response, rule.max_response)
-    assert rule.max_response == pytest.approx({0.5: 0.505, 2.0: 0.6708, 5.0: 0.9601}[limit], abs=1e-3)
+    assert np.abs(v).max() == pytest.approx(Bounds.of(rule).response, abs=1e-6)
+    assert rule.responses == (-Bounds.of(rule).response, Bounds.of(rule).response)
+    assert Bounds.of(rule).response == pytest.approx({0.5: 0.505, 2.0: 0.6708, 5.0: 0.9601}[limit], abs=1e-3)
 
 
 def test_a_logistic_step_is_newtons():
@@ -173,10 +174,10 @@ def test_certificates_know_the_statistic():
         found = certify(bound)
         assert found.claim == "certified"
         assert found.epsilon_exact <= 1
-        assert f"responses up to {rule.max_response:g}" in found.reason
+        assert f"responses up to {Bounds.of(rule).response:g}" in found.reason
         assert ("the caller's" in found.reason) == isinstance(rule, Opinion)
         ratios[type(rule)] = float(bound.mechanism.trust.sum_std())
-    moved = {Opinion: 5.0, P.Logistic: 0.25 + 4 * P.Logistic().max_response ** 2, P.Linear: 81 / 32}
+    moved = {Opinion: 5.0, P.Logistic: 0.25 + 4 * Bounds.of(P.Logistic()).response ** 2, P.Linear: 81 / 32}
     for kind, std in ratios.items():
         assert std / ratios[P.Linear] == pytest.approx((moved[kind] / moved[P.Linear]) ** 0.5, rel=1e-4)
 
@@ -212,7 +213,7 @@ def test_refusals():
 
     with pytest.raises(ValueError, match=r"Heavy.max_weight must be in \[0, 1\], got 2"):
         Heavy()
-    with pytest.raises(ValueError, match=r"Wide.responses must be bounds a <= b in \[-1, 1\], got \(0.0, 3.0\)"):
+    with pytest.raises(ValueError, match=r"Wide.responses must be in \[-1, 1\], got 3"):
         Wide()
     with pytest.raises(ValueError, match="low and high must be ends of an interval, low < high, got 2 and 1"):
         P.Linear(low=2)
@@ -260,3 +261,88 @@ def test_clipped_contributions_are_counted():
         "contributions clipped"
         not in fb.simulate(env, plain, horizon=10, key=jax.random.key(0), seeds=1, progress=False).counts
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Unweighted(P.Statistic):
+    """Says that weights do not differ, and returns larger ones than it declares."""
+
+    max_weight, responses, weighted, clip = 0.05, (-0.05, 0.05), False, False
+    max_response = 0.001
+
+    def contribution(self, x, y, seen):
+        return 1.0, y
+
+
+@dataclasses.dataclass(frozen=True)
+class Share(P.Linear):
+    """A subclass of a proved statistic, with weights."""
+
+    weighted = True
+
+    def contribution(self, x, y, seen):
+        return y, 1.0
+
+
+@pytest.mark.parametrize("rule", [Unweighted(), Unweighted(gram_scale=20.0), Share()])
+def test_what_a_statistic_says_of_itself_changes_nothing(rule):
+    """Users move the packed sum by no more than the noise is for, whatever attributes of its own a statistic has."""
+    bound = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, trust="central", statistic=rule)).bind(SPEC, 10)
+    assert certify(bound).claim == "certified"
+    one = bound.mechanism.statistic
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 400))
+    admitted = one.admit(np.float32(x / np.linalg.norm(x, axis=0)), np.float32(rng.integers(0, 2, 400)))
+    rows = np.asarray(
+        one.pack(jnp.moveaxis(bound.mechanism.summands(admitted.x, admitted.v) * bound.mechanism.unit, -1, 0))
+    )
+    apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1).max()
+    most = one.sensitivity_sq("replace") ** 0.5
+    assert 0.5 * most < apart <= most * MAX_NORM**2 + one.rounding(15)
+
+
+def test_no_statistic_looks_at_two_users():
+    """By a batching rule of this package or of one's own, or by the batch behind what it is given."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import batching
+
+    from fedbandit_jax.core.control import largest
+
+    crowd = Primitive("crowd")
+    crowd.def_abstract_eval(lambda x: x)
+    crowd.def_impl(lambda x: x)
+    batching.primitive_batchers[crowd] = lambda given, dims: (given[0] + given[0].sum(), dims[0])
+
+    @dataclasses.dataclass(frozen=True)
+    class Largest(P.Statistic):
+        def contribution(self, x, y, seen):
+            return 1.0, largest(y)
+
+    @dataclasses.dataclass(frozen=True)
+    class Crowd(P.Statistic):
+        def contribution(self, x, y, seen):
+            return 1.0, crowd.bind(y)
+
+    @dataclasses.dataclass(frozen=True)
+    class Peeks(P.Statistic):
+        def contribution(self, x, y, seen):
+            while type(y).__name__ == "BatchTracer":
+                y = y.val
+            return 1.0, jnp.max(y)
+
+    for rule in (Largest(), Crowd()):
+        with pytest.raises(TypeError, match="contribution must compute its result from its arguments and do no more"):
+            A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
+    x, y = np.eye(3, dtype=np.float32), np.float32([0, 0, 1])
+    found = BoundStatistic(3, rule=Peeks()).admit(x, y)
+    np.testing.assert_array_equal(found.v[1], y)
+
+
+def test_bounds_are_read_once(monkeypatch):
+    bound = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=Opinion())).bind(SPEC, 10)
+    before = certify(bound).epsilon_exact
+    monkeypatch.setattr(Opinion, "responses", (-0.01, 0.01))
+    one = bound.mechanism.statistic
+    assert one.sensitivity_sq("replace") == 5
+    assert certify(bound).epsilon_exact == before
+    assert float(one.admit(np.eye(3, dtype=np.float32), np.ones(3, np.float32)).v[1].max()) == 1

@@ -12,7 +12,7 @@ SMALL = dict(budget=fb.privacy.Budget(8.0, 1e-5), batch=1, n_agents=2, trust="sh
 
 def turned(kind, value, **changes):
     """The same fields in another class, or other fields."""
-    return kind(**{field.name: getattr(value, field.name) for field in fields(value)} | changes)
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value) if field.init} | changes)
 
 
 def private(*, batch=2, budget=BUDGET, **options):
