@@ -16,6 +16,9 @@ from fedbandit_jax.core import random, struct, validate
 
 LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "lognormal", "pareto")
 SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults, of laws that have a shape
+# Draws are float32, whose uniforms stop at 2^-24: beyond these shapes, and this scale, their mean is not the law's.
+RANGES = MappingProxyType({"logistic": (1e-6, 1e6), "student_t": (1.01, 1e6), "pareto": (1.5, 1e6)})
+LOUDEST = 3.0
 POSITIVE = ("lognormal", "pareto")  # a reward is its mean times a draw of mean 1
 
 
@@ -65,9 +68,11 @@ def reward_law(
         raise ValueError(f"shape must be None with rewards={law!r}, got {validate.shown(shape)}")
     if law in SHAPES:
         shape = SHAPES[law] if shape is None else shape
-        shape = validate.single("shape", validate.positive("shape", shape))
-        if law != "logistic" and not shape > 1:
-            raise ValueError(f"shape must be > 1 with rewards={law!r}, whose mean would be infinite, got {shape:g}")
+        low, high = RANGES[law]
+        if not low <= validate.positive("shape", shape) <= high:
+            raise ValueError(f"shape must be in [{low:g}, {high:g}] with rewards={law!r}, got {shape:g}")
+    if law == "lognormal" and noise_std > LOUDEST:
+        raise ValueError(f"noise_std must be <= {LOUDEST:g} with rewards='lognormal', got {noise_std:g}")
     low, high = (0.0, 1.0) if law == "bernoulli" else (0.0, math.inf) if law in POSITIVE else (-math.inf, math.inf)
     if means is not None and not (means.min() >= low - 1e-6 and means.max() <= high + 1e-6):
         got = f"[{means.min():g}, {means.max():g}]"

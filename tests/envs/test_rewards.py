@@ -61,12 +61,15 @@ def test_regret_is_of_means(key, law, contexts):
 def test_refusals():
     for law, shape, message in (
         ("gaussian", 2.0, "shape must be None with rewards='gaussian', got 2.0"),
-        ("student_t", 1.0, "shape must be > 1 with rewards='student_t', whose mean would be infinite, got 1"),
+        ("student_t", 1.0, r"shape must be in \[1.01, 1e\+06\] with rewards='student_t', got 1"),
         ("pareto", -1, "shape must be finite and > 0, got -1"),
+        ("pareto", 1.2, r"shape must be in \[1.5, 1e\+06\] with rewards='pareto', got 1.2"),
         ("logistic", "steep", "shape must be a number > 0, got 'steep'"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             fb.envs.sphere(2, 2, 2, rewards=law, shape=shape)
+    with pytest.raises(ValueError, match="noise_std must be <= 3 with rewards='lognormal', got 5"):
+        fb.envs.sphere(2, 2, 2, rewards="lognormal", noise_std=5.0)
     below = dict(features=np.eye(2), query_sizes=np.array([2]), theta=np.array([0.5, -0.5]), n_agents=1)
     with pytest.raises(ValueError, match=r"rewards must not be 'pareto' unless every mean .* >= 0, got \[-0.5, 0.5\]"):
         fb.envs.replay(**below, rewards="pareto")
