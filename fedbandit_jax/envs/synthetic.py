@@ -92,9 +92,9 @@ def sphere(
             not: for a comparison of the two take "bernoulli". Or "logistic", 1 with probability 1 / (1 + exp(-shape (z
             - 1/2))) for z = <x, theta*>; "student_t", mean + noise_std times a draw of Student's law; "lognormal", mean
             times exp(noise_std N(0, 1) - noise_std^2 / 2); "pareto", mean times a draw of Pareto's law that has mean 1.
-        noise_std: standard deviation of the Gaussian rewards, or scale as above, in units of reward. shape: slope of
-        "logistic" (default 8), degrees of freedom >= 1.01 of "student_t" (3), or tail index >= 1.5 of "pareto"
-            (2.5): moments of this order and beyond are infinite. None with other laws.
+        noise_std: standard deviation of the Gaussian rewards, or scale as above, in units of reward.
+        shape: slope of "logistic" (default 8), degrees of freedom >= 1.01 of "student_t" (3), or tail index >= 1.5 of
+            "pareto" (2.5): moments of this order and beyond are infinite. None with other laws.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type.
