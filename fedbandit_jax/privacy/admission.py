@@ -156,15 +156,12 @@ class BoundStatistic:
 
     def _contributions(self, x: Array, y: Array, seen: Any, each: bool) -> list[Array]:
         """Weights and responses (M,); of one's own, by a program that was traced for one user."""
-        contribution = self.rule.contribution
+        contribution: Any = self.rule.contribution
         if not struct.is_sealed(self.rule):
             one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[each:], leaf.dtype), seen)
             program, shape = jax.make_jaxpr(contribution, return_shape=True)(jnp.zeros(self.dim), jnp.float32(0), one)
-            alone = jaxpr_as_fun(program)
-
-            def contribution(*given: Any) -> Any:
-                return jax.tree.unflatten(jax.tree.structure(shape), alone(*jax.tree.leaves(given)))
-
+            alone, structure = jaxpr_as_fun(program), jax.tree.structure(shape)
+            contribution = lambda *given: jax.tree.unflatten(structure, alone(*jax.tree.leaves(given)))  # noqa: E731
         found = jax.vmap(contribution, (1, 0, 0 if each else None), -1)(x, y, seen)
         return [jnp.broadcast_to(jnp.asarray(part, jnp.float32), y.shape) for part in found]
 
