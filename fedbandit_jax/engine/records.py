@@ -132,8 +132,9 @@ def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
 
 def _belief(name: str, moment: Moment) -> Own | GaussianBelief:
     """The belief on which linear algorithms of this package, and policies with a `GaussianBelief`, act in a round."""
-    if isinstance(moment.local, GaussianBelief):
-        return moment.local
+    held = getattr(moment.local, "prepared", moment.local)  # within a batch
+    if isinstance(held, GaussianBelief):
+        return held
     belief = getattr(moment.local, "belief", None)
     if isinstance(belief, GaussianBelief):
         return belief

@@ -37,7 +37,7 @@ def test_shipped_cases_pass(key, i):
 def test_local_clusters_show_what_noise_does_not_hide(key):
     audit = audits.labels(PRINTED, name="printed").run(key, n_runs=1000)
     assert not audit.passed
-    assert audit.epsilon_lower > 4.5  # all that 500 runs can show: every one of them differs
+    assert audit.epsilon_lower > 4  # every one of 500 runs differs; at 99.9 % they can show 4.2
     assert not audit.same_control_flow
 
 
