@@ -266,6 +266,15 @@ ONES = [  # one user is protected in all that she contributes
     for trust, (name, release) in itertools.product(("silo_local", "secagg", "central"), PATTERNS.items())
 ]
 ONES += [
+    fb.algos.Federated(
+        policy=UCB(),
+        schedule=schedule,
+        privacy=fb.privacy.Mechanism(BUDGET, "blt", trust, unit=fb.privacy.Users(2, apart=2, total=1.0)),
+        name=f"{trust} totals",
+    )
+    for trust, schedule in (("silo_local", 2), ("secagg", 3), ("central", S.Geometric(1.5, first=2)))
+]
+ONES += [
     fb.algos.Gossip(
         graph=fb.networks.make("line", 3),
         schedule=S.Geometric(1.5, first=2),

@@ -135,8 +135,8 @@ class SuccessiveElimination(Recipe):
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
         if self.unit is not None:
             unit = validate.instance("unit", self.unit, Users, "an fb.privacy.Users")
-            if unit.most > 1 or unit.silos > 1:
-                raise ValueError(f"unit must have per_batch=1 and silos=1 in sums of arms, got {unit}")
+            if unit.most > 1 or unit.silos > 1 or unit.total is not None:
+                raise ValueError(f"unit must have per_batch=1, silos=1 and no total in sums of arms, got {unit}")
         validate.one_of("radius", self.radius, RADII)
         if self.mechanism == "laplace" and self.radius != "theory":
             raise ValueError(f"radius must be 'theory' for DP-SE, which has its own, got {self.radius!r}")

@@ -60,6 +60,8 @@ class PolicyRecipe(Recipe):
                 raise ValueError(f"trust must be {able}, {self.by_itself}, got {privacy.trust!r}")
             if len(privacy.budgets) > 1:
                 raise ValueError(f"budget must be one for all, {self.by_itself}, got {len(privacy.budgets)}")
+            if privacy.users.total is not None:
+                raise ValueError(f"total must be None, {self.by_itself}, got {privacy.users.total:g}")
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
@@ -113,6 +115,8 @@ class PolicyRecipe(Recipe):
                 "statistic must have no weights with a schedule that reads what x x' users have added, got "
                 f"{privacy.statistic!r} and {schedule!r}"
             )
+        if privacy is not None and privacy.users.total is not None and bound.reads != "nothing":
+            raise ValueError(f"total must be None with a schedule that reads what users have added, got {schedule!r}")
         if not policy.keeps_matrix and bound.reads != "nothing":
             raise ValueError(
                 "policy must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned, "

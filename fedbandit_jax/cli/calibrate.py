@@ -59,6 +59,7 @@ class CalibrateCommand(Command):
         visits: how often one user may contribute; all her contributions are protected together.
         per_batch: how often in one batch; by default as often as in all.
         apart: how many batches two of her batches are apart at least.
+        total: the norm to which her total in a batch is clipped; visits are then batches. Not with per_batch.
         sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
     """
 
@@ -74,6 +75,7 @@ class CalibrateCommand(Command):
     visits: int = 1
     per_batch: int | None = None
     apart: int = 1
+    total: float | None = None
     sigma: float | None = None
 
     @override
@@ -90,7 +92,7 @@ class CalibrateCommand(Command):
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
         self.applies_to("noise that several silos add", self.trust != "central", "agents")
         self.applies_to("noise that is calibrated, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
-        users = privacy.Users(self.visits, self.per_batch, self.apart)
+        users = privacy.Users(self.visits, self.per_batch, self.apart, total=self.total)
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
@@ -111,6 +113,8 @@ class CalibrateCommand(Command):
                     check(self.trust, self.release, method)
                 except ValueError:
                     continue  # this method is not defined for this release
+                if method != "tight" and self.total is not None:
+                    continue  # nor for clipped totals
                 try:
                     c = privacy.calibrate(budget, method=method, **common)
                 except ValueError as error:

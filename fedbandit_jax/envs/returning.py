@@ -22,20 +22,23 @@ class Returning:
 
     env: Any  # whose users are all new
     arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
+    session: struct.Number  # rounds for which a user stays
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within."""
-        return self.env.init(key)
+        """Draws the world of the environment within; nobody has come."""
+        return self.env.init(key), jnp.zeros(self.spec.n_agents, jnp.int32)
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """Draws the user who comes to each silo, and what she is offered."""
-        offered, world = self.env.observe(random.stream(key, "offer"), world, t)
-        return offered._replace(user=self.comers(random.stream(key, "who"), self.spec.n_agents)), world
+        """Draws the user who comes to each silo, unless the last one stays, and what she is offered."""
+        within, user = world
+        offered, within = self.env.observe(random.stream(key, "offer"), within, t)
+        user = jnp.where(t % self.session == 0, self.comers(random.stream(key, "who"), self.spec.n_agents), user)
+        return offered._replace(user=user), (within, user)
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The rewards and gaps of the environment within."""
-        return self.env.pull(key, world, offered, arms)
+        return self.env.pull(key, world[0], offered, arms)
 
     def comers(self, key: Key[Array, ""], size: int) -> Int[Array, " {size}"]:
         """Draws who the `size` users are who come next."""
@@ -50,16 +53,16 @@ class ReturningArms(Returning):
 
     def means(self, world: Any) -> Float[Array, " K"]:
         """The mean reward of every arm."""
-        return self.env.means(world)
+        return self.env.means(world[0])
 
     def answers(
         self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
     ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
         """The rewards of the environment within."""
-        return self.env.answers(key, world, arm, size)
+        return self.env.answers(key, world[0], arm, size)
 
 
-def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform") -> Returning:
+def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform", session: int = 1) -> Returning:
     """The same environment, to each silo of which come n users again and again, independently of what they are offered.
 
     User u of one silo and user u of another are two people. In T rounds a user comes T / n times on average.
@@ -68,6 +71,9 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
         env: an environment whose users are all new (`spec.n_users` = 0).
         n_users: n, users of each silo, at most 10^6.
         arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
+
+        session: rounds in a row for which a user stays at her silo, which all change users at the same time; 1 in a
+            multi-armed environment.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type.
@@ -84,4 +90,9 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
         raise ValueError(f"env must have users who are all new, got one of {spec.n_users:,} users who return")
     n, _, _ = population(n_users, 1, 1)
     kind = ReturningArms if callable(getattr(env, "answers", None)) else Returning
-    return kind(env=env, arrivals=cumulative(arrivals, n), spec=dataclasses.replace(spec, n_users=n))
+    if validate.integer("session", session, at_least=1) > 1 and kind is ReturningArms:
+        raise ValueError(
+            f"session must be 1 in a multi-armed environment, whose users are asked at once, got {session}"
+        )
+    stays = np.int32(validate.within("session", session, 1, 2**30))
+    return kind(env=env, arrivals=cumulative(arrivals, n), session=stays, spec=dataclasses.replace(spec, n_users=n))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import leak
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
-from fedbandit_jax.privacy.packing import pack, unpack
+from fedbandit_jax.privacy.packing import pack, packed_size, unpack
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds, Linear, Statistic
 from fedbandit_jax.privacy.sums import step_of
 
@@ -46,6 +46,7 @@ class BoundStatistic:
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = LINEAR
+    total: float | None = None  # C, to which totals of users in a batch are clipped
     bounds: Bounds = dataclasses.field(init=False)  # of the rule, read once
 
     def __post_init__(self):
@@ -118,8 +119,18 @@ class BoundStatistic:
         """
         if not self.bounded:
             return 0.0
+        if self.total is not None:  # entries are rounded once, and a float32 norm of D entries is as good as exact
+            size = packed_size(self.dim)
+            rounds = self.step(users) * math.sqrt(self.dim * (max(1.0, self.gram_scale) ** 2 * self.dim + 1))
+            return rounds + 2 * self.total * (size + 8) * 2.0**-24
         square, product = max(1.0, self.gram_scale) ** 2, 2.0 ** (-23 if self.bounds.weighted else -24)
         return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
+
+    def step(self, users: int) -> float:
+        """The step to which what so many users add is rounded, see `step_of`."""
+        if self.total is None:
+            return step_of(users)
+        return step_of(users, 2 * self.total / min(1.0, self.gram_scale))
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
         """What users' contributions are given of a release, in float32, see `Statistic.read`."""

@@ -27,7 +27,8 @@ from fedbandit_jax.privacy.packing import added, packed_size, rows
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import is_plain
-from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
+from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
+from fedbandit_jax.privacy.totals import UserTotals
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -51,6 +52,7 @@ class MechanismState(NamedTuple):
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # what the last synchronisation showed to the parties that are not trusted
     seen: Any = ()  # what contributions are given of the last release, see `Statistic.read`
+    totals: Any = None  # `UserTotals`, if totals of users are clipped
 
 
 @struct.pytree
@@ -230,10 +232,17 @@ class NoisyMechanism(BoundMechanism):
     def read(self, statistics: Array, std: Array) -> Any:
         return self.statistic.read(statistics[:, :-1], statistics[:, -1], std)
 
+    @override
+    def init(self, dim: int) -> MechanismState:
+        totals = None
+        if self.users.total is not None:
+            totals = UserTotals.none(self.n_agents, self.statistic.n_users, dim)
+        return super().init(dim)._replace(totals=totals)
+
     @property
     @override
     def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.statistic.counts
+        return self.statistic.counts or self.users.total is not None
 
     @property
     @override
@@ -243,7 +252,7 @@ class NoisyMechanism(BoundMechanism):
     @property
     def unit(self) -> float:
         """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
-        return step_of(self.n_agents * self.longest)
+        return self.statistic.step(self.n_agents * self.longest)
 
     @property
     @override
@@ -381,7 +390,7 @@ class NoisyMechanism(BoundMechanism):
         one = self.statistic
         if wrong := one.misfit():
             return wrong
-        if not is_plain(one.rule) and (model.joint_matrix or model.needs_users):
+        if model.plain and not (is_plain(one.rule) and one.total is None):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
@@ -389,6 +398,12 @@ class NoisyMechanism(BoundMechanism):
             return f"longest must be >= 1, got {self.longest}"
         if type(self.users) is not Users or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
+        if one.total != self.users.total:
+            return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
+        if one.total is not None and (self.needs_users or not (self.enforced and one.bounded)):
+            return "totals are clipped of users who are told apart, whose visits have bounds"
+        if one.total is not None and self._pure(timing):
+            return "a schedule that tests sums is charged for visits, and totals are of any number of them"
         if one.n_users and not self.enforced and self.users != ONCE:
             return "users return, and nobody leaves out what one of them contributes beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:

@@ -165,10 +165,12 @@ def calibrate(
         raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
-        if method != "tight" or _trust.find(trust).joint_matrix or _trust.find(trust).needs_users:
+        if method != "tight" or _trust.find(trust).plain:
             raise ValueError(f"moves_sq must be None with method={method!r} and trust={trust!r}, got {moves_sq}")
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
+    if users.total is not None and (method != "tight" or _trust.find(trust).plain):
+        raise ValueError(f"total must be None with method={method!r} and trust={trust!r}, got {users.total:g}")
     model = _trust.find(trust)
     validate.one_of("method", method, _trust.METHODS)
     _trust.check(trust, release, method)

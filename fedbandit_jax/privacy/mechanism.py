@@ -114,11 +114,18 @@ class Mechanism:
         validate.boolean("messages", self.messages)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
         model = trust.find(self.trust)
-        if not is_plain(self.statistic) and (self.calibration != "tight" or model.joint_matrix or model.needs_users):
+        if not is_plain(self.statistic) and (self.calibration != "tight" or model.plain):
             raise ValueError(
                 f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
                 f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {self.statistic!r}"
             )
+        if self.users.total is not None and (self.calibration != "tight" or model.plain):
+            raise ValueError(
+                f"total must be None with calibration={self.calibration!r} and trust={self.trust!r}, whose noise is "
+                f"for single visits, got {self.users.total:g}"
+            )
+        if self.messages and self.users.total is not None:
+            raise ValueError(f"messages must be False where totals of users are clipped, got {self.users}")
         if self.messages and trust.find(self.trust).randomize is Trust.randomize:
             raise ValueError(f"messages must be False with trust={self.trust!r}, which has no `randomize`, got True")
 
@@ -174,6 +181,9 @@ class Mechanism:
                 f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
                 "None: 'visit' protects each interaction by itself, fb.privacy.Users(visits=r) all of one user's"
             )
+        if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
+            why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
+            raise ValueError(f"total must be None with {why}, got {self.users.total:g}")
         if n_syncs > MAX_SYNCS:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
         if n_syncs == 0:
@@ -187,7 +197,7 @@ class Mechanism:
                 "centred must be False unless all feature vectors of the environment have the same constant entry, as "
                 "its fb.Spec says by constant=True, got True"
             )
-        statistic = dataclasses.replace(statistic, rule=self.statistic)
+        statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch

@@ -66,7 +66,8 @@ class Rounded(NoisyMechanism):
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, v)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
-        return statistics, MechanismState(self.nothing(len(total)), (encoder, decoder), trust, statistics)
+        sent = dict(sums=self.nothing(len(total)), release=(encoder, decoder), trust=trust, view=statistics)
+        return statistics, state._replace(**sent)
 
 
 @struct.sealed

@@ -93,6 +93,19 @@ def test_a_logistic_step_is_newtons():
     np.testing.assert_allclose(seen, np.linalg.solve(gram + (1 + 2 * 6**0.5 * 2) * np.eye(3), bias), rtol=1e-4)
 
 
+@pytest.mark.parametrize("trust", ["shuffle_amplified", "shuffle_vector_sum", "silo_local_matrix"])
+def test_proofs_for_plain_statistics_cover_no_other(trust):
+    """Replaced, a user of W = V = 1 moves a sum by sqrt 5, and the lemma of shuffling counts on sqrt 4.5."""
+    assert sensitivity_sq("replace", 1.0, 1.0, True) == 5.0
+    with pytest.raises(ValueError, match=f"statistic must be neither weighted, .* and trust='{trust}'"):
+        P.Mechanism(BUDGET, trust=trust, statistic=Opinion())
+    bound = A.private_fed_lin_ucb(P.Mechanism(P.Budget(8.0, 0.1), trust=trust), schedule=5).bind(SPEC, 20)
+    statistic = dataclasses.replace(bound.mechanism.statistic, rule=Opinion())
+    forged = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, statistic=statistic))
+    assert certify(bound).claim == "certified"
+    assert certify(forged).claim == "none"
+
+
 def test_bounds_are_enforced():
     """Weights and responses of one's own are clipped, 0 where they are not finite, and counted."""
     x = np.float32([[0.5, -0.5, 0.5, 0.5], [0, 0, 0, 0]])

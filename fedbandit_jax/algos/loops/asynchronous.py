@@ -112,7 +112,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
         x, v, broken, clipped = self.admit(x[:, None], y[None], agent.mechanism.seen)  # as of one silo
-        attendance, x, left_out = self.attend(agent.attendance, agent.synced, jnp.zeros(1, jnp.int32), x)
+        attendance, x, left_out, _ = self.attend(agent.attendance, agent.synced, jnp.zeros(1, jnp.int32), x)
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(agent.belief.posterior, x, v).leverage

@@ -22,6 +22,7 @@ from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.privacy.totals import UserTotals
 from fedbandit_jax.schedules import BoundSchedule
 
 
@@ -119,31 +120,45 @@ class BatchLoop(PolicyLoop):
         """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18)."""
         m = self.spec.n_agents
         (x, v), rows, attendance, left_out = records.users, records.rows, state.attendance, jnp.int32(0)
+        mechanism, n_clipped = state.mechanism, records.clipped
         if records.user is not None:
-            x, attendance, left_out = self._attended(attendance, k, records.user, x)
+            x, attendance, left_out, whole = self._attended(attendance, k, records.user, x, v, mechanism.totals)
             rows = self.mechanism.total(x, v)
+            if whole is not None:
+                totals, rows, cut = whole
+                mechanism, n_clipped = mechanism._replace(totals=totals), n_clipped + cut
         users = (x, v) if self.mechanism.needs_users else (x[:0], v[:0])
         assert rows is not None
-        statistics, sent = self.release(key, k, state.mechanism, rows, users)
+        statistics, sent = self.release(key, k, mechanism, rows, users)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
         happens = k < self.n_syncs  # nothing is released after an incomplete batch
         synced = ServerState(sent, belief, state.status | status, attendance)
         synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
         broken = jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0)
-        counts = self.tally(records.clipped, jnp.where(happens, left_out, 0))
+        counts = self.tally(n_clipped, jnp.where(happens, left_out, 0))
         return synced, self.report(happens, k, synced.status | broken, receivers=m, counts=counts)
 
     def _attended(
-        self, attendance: Attendance | None, k: Array, user: Array, x: Array
-    ) -> tuple[Array, Attendance | None, Array]:
-        """Features (B, d, M) of users (B, M), zero where left out, the new attendance, and how many are left out."""
+        self, attendance: Attendance | None, k: Array, user: Array, x: Array, v: Array, totals: UserTotals | None
+    ) -> tuple[Array, Attendance | None, Array, tuple[UserTotals, Array, Array] | None]:
+        """What enters of a batch of users (B, M).
 
-        def come(attendance, now):
-            attendance, x, left_out = self.attend(attendance, k, *now)
-            return attendance, (x, left_out)
+        Returns:
+            Their features (B, d, M), zero where left out, the new attendance, and how many are left out; and, if totals
+            are clipped, these, their sum (d, d + 1) in steps, and how often one was clipped.
+        """
 
-        attendance, (x, left_out) = jax.lax.scan(come, attendance, (user, x))
-        return x, attendance, left_out.sum()
+        def come(carry, now):
+            (attendance, totals), (user, x, v) = carry, now
+            attendance, x, left_out, which = self.attend(attendance, k, user, x)
+            change = cut = jnp.int32(0)
+            if totals is not None:
+                assert which is not None
+                totals, change, cut = totals.add(self.mechanism, user, *which, x, v)
+            return (attendance, totals), (x, left_out, change, cut)
+
+        (attendance, totals), (x, left_out, change, cut) = jax.lax.scan(come, (attendance, totals), (user, x, v))
+        return x, attendance, left_out.sum(), None if totals is None else (totals, change.sum(0), cut.sum())
 
 
 class RoundState(NamedTuple):
@@ -224,8 +239,14 @@ class ScheduledLoop(PolicyLoop):
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
         x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen)
-        attendance, x, left_out = self.attend(local.attendance, local.synced, offered.user, x)
-        if self.tracks:
+        attendance, x, left_out, which = self.attend(local.attendance, local.synced, offered.user, x)
+        mechanism = local.mechanism
+        if mechanism.totals is not None:
+            assert which is not None
+            totals, change, cut = mechanism.totals.add(self.mechanism, offered.user, *which, x, v)
+            mechanism, clipped = mechanism._replace(totals=totals), clipped + cut
+            pending = local.pending + change[..., None]
+        elif self.tracks:
             pending = local.pending + self.mechanism.summands(x, v)
         else:
             pending = local.pending + self.mechanism.total(x[None], v[None])[..., None]
@@ -234,6 +255,7 @@ class ScheduledLoop(PolicyLoop):
             leverage = ridge.gain(local.belief.posterior, x, v).leverage
             counted = jnp.minimum(counted + self.schedule.count(local.memory, leverage), 2**29)
         return local._replace(
+            mechanism=mechanism,
             pending=pending,
             counted=counted,
             own=follow(local.own, x, v),

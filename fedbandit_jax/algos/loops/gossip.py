@@ -104,7 +104,7 @@ class GossipLoop(PolicyLoop):
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
         x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen, True)
-        attendance, x, left_out = self.attend(local.attendance, local.released, offered.user, x)
+        attendance, x, left_out, _ = self.attend(local.attendance, local.released, offered.user, x)
         return local._replace(
             pending=local.pending + self.mechanism.summands(x, v),
             status=local.status | broken,

@@ -258,7 +258,7 @@ class PolicyLoop(PlayingLoop):
 
     def attend(
         self, attendance: Attendance | None, k: Array, user: Array | None, x: Array
-    ) -> tuple[Attendance | None, Array, Array]:
+    ) -> tuple[Attendance | None, Array, Array, tuple[Array, Array] | None]:
         """Has users (M,) come in batch k, and leaves out what they contribute beyond the bounds of the mechanism.
 
         Args:
@@ -268,17 +268,19 @@ class PolicyLoop(PlayingLoop):
             x: (d, M) their features.
 
         Returns:
-            The new attendance, the features, zero where they are left out, and of how many contributions they are.
+            The new attendance, the features, zero where they are left out, of how many contributions they are, and
+            whose visits enter, and are the first ones in this batch, (M,) each, or None if nothing is left out.
         """
         if attendance is None:
-            return None, x, jnp.int32(0)
+            return None, x, jnp.int32(0), None
         assert user is not None
         assert isinstance(self.mechanism, NoisyMechanism)
         at = jnp.arange(len(user)), user
         enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
         exists = user < attendance.count.shape[1]
         attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
-        return attendance, jnp.where(enters & exists, x, 0), (exists & ~enters).sum(dtype=jnp.int32)
+        left_out = (exists & ~enters).sum(dtype=jnp.int32)
+        return attendance, jnp.where(enters & exists, x, 0), left_out, (enters & exists, rows.now == 1)
 
     def release(
         self, key: Array, k: Array, state: MechanismState, total: Array, users: tuple[Array, Array] | None = None
@@ -287,7 +289,11 @@ class PolicyLoop(PlayingLoop):
         d, silos = self.spec.dim, self.mechanism.n_agents
         x, v = users or (jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
         statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v)
-        return statistics, sent._replace(seen=self.mechanism.read(statistics, jnp.asarray(self.stds)[k]))
+        std = jnp.asarray(self.stds)[k]
+        if sent.totals is not None:
+            statistics, totals = sent.totals.release(self.mechanism, statistics, std)
+            sent = sent._replace(totals=totals)
+        return statistics, sent._replace(seen=self.mechanism.read(statistics, std))
 
     def release_all(self, key: Array, k: Array, states: Any, totals: Array) -> tuple[Array, Any]:
         """Release k of n mechanisms like this one, each with noise of its own; all has a leading axis n."""

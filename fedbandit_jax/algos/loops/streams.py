@@ -156,7 +156,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
     ) -> tuple[StreamState, Report]:
         x, v, broken, clipped = self.admit(x[:, None], y[None], tables.take(state.streams.seen, user))
-        attendance, x, left_out = self.attend(state.attendance, state.synced, user[None], x)
+        attendance, x, left_out, _ = self.attend(state.attendance, state.synced, user[None], x)
         sums, count = tables.take((state.streams.sums, state.count), user)
         pending = state.pending[user] + self.mechanism.summands(x, v)[..., 0]
         sums, pending = self._hand_over(sums, pending, count + 1)

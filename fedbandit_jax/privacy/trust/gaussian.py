@@ -187,6 +187,7 @@ class SiloLocalMatrix(SiloLocal):
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     methods = ("tight", "theorem")
+    plain = True
     joint_matrix = True
 
     @classmethod

@@ -86,8 +86,10 @@ class Ask:
         """Computes how far one user moves all messages together: sqrt(kappa) Delta_J, and rounding.
 
         kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
-        one (x y, x x').
+        one (x y, x x'). A total that is clipped to norm C moves by at most 2 C, whatever is added up.
         """
+        if self.users.total is not None:
+            return self._messages(4 * self.users.total**2)
         moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
         return self._messages(moves_sq)
 
@@ -167,6 +169,8 @@ class Trust:
     """Whether silos may send private prefix sums."""
     joint_matrix: ClassVar[bool] = False
     """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
+    plain: ClassVar[bool] = False
+    """Whether the proof is for (x y, x x') of single visits as they are, and for no other statistic."""
     per_silo: ClassVar[bool] = False
     """Whether every silo may have a budget of its own."""
 

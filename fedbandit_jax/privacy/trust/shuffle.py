@@ -49,6 +49,7 @@ class Shuffled(SiloLocal):
     needs = ("n_agents", "batch")
     batches = "equal"
     prefixes = False
+    plain = True
     per_silo = False
 
     @classmethod
@@ -164,6 +165,7 @@ class VectorSum(Trust):
     why = WHY
     methods = METHODS
     needs = ("n_agents", "batch", "dim")
+    plain = True
     needs_users = True
     on_grid = True
 

@@ -196,9 +196,9 @@ def test_refusals():
         (
             lambda: elimination(users(3)),
             ValueError,
-            "unit must have per_batch=1 and silos=1 in sums of arms, got Users",
+            "unit must have per_batch=1, silos=1 and no total in sums of arms, got Users",
         ),
-        (lambda: elimination(users(3, 1, 1, 2)), ValueError, "unit must have per_batch=1 and silos=1"),
+        (lambda: elimination(users(3, 1, 1, 2)), ValueError, "unit must have per_batch=1, silos=1"),
         (lambda: elimination("visit"), TypeError, "unit must be an fb.privacy.Users, got 'visit'"),
         (
             lambda: fb.algos.SuccessiveElimination(unit=users(3, 1)),

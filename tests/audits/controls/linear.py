@@ -65,6 +65,13 @@ def broken_batch():
     return lax("visits of a batch not bounded", fb.privacy.Users(3, per_batch=3, apart=2))
 
 
+def broken_total():
+    """Totals of users that are not clipped."""
+    bias, once = fb.privacy.Linear(centred=True, gram_scale=0.05), fb.privacy.Users(1, total=1.0)
+    given = dict(release="blt", batch=8, unit=once, statistic=bias)
+    return damaged("totals not clipped", lambda mechanism: replace(mechanism, users=replace(once, total=99.0)), **given)
+
+
 @fb.pytree
 class Forgotten(Aggregated):
     """Draws its noise and does not add it."""

@@ -1,0 +1,243 @@
+"""Totals of users in a batch: what enters sums, how far one user moves them, and what is proved."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.loops.loop import CLIPPED, LEFT_OUT
+from fedbandit_jax.interfaces.algorithm import certify
+from fedbandit_jax.privacy.totals import UserTotals
+
+A, P, S = fb.algos, fb.privacy, fb.schedules
+M, N, T, D, B, C = 3, 4, 24, 2, 6, 0.8
+HALF = P.Linear(centred=True, gram_scale=0.5)
+
+
+def world(seed=0, x=None, y=None):
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal((T, M, 1, D))
+    own *= rng.uniform(0.5, 1, (T, M, 1, 1)) / np.linalg.norm(own, axis=-1, keepdims=True)
+    users = rng.choice(N, (T, M), p=[0.5, 0.3, 0.1, 0.1])
+    answers = rng.uniform(0, 1, (T, M, 1))
+    if x is not None:  # what user 0 of silo 0 did is replaced
+        hers = users[:, 0] == 0
+        own[hers, 0, 0], answers[hers, 0, 0] = x, y
+    env = fb.envs.script(own, answers, users=users)
+    object.__setattr__(env, "spec", dataclasses.replace(env.spec, constant=True))
+    return env
+
+
+def played(algo, env):
+    """The bound algorithm, its state after every batch, and what was left out and clipped."""
+    bound, key = algo.bind(env.spec, T), jax.random.key(1)
+    offers = [env.observe(None, None, t)[0] for t in range(T)]
+    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
+    state, states, counts = jax.jit(bound.init, static_argnums=1)(key, env.spec), [], []
+    for k in range(T // bound.batch):
+        local, records = bound.download(state, offers[k * bound.batch]), []
+        for t in range(k * bound.batch, (k + 1) * bound.batch):
+            arms = jnp.zeros(M, jnp.int32)
+            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(env.answers[t, :, 0]))
+            records.append(record)
+        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
+        states.append(state.mechanism)
+        counts.append((int(report.counts[LEFT_OUT]), int(report.counts[CLIPPED])))
+    return bound, states, np.array(counts)
+
+
+def packed(rows):
+    """The squared norm of sensitivities, of [W | U] with W scaled by 1/2."""
+    return (0.25 * rows[..., :-1] ** 2).sum((-2, -1)) + (rows[..., -1] ** 2).sum(-1)
+
+
+def oracle(env, unit, ends, released, stds):
+    """Sums of clipped totals, the average visit and the sum over visits after the last batch; and what is left out.
+
+    Args:
+        env: the visits.
+        unit: the bounds.
+        ends: the round after the last one of every batch.
+        released: sums of totals with noise, after every batch.
+        stds: the standard deviations of that noise on x x', half of which are those on x y and on x x' / 2.
+    """
+    centre, offset, total, visits, came, left_out = np.zeros((D, D + 1)), 0.0, np.zeros((D, D + 1)), 0, {}, 0
+    for k, (start, stop) in enumerate(itertools.pairwise([0, *ends])):
+        now, entered = {}, 0
+        for t, i in itertools.product(range(start, stop), range(M)):
+            mine = came.setdefault((i, env.users[t, i]), [])
+            if k not in mine:
+                if len(mine) >= unit.visits or (mine and k - mine[-1] < unit.apart):
+                    left_out += 1
+                    continue
+                mine.append(k)
+            x, y = env.contexts[t, i, 0], env.answers[t, i, 0]
+            row = np.concatenate([np.outer(x, x), ((y - 0.5) * x)[:, None]], 1)
+            now[i, env.users[t, i]] = now.get((i, env.users[t, i]), 0) + row - centre
+            entered += 1
+        total = total + sum(one * min(1, unit.total / packed(one) ** 0.5) for one in now.values())
+        offset, visits = offset + entered * centre, visits + entered
+        sums = released[k] + offset
+        entries = D * (D + 3) // 2
+        centre = max(0, 1 - (entries - 2) * (stds[k] / 2) ** 2 / packed(sums)) * sums / visits
+    return total, centre, sums, left_out
+
+
+@pytest.mark.parametrize("schedule", [B, S.Geometric(1.7, first=5)])
+@pytest.mark.parametrize("unit", [P.Users(2, total=C), P.Users(9, apart=2, total=C)])
+def test_what_enters_sums(schedule, unit):
+    """The sums of clipped totals, the average visit, and the sum over visits, from what was released."""
+    env = world()
+    privacy = P.Mechanism(P.Budget(20.0, 0.1), "blt", unit=unit, statistic=HALF)
+    bound, states, counts = played(A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy), env)
+    ends = np.arange(B, T + 1, B) if schedule == B else schedule.rounds(T)
+    released = [states[end // bound.batch - 1].view for end in ends]
+    total, centre, sums, left_out = oracle(env, unit, ends, np.asarray(released, float), bound.stds)
+    last = states[ends[-1] // bound.batch - 1]
+    np.testing.assert_allclose(last.sums.high, total, atol=2e-5)
+    assert np.abs(last.view - total).max() > 0.1
+    np.testing.assert_allclose(last.totals.centre, centre, atol=1e-5)
+    np.testing.assert_allclose(last.view + last.totals.offset, sums, atol=1e-4)
+    clipped = counts[:, 1].sum()
+    assert 0 < clipped < M * T
+    if schedule == B:
+        assert counts[:, 0].sum() == left_out > 0
+
+
+def test_totals_that_are_not_clipped_are_sums():
+    """Whatever is subtracted before and added afterwards."""
+    env = world()
+    privacy = P.Mechanism(P.Budget(20.0, 0.1), unit=P.Users(9, total=50.0), statistic=HALF)
+    bound, (*_, last), counts = played(A.Federated(policy=A.Greedy(), schedule=B, privacy=privacy), env)
+    x, v = env.contexts.reshape(-1, D), env.answers.ravel() - 0.5
+    sums = np.concatenate([x.T @ x, (x.T @ v)[:, None]], 1)
+    assert counts.sum() == 0
+    step = bound.mechanism.unit  # to which totals of users of every batch are rounded
+    np.testing.assert_allclose(last.sums.high + last.totals.offset, sums, atol=M * N * T // B * step / 2)
+    assert np.abs(last.totals.offset).max() > 1
+
+
+def test_no_user_moves_a_batch_by_more_than_two_norms():
+    """Of 300 ways to replace all that one user did, around any average; and some move it by nearly that."""
+    bound = A.Federated(
+        policy=A.Greedy(), schedule=B, privacy=P.Mechanism(P.Budget(1.0, 0.1), unit=P.Users(1, total=C), statistic=HALF)
+    ).bind(world().spec, T)
+    mechanism, rng = bound.mechanism, np.random.default_rng(0)
+    silos = jnp.zeros(M, jnp.int32), jnp.ones(M, bool)
+
+    @jax.jit
+    def total(centre, x, v):
+        totals, found = UserTotals.none(M, N, D)._replace(centre=centre), jnp.zeros((D, D + 1), jnp.int32)
+        for i in range(len(x)):
+            totals, change, _ = totals.add(mechanism, *silos, jnp.full(M, i == 0), x[i], v[i])
+            found = found + change
+        return found
+
+    def draw():
+        n = rng.integers(1, 8)
+        x = rng.standard_normal((7, D, 1)) * np.ones(M)
+        x /= np.linalg.norm(x, axis=1, keepdims=True) / rng.uniform(0, 1) ** 0.2
+        v = rng.choice([-0.5, 0.5], (7, 1)) * np.ones(M)
+        if rng.uniform() < 0.7:  # always the same
+            x[:], v[:] = x[0], v[0]
+        x[n:] = 0
+        return jnp.float32(x), jnp.float32(v)
+
+    moves = []
+    for _ in range(300):
+        square = rng.standard_normal((D, D + 1)) / 2
+        square[:, :D] = (square[:, :D] + square[:, :D].T) / 2
+        one, other = (np.asarray(total(jnp.float32(square), *draw())) for _ in range(2))
+        assert (np.mod(one, M) == 0).all()  # all silos did the same
+        moves.append(packed((one - other) / M * mechanism.unit) ** 0.5)
+    e = jnp.float32([[1.0], [0.0]]) * jnp.ones((7, 1, M))  # as all do, with rewards of 0 or of 1
+    usual = jnp.float32([[1, 0, 0], [0, 0, 0]])
+    one, other = (np.asarray(total(usual, e, jnp.full((7, M), v))) for v in (-0.5, 0.5))
+    moves.append(packed((one - other) / M * mechanism.unit) ** 0.5)
+    assert max(moves) <= 2 * C + mechanism.statistic.rounding(M * B)
+    assert mechanism.statistic.rounding(M * B) < 1e-4
+    assert max(moves) > 1.999 * C
+
+
+def test_no_total_overflows():
+    """All of as many silos as there can be add totals of the largest norm and of one sign."""
+    unit, n = P.Users(1, total=900.0), 2_000
+    spec = dataclasses.replace(world().spec, n_agents=n, n_users=1)
+    privacy = P.Mechanism(P.Budget(1.0, 0.1), unit=unit, statistic=P.Linear(centred=True, gram_scale=1.0))
+    mechanism = A.Federated(policy=A.Greedy(), schedule=1, privacy=privacy).bind(spec, 1).mechanism
+    far = jnp.full((D, D + 1), -1e6).at[0, 0].set(-1e8)
+    totals = UserTotals.none(n, 1, D)._replace(centre=far)
+    yes = jnp.ones(n, bool)
+    _, found, clipped = totals.add(mechanism, jnp.zeros(n, jnp.int32), yes, yes, jnp.zeros((D, n)), jnp.zeros(n))
+    assert clipped == n
+    assert float(found[0, 0]) * mechanism.unit == pytest.approx(n * 900, rel=1e-3)
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "central", "secagg"])
+def test_certificate(trust):
+    """The noise of a user who moves a batch by 2 C, whose contributions are totals."""
+    unit = P.Users(3, apart=2, total=C)
+    privacy = P.Mechanism(P.Budget(1.0, 0.1), "blt", trust, unit=unit, statistic=HALF)
+    bound = A.Federated(policy=A.Greedy(), schedule=B, privacy=privacy).bind(world().spec, T)
+    found = certify(bound)
+    assert found.claim == "certified", found.reason
+    assert found.unit.startswith(
+        "one user: all that she contributes, totals of norm up to 0.8 in up to 3 batches, in ba"
+    )
+    kappa = P.RELEASES["blt"](4).sensitivity_sq(P.Users(3, 1, 2))
+    assert bound.mechanism.sensitivity == pytest.approx(kappa**0.5 * 2 * C, rel=1e-4)
+    assert 0.99 < found.epsilon_exact <= 1.0
+
+
+def test_forgeries_are_not_certified():
+    privacy = P.Mechanism(P.Budget(1.0, 0.1), unit=P.Users(1, total=C), statistic=HALF)
+    bound = A.Federated(policy=A.Greedy(), schedule=B, privacy=privacy).bind(world().spec, T)
+    mechanism = bound.mechanism
+    for wrong, words in (
+        (dataclasses.replace(mechanism, users=P.Users(1, total=2 * C)), "clipped to 0.8, and the proof is for 1.6"),
+        (dataclasses.replace(mechanism, users=P.Users(1)), "clipped to 0.8, and the proof is for None"),
+        (dataclasses.replace(mechanism, enforced=False), "totals are clipped of users who are told apart"),
+    ):
+        found = certify(dataclasses.replace(bound, mechanism=wrong))
+        assert found.claim == "none"
+        assert words in found.reason
+
+
+def test_refusals():
+    unit, budget, spec = P.Users(1, total=C), P.Budget(1.0, 0.1), world().spec
+    new = dataclasses.replace(spec, n_users=0)
+    mechanism = P.Mechanism(budget, unit=unit)
+    ring = fb.networks.make("ring", 3)
+    for wrong, error, words in (
+        (lambda: P.Users(2, 1, total=1.0), ValueError, "per_batch must be None with total = 1, got 1"),
+        (lambda: P.Users(total=0.0), ValueError, "total must be finite and > 0, got 0.0"),
+        (lambda: P.Users(total="1"), TypeError, "total"),
+        (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), ValueError, "total must be None with calib"),
+        (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), ValueError, "total must be None with cal"),
+        (lambda: P.Mechanism(budget, unit=unit, messages=True), ValueError, "messages must be False where totals of"),
+        (lambda: A.Federated(privacy=mechanism).bind(new, T), ValueError, "total must be None with users who are all"),
+        (
+            lambda: A.Federated(privacy=mechanism, schedule=S.PrivateLogDet()).bind(spec, T),
+            ValueError,
+            "total must be None with a schedule that spends budget",
+        ),
+        (
+            lambda: A.Federated(privacy=mechanism, schedule=S.LogDet(3.0)).bind(spec, T),
+            ValueError,
+            "total must be None with a schedule that reads what users have added",
+        ),
+        (
+            lambda: A.Federated(privacy=mechanism, learns_in_batch=True),
+            ValueError,
+            "learns_in_batch must be False where totals of users are clipped",
+        ),
+        (lambda: A.Gossip(graph=ring, privacy=mechanism), ValueError, "total must be None, as there is no server"),
+        (lambda: A.AsyncFederated(privacy=mechanism), ValueError, "total must be None, "),
+        (lambda: A.Grouped(grouping=A.Alone(), privacy=mechanism), ValueError, "total must be None, "),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
