@@ -214,13 +214,14 @@ def test_environment(env, key):
     assert offered.contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     contexts = np.asarray(offered.contexts)
     assert np.linalg.norm(contexts, axis=-1).max() <= spec.max_norm + 1e-5
+    within = world[0] if isinstance(env, fb.envs.Returning) else world
     if hasattr(env, "answers"):
         means = np.asarray(env.means(world)[None])
     elif hasattr(env, "clusters"):
         assert sorted(set(np.asarray(env.clusters(world)).tolist())) == list(range(env.n_clusters))
         means = contexts @ np.asarray(world.thetas)[offered.user[0]]
     else:
-        means = contexts @ np.asarray(world.theta)
+        means = contexts @ np.asarray(within.theta)
     if spec.n_users:
         assert offered.user.shape == (spec.n_agents,)
         assert 0 <= offered.user.min() <= offered.user.max() < spec.n_users
