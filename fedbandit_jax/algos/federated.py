@@ -125,6 +125,11 @@ class Federated(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         (schedule, _), m = self.normalised, spec.n_agents
+        if spec.drops and (self.learns_in_batch or not isinstance(schedule, (Every, Fixed))):
+            raise ValueError(
+                "schedule must be fixed in advance, and learns_in_batch False, where silos drop out, got "
+                f"{schedule!r} and {self.learns_in_batch}"
+            )
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))
         sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest)

@@ -60,7 +60,14 @@ class Opinion(Statistic):
         return y, y - 0.5
 
 
-def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = None, name: str | None = None) -> Case:
+def linear(
+    algo: Federated | Gossip,
+    *,
+    n_agents: int,
+    horizon: int | None = None,
+    drops: bool = False,
+    name: str | None = None,
+) -> Case:
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
 
     In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If users
@@ -73,6 +80,7 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
         algo: algorithm with one budget for all silos.
         n_agents: M.
         horizon: T; default: 8 batches, or 12 rounds if the batch is not fixed.
+        drops: whether silos take turns to miss a batch.
         name: name of the case; default: trust model and release.
 
     Raises:
@@ -84,7 +92,7 @@ def linear(algo: Federated | Gossip, *, n_agents: int, horizon: int | None = Non
     horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
     horizon = validate.integer("horizon", horizon, at_least=1)
     returns = isinstance(privacy.unit, Users)
-    spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns))
+    spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns), drops=drops)
     bound = certified(algo, spec, horizon)
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
@@ -229,6 +237,7 @@ def shipped_linear() -> list[Case]:
 
     def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
         asked: dict[str, Any] = {name: options.pop(name, None) for name in ("horizon", "name")}
+        asked["drops"] = options.pop("drops", False)
         return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
     silo_local = [
@@ -271,6 +280,8 @@ def shipped_linear() -> list[Case]:
         case(n_agents=3, trust="secagg", release="tree"),
         case(n_agents=3, trust="secagg", release="blt"),
         case(n_agents=2, trust="secagg", release="blt", messages=True),
+        case(n_agents=2, trust="secagg", release="input_perturbation", drops=True, dropouts=1, name="secagg dropouts"),
+        case(n_agents=2, trust="central", release="input_perturbation", drops=True, name="central dropouts"),
         case(n_agents=3, trust="central", release="blt"),
         case(n_agents=2, trust="central", release="tree", messages=True),
         case(batch=1, trust="local", release="input_perturbation"),

@@ -1,11 +1,11 @@
 """The law of the noise itself, in many more draws than there are runs: its tails, and values that repeat.
 
 A run of a mechanism is dear, a draw of its noise is cheap. Honest Gaussian noise in float32 hardly ever takes a value
-twice where values are dense, and next to never in its tail, where they are far fewer draws than values. Noise made of
-23 bits, such as that of `jax.random.normal`, has 531 values beyond four standard deviations, and half of them occur in
-`DRAWS` draws; noise that is left out once in a thousand runs has one value a thousand times too often; and noise that
-is cast to fewer bits repeats everywhere. How often draws are beyond 1, ..., 4 standard deviations is what a normal law
-says.
+twice where values are dense, and next to never in its tail, where they are far fewer draws than values. (Where sums are
+rounded to steps that are not small beside the noise, all draws of a step are one value.) Noise made of 23 bits, such as
+that of `jax.random.normal`, has 531 values beyond four standard deviations, and half of them occur in `DRAWS` draws;
+noise that is left out once in a thousand runs has one value a thousand times too often; and noise that is cast to fewer
+bits repeats everywhere. How often draws are beyond 1, ..., 4 standard deviations is what a normal law says.
 
 Whether the noise has the right size, and is fresh, is what `privacy.behaviour` measures. Here its shape is measured.
 """
@@ -28,7 +28,7 @@ from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
 DRAWS = 2**21  # numbers of noise
 ERRORS = 5  # standard errors by which tails may differ from those of a normal law
-OFTEN = 10  # most draws of one value: of honest noise, an expected 0.12 at most
+OFTEN = 10  # most draws of one value beside those that steps make alike: of honest noise, an expected 0.12 at most
 FAR, TWICE = 4.0, 3  # most draws beyond so many standard deviations that repeat another one: an expected 0.01
 
 
@@ -52,7 +52,8 @@ def odd(mechanism: Any, key: Array) -> str:
         alike = np.abs(drawn[:, weights == weight]).reshape(-1)
         spread = alike.std() if not alike.any() else math.sqrt(np.mean(alike.astype(float) ** 2))
         values, often = np.unique(alike, return_counts=True)
-        if often.max() > OFTEN:
+        alike_by_steps = len(alike) * 2 * norm.pdf(0) * mechanism.unit / max(spread, np.finfo(np.float32).tiny)
+        if often.max() > OFTEN + 3 * alike_by_steps:
             value = values[often.argmax()] / max(spread, np.finfo(np.float32).tiny)
             return (
                 f"its noise takes the value {value:.6g}, in standard deviations, {often.max()} times in {len(alike):,}"

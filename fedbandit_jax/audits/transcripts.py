@@ -17,7 +17,7 @@ from typing_extensions import override
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.engine.clocks import RoundClock
-from fedbandit_jax.envs import Script
+from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Round, Spec, certify
 from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
@@ -72,7 +72,7 @@ class Transcript:
 
     That is, after every step, its view, its synchronisations in that step, and the arms that others than the user have
     `seen`, (T, M) bool, if that is given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`.
-    Where users are told apart, each silo has one, who comes in all rounds.
+    Where users are told apart, each silo has one, who comes in all rounds. Where silos drop out, they take turns.
     """
 
     algo: Algorithm  # bound
@@ -82,7 +82,11 @@ class Transcript:
     def __call__(self, key: Array, data: tuple[Array, ...]) -> Any:
         contexts, answers, *seen = data
         users = jnp.zeros(contexts.shape[:2], jnp.int32) if self.spec.n_users else None
-        world = Script(contexts=contexts, answers=answers, means=answers, users=users, spec=self.spec)
+        world: Any = Script(contexts=contexts, answers=answers, means=answers, users=users, spec=self.spec)
+        if self.spec.drops:
+            m = self.spec.n_agents
+            turn = np.arange(self.horizon) // self.algo.batch % m
+            world = Dropout(env=world, rate=np.zeros(m), away=turn[:, None] == np.arange(m), spec=self.spec)
         clock = RoundClock(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
 
         def body(carry, k):
@@ -142,9 +146,9 @@ def played(
     return lax.scan(play, algo.init(random.stream(key, "learner"), spec), rounds)[1]
 
 
-def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0) -> Spec:
+def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0, drops: bool = False) -> Spec:
     """The spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
-    options: Any = dict(max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users)
+    options: Any = dict(max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users, drops=drops)
     return Spec(n_agents=n_agents, n_arms=2, dim=2, **options)
 
 

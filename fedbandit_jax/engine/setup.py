@@ -136,6 +136,10 @@ def bind(
             "algorithm as it was before `bind`"
         )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
+    if env.spec.drops and not bound.bears_dropouts:
+        raise ValueError(
+            f"env must have silos that are always there for algorithm {label!r}: only fb.algos.Federated does without"
+        )
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         for leaf in jax.tree.leaves(value):
             if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):

@@ -6,6 +6,8 @@ from fedbandit_jax.envs.clustered import Clustered as Clustered
 from fedbandit_jax.envs.clustered import UserTable as UserTable
 from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
+from fedbandit_jax.envs.dropout import Dropout as Dropout
+from fedbandit_jax.envs.dropout import dropout as dropout
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay

@@ -46,6 +46,7 @@ class BoundStatistic:
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = LINEAR
+    drops: bool = False  # may silos miss synchronisations?
     total: float | None = None  # C, to which totals of users in a batch are clipped
     bounds: Bounds = dataclasses.field(init=False)  # of the rule, read once
 
@@ -60,6 +61,7 @@ class BoundStatistic:
             unit_rewards=spec.rewards_in_unit,
             fixed_contexts=spec.fixed_contexts,
             n_users=spec.n_users,
+            drops=spec.drops,
             constant=spec.constant,
         )
 

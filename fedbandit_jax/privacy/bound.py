@@ -93,6 +93,14 @@ class BoundMechanism:
         """Whether `step` needs single users; otherwise their sum is enough."""
         return False
 
+    resends: ClassVar[bool] = True
+    """Whether a silo that was away adds what it could not send to its next message."""
+
+    @property
+    def needed(self) -> int:
+        """The least silos that must send for anything to be released."""
+        return 0
+
     dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
 
     def summands(self, x: Array, v: Array) -> Array:
@@ -118,7 +126,14 @@ class BoundMechanism:
         return state._replace(sums=state.sums.add(part))
 
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         """The release [W | U] after batch k = 1, 2, ..., and the next state.
 
@@ -127,8 +142,9 @@ class BoundMechanism:
             k: number of the batch.
             state: after batch k - 1.
             total: (d, d + 1) sum of the `summands` of the users of the batch, without what was absorbed before, or of
-                [x x' | x y] in float32.
+                [x x' | x y] in float32, or in steps as `Wide`.
             x, v: the users as `admit` says, (B, d, M) and (B, M) or (B, 2, M); B may be 0 unless `needs_users`.
+            sends: (M,) bool, which silos send; None: all.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
 
@@ -148,7 +164,14 @@ class Exact(BoundMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
@@ -165,7 +188,14 @@ class NoRelease(BoundMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         return jnp.full_like(total, jnp.nan), state
 
@@ -180,6 +210,7 @@ class NoRelease(BoundMechanism):
         )
 
 
+WHO_IS_AWAY = "which silos miss which synchronisation"  # is public where silos drop out
 WHO_COMES = "who comes when, and how often"  # is public where users are told apart
 MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
 NOT_COVERED = (
@@ -210,6 +241,7 @@ class NoisyMechanism(BoundMechanism):
     delta: struct.Number
     users: Users = struct.static()  # how often one user may contribute
     enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
+    resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
@@ -218,6 +250,22 @@ class NoisyMechanism(BoundMechanism):
     def budgets(self) -> tuple[Budget, ...]:
         """The budgets asked for: one for all silos, or M, one for each."""
         return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
+
+    @property
+    @override
+    def needed(self) -> int:
+        return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
+
+    @property
+    def waits(self) -> int:
+        """The most batches whose sums a silo may send together, because it was away."""
+        return int(self.release.n_syncs) if self.statistic.drops and self.resends else 1
+
+    @property
+    def apart(self) -> str:
+        """The objection to a release in which a message holds parts of several batches, or ""."""
+        n = self.release.touched()
+        return "" if n == 1 else f"{type(self.release).__name__} has a batch in {n}, and silos miss some of them"
 
     @property
     def has_own_parts(self) -> bool:
@@ -306,7 +354,7 @@ class NoisyMechanism(BoundMechanism):
             return ""
         move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
         roundings = 4 * self.release.touched()
-        return too_coarse(self.n_agents * (self.batch or 1), self.trust.sum_std(), move, roundings)
+        return too_coarse(self.n_agents * (self.batch or 1) * self.waits, self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
@@ -359,6 +407,7 @@ class NoisyMechanism(BoundMechanism):
             not_covered=(
                 *worst.assumes,
                 *([WHO_COMES] if self.enforced else []),
+                *([WHO_IS_AWAY] if self.statistic.drops else []),
                 *NOT_COVERED,
                 *(["contexts, which are fixed and public"] if fixed else []),
             ),
@@ -372,6 +421,11 @@ class NoisyMechanism(BoundMechanism):
             yield f"what a user adds is {rule!r}: {bounds}"
         if not struct.is_sealed(rule):
             yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
+        if self.statistic.drops:
+            few = f"up to {self.trust.dropouts} of {self.n_agents} silos, or nothing is released"
+            who = few if self.trust.away == "few" else "any silos"
+            late = "sent with their next message" if self.resends else "lost"
+            yield f"a synchronisation may be missed by {who}, whatever users do, and what they have not sent is {late}"
         if self._pure(timing):
             yield "each silo's private tests of its own users are charged"
         if isinstance(self.trust, BoundGaussian):
@@ -392,6 +446,10 @@ class NoisyMechanism(BoundMechanism):
             return wrong
         if model.plain and not (is_plain(one.rule) and one.total is None):
             return f"the proof of {model.__name__} is for (x y, x x') as they are"
+        if one.drops and (model.away == "none" or self.needs_users or one.total is not None):
+            return f"the proof of {model.__name__} does not cover silos that drop out"
+        if one.drops and self.apart:
+            return f"silos drop out, and {self.apart}"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
@@ -441,9 +499,11 @@ class NoisyMechanism(BoundMechanism):
         return Ask(
             budget=self.budgets[i],
             release=self.release,
-            users=self.users,
+            users=self.users.anyhow if self.waits > 1 else self.users,
             by_silo=type(self.trust).per_silo,
             n_agents=self.n_agents,
+            dropouts=self.trust.dropouts,
+            waits=self.waits,
             batch=self.batch or 1,
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),

@@ -105,6 +105,8 @@ def calibrate(
     batch: int | None = None,
     dim: int | None = None,
     pure: float = 0.0,
+    dropouts: int = 0,
+    waits: int = 1,
     moves_sq: float | None = None,
     rounding: float = 0.0,
 ) -> Calibration:
@@ -137,6 +139,8 @@ def calibrate(
             tails lack, which is charged to delta.
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); for all visits of a user
             together it must be less than the budget's epsilon.
+        dropouts: f < M, silos whose shares of the noise may be missing, with "secagg".
+        waits: the most batches whose sums a silo may send together.
         moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`. It is for
             "tight" noise on every packed entry only.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
@@ -191,6 +195,8 @@ def calibrate(
         users=users,
         by_silo=model.per_silo,
         pure=pure,
+        dropouts=check_dropouts(dropouts, trust, n_agents),
+        waits=validate.integer("waits", waits, at_least=1),
         moves_sq=moves_sq,
         rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
@@ -198,6 +204,16 @@ def calibrate(
     bound = (trust if isinstance(trust, GaussianTrust) else model).calibrate(ask, method)
     check_delta(budget.delta, bound.missing(ask))
     return Calibration(ask=ask, model=bound, method=method)
+
+
+def check_dropouts(dropouts: int, trust: str | type[Trust] | GaussianTrust, n_agents: int | None = None) -> int:
+    """The number of silos that may be missing, if it suits the trust model and M, and otherwise a ValueError."""
+    dropouts = validate.integer("dropouts", dropouts, at_least=0)
+    if dropouts and _trust.find(trust).away != "few":
+        raise ValueError(f"dropouts must be 0 with trust={trust!r}, whose noise has no shares, got {dropouts}")
+    if n_agents is not None and dropouts >= max(n_agents, 1):
+        raise ValueError(f"dropouts must be < n_agents = {n_agents}, got {dropouts}")
+    return dropouts
 
 
 def epsilon_of(

@@ -17,7 +17,7 @@ from fedbandit_jax.privacy import trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoisyMechanism, NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.calibration import calibrate
+from fedbandit_jax.privacy.calibration import calibrate, check_dropouts
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic, is_plain
@@ -63,6 +63,10 @@ class Mechanism:
             its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own. Only `Linear` that is neither
             centred nor scaled goes with a calibration other than "tight" and with trust "silo_local_matrix",
             "shuffle_amplified" and "shuffle_vector_sum".
+        dropouts: f, silos that may miss a synchronisation, with trust "secagg": each of M adds 1/(M - f) of the noise's
+            variance, and nothing is released where more are missing. Other trust models need no number.
+        resends: whether a silo that was away adds what it could not send to its next message, or loses it. Where silos
+            drop out, every batch must be in one message, as with the release "input_perturbation".
         messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
             audits. If not, the total noise of all messages is drawn at once. For Gaussian trust models that is exactly
             the same law; for "secagg" and "shuffle_vector_sum" the two agree up to the factors that these classes
@@ -84,6 +88,8 @@ class Mechanism:
     calibration: str = "tight"
     unit: str | Users | None = None
     statistic: Statistic = LINEAR
+    dropouts: int = 0
+    resends: bool = True
     messages: bool = False
 
     def __post_init__(self):
@@ -112,6 +118,8 @@ class Mechanism:
         if len(budgets) > 1 and self.users.silos > 1:
             raise ValueError(f"silos must be 1 when every silo has its own budget, got {self.users.silos}")
         validate.boolean("messages", self.messages)
+        validate.boolean("resends", self.resends)
+        check_dropouts(self.dropouts, self.trust)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
         model = trust.find(self.trust)
         if not is_plain(self.statistic) and (self.calibration != "tight" or model.plain):
@@ -143,6 +151,14 @@ class Mechanism:
         """Epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
+
+    def _check_away(self) -> None:
+        if trust.find(self.trust).away == "none":
+            able = ", ".join(repr(name) for name, model in trust.TRUST.items() if model.away != "none")
+            raise ValueError(f"trust must be one of {able} where silos drop out, got {self.trust!r}")
+        for name, value in (("messages", self.messages), ("total", self.users.total)):
+            if value:
+                raise ValueError(f"{name} must not be set where silos drop out, got {value}")
 
     def bind(
         self,
@@ -188,6 +204,8 @@ class Mechanism:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
+        if statistic.drops:
+            self._check_away()
         if batch is None:
             trust.check_schedule(self.trust, fixed=most is not None)
             if self.messages:
@@ -200,6 +218,8 @@ class Mechanism:
         statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
+        waits = n_syncs if statistic.drops and self.resends else 1
+        users = self.users.anyhow if waits > 1 else self.users
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
@@ -209,11 +229,13 @@ class Mechanism:
                 release=self.release,
                 method=self.calibration,
                 trust=self.trust,
-                users=self.users,
+                users=users,
                 n_agents=n_agents,
                 batch=known,
                 dim=statistic.dim,
                 pure=float(share),
+                dropouts=self.dropouts,
+                waits=waits,
                 moves_sq=None if is_plain(self.statistic) else statistic.sensitivity_sq(budget.adjacency),
                 rounding=statistic.rounding(n_agents * (batch or longest)),
             )
@@ -235,8 +257,11 @@ class Mechanism:
             longest=batch or longest,
             users=self.users,
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
+            resends=self.resends,
             method=self.calibration,
         )
+        if statistic.drops and (wrong := bound.apart):
+            raise ValueError(f"release must have every batch in one message where silos drop out: {wrong}")
         if wrong := bound.coarse(batch):
             raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {wrong}")
         return bound

@@ -33,10 +33,18 @@ class Aggregated(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
-        noise, release = self.release.step(state.release, k, self.trust.noise(key, packed_size(len(total))))
+        trust = self.trust if sends is None else self.trust.among(sends)
+        noise, release = self.release.step(state.release, k, trust.noise(key, packed_size(self.statistic.dim)))
         statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
         return statistics, state._replace(sums=sums, release=release, view=statistics)
 
@@ -59,14 +67,22 @@ class Rounded(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
-        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, v)
+        law = self.trust if sends is None else self.trust.among(sends)
+        noisy, trust = law.noisy_sum(key, k, state.trust, message, x, v)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
-        sent = dict(sums=self.nothing(len(total)), release=(encoder, decoder), trust=trust, view=statistics)
+        sent = dict(sums=self.nothing(self.statistic.dim), release=(encoder, decoder), trust=trust, view=statistics)
         return statistics, state._replace(**sent)
 
 
@@ -114,7 +130,14 @@ class Messages(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         if not len(x) and self.batch:
             raise NotImplementedError(

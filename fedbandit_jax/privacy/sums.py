@@ -71,8 +71,10 @@ class Steps(NamedTuple):
     whole: wide.Wide  # (d, d + 1)
     step: Array  # () float32, a power of two
 
-    def add(self, batch: Array) -> Steps:
-        """The sum with one more batch sum (d, d + 1) added: int32 in steps, or float32, which is rounded to steps."""
+    def add(self, batch: Array | wide.Wide) -> Steps:
+        """The sum with one more batch sum (d, d + 1) added: in steps, or float32, which is rounded to steps."""
+        if isinstance(batch, wide.Wide):
+            return self._replace(whole=wide.add(self.whole, batch))
         if jnp.issubdtype(batch.dtype, jnp.integer):
             return self._replace(whole=wide.add(self.whole, wide.from_int32(batch)))
         return self._replace(whole=wide.add(self.whole, wide.from_float(batch / self.step)))

@@ -78,6 +78,11 @@ class Users:
         return self.visits, self.most, self.apart, self.silos
 
     @property
+    def anyhow(self) -> Users:
+        """As many contributions, in whatever batches: those of batches that are apart may be sent together."""
+        return dataclasses.replace(self, per_batch=None, apart=1)
+
+    @property
     def together(self) -> int:
         """The most contributions of one user, at all silos."""
         return self.visits * self.silos

@@ -33,6 +33,7 @@ class ServerState(NamedTuple):
     belief: Any  # the policy's belief, from what was released
     status: Array  # () int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
+    held: Any = None  # (d, d + 1, M) sums that silos have not sent, if they may be away; `Wide` in steps
 
 
 class BatchRecord(NamedTuple):
@@ -43,6 +44,7 @@ class BatchRecord(NamedTuple):
     outside: Array  # (M,) bool: which users broke what the environment promises
     clipped: Array | None  # (M,) bool: whose contribution was clipped, if that is counted
     user: Array | None  # (M,) who came, if contributions of a user are bounded
+    away: Array | None  # (M,) bool: which silos miss the synchronisation after this round, if they may
 
 
 class BatchSums(NamedTuple):
@@ -53,6 +55,7 @@ class BatchSums(NamedTuple):
     outside: Array  # () int32: how many users broke what the environment promises
     clipped: Array | int  # () int32: how many contributions were clipped
     user: Array | None  # (B, M) who came, if contributions of a user are bounded
+    away: Array | None = None  # (M,) bool: which silos miss this synchronisation, if they may
 
 
 class InBatch(NamedTuple):
@@ -74,13 +77,16 @@ class BatchLoop(PolicyLoop):
     downloads what was released, before any other user comes.
     """
 
+    bears_dropouts = True
+
     schedule: None = None
     batch: int = struct.static()  # B
 
     @override
     def init(self, key: Array, spec: Spec) -> ServerState:
         attendance = self.nobody_came(spec.n_agents, spec.n_users)
-        return ServerState(self.mechanism.init(spec.dim), *first_belief(self.policy, spec.dim), attendance)
+        belief = first_belief(self.policy, spec.dim)
+        return ServerState(self.mechanism.init(spec.dim), *belief, attendance, self.nothing_held())
 
     @override
     def download(self, state: ServerState, offered: Round) -> InBatch:
@@ -99,20 +105,20 @@ class BatchLoop(PolicyLoop):
         if self.learns_in_batch:
             local = local._replace(prepared=self.policy.learn(local.prepared, offered, x, v))
         user = offered.user if self.mechanism.enforced else None
-        return local, BatchRecord(x, v, outside, clipped if self.mechanism.clips else None, user)
+        return local, BatchRecord(x, v, outside, clipped if self.mechanism.clips else None, user, self.away(offered))
 
     @property
     @override
     def adds(self) -> bool:
-        return not (self.mechanism.needs_users or self.mechanism.enforced)
+        return not (self.mechanism.needs_users or self.mechanism.enforced or self.spec.drops)
 
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
-        x, v, outside, clipped, user = records
+        x, v, outside, clipped, user, away = records
         users = (x[:0], v[:0]) if self.adds else (x, v)
-        rows = None if self.mechanism.enforced else self.mechanism.total(x, v)
+        rows = None if self.mechanism.enforced or self.spec.drops else self.mechanism.total(x, v)
         n_clipped = 0 if clipped is None else clipped.sum(dtype=jnp.int32)
-        return BatchSums(rows, users, outside.sum(dtype=jnp.int32), n_clipped, user)
+        return BatchSums(rows, users, outside.sum(dtype=jnp.int32), n_clipped, user, None if away is None else away[-1])
 
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
@@ -128,15 +134,24 @@ class BatchLoop(PolicyLoop):
                 totals, rows, cut = whole
                 mechanism, n_clipped = mechanism._replace(totals=totals), n_clipped + cut
         users = (x, v) if self.mechanism.needs_users else (x[:0], v[:0])
+        happens, held, sends = k < self.n_syncs, state.held, None  # nothing is released after an incomplete batch
+        complete = happens
+        if records.away is not None:
+            rows, held, sends, enough = self.sent(held, self.mechanism.summands(x, v).sum(0), records.away)
+            happens &= enough
         assert rows is not None
-        statistics, sent = self.release(key, k, mechanism, rows, users)
+        statistics, sent = self.release(key, k, mechanism, rows, users, sends)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
-        happens = k < self.n_syncs  # nothing is released after an incomplete batch
         synced = ServerState(sent, belief, state.status | status, attendance)
-        synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state)
+        synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state._replace(held=None))
+        synced = synced._replace(
+            attendance=jax.tree.map(lambda new, old: jnp.where(complete, new, old), attendance, state.attendance),
+            held=jax.tree.map(lambda new, old: jnp.where(complete, new, old), held, state.held),
+        )
         broken = jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0)
-        counts = self.tally(n_clipped, jnp.where(happens, left_out, 0))
-        return synced, self.report(happens, k, synced.status | broken, receivers=m, counts=counts)
+        counts = self.tally(n_clipped, jnp.where(complete, left_out, 0), records.away, complete)
+        senders = 1 if sends is None else sends.mean(dtype=jnp.float32)
+        return synced, self.report(happens, k, synced.status | broken, senders=senders, receivers=m, counts=counts)
 
     def _attended(
         self, attendance: Attendance | None, k: Array, user: Array, x: Array, v: Array, totals: UserTotals | None
@@ -177,6 +192,8 @@ class RoundState(NamedTuple):
     since: Array  # int32: rounds since the last one
     status: Array  # int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
+    away: Array | None  # (M,) bool: which silos would miss a synchronisation now, if they may
+    held: Any  # (d, d + 1, M) sums that silos have not sent and that are not pending, if they may be away
     counts: dict[str, Array]  # int32: contributions of the last round that were clipped and left out, if counted
 
 
@@ -188,6 +205,8 @@ class ScheduledLoop(PolicyLoop):
     What is raw stays behind two doors: `own` is kept only if agents learn within their epoch or the schedule reads log
     det V_i, and a schedule is handed no more than it says it reads.
     """
+
+    bears_dropouts = True
 
     schedule: BoundSchedule
     shift: struct.Number  # c
@@ -206,7 +225,8 @@ class ScheduledLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> RoundState:
         belief, status = first_belief(self.policy, spec.dim)
-        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if self.tracks else 1), self.mechanism.dtype)
+        n = spec.n_agents if self.tracks or spec.drops else 1
+        nothing = jnp.zeros((spec.dim, spec.dim + 1, n), self.mechanism.dtype)
         return self._epoch(
             key,
             RoundState(
@@ -223,6 +243,8 @@ class ScheduledLoop(PolicyLoop):
                 since=jnp.int32(0),
                 status=status,
                 attendance=self.nobody_came(spec.n_agents, spec.n_users),
+                away=jnp.zeros(spec.n_agents, bool) if spec.drops else None,
+                held=self.nothing_held(),
                 counts=self.tally(),
             ),
         )
@@ -246,7 +268,7 @@ class ScheduledLoop(PolicyLoop):
             totals, change, cut = mechanism.totals.add(self.mechanism, offered.user, *which, x, v)
             mechanism, clipped = mechanism._replace(totals=totals), clipped + cut
             pending = local.pending + change[..., None]
-        elif self.tracks:
+        elif self.tracks or self.spec.drops:
             pending = local.pending + self.mechanism.summands(x, v)
         else:
             pending = local.pending + self.mechanism.total(x[None], v[None])[..., None]
@@ -263,7 +285,8 @@ class ScheduledLoop(PolicyLoop):
             since=local.since + 1,
             status=local.status | broken,
             attendance=attendance,
-            counts=self.tally(clipped, left_out),
+            away=self.away(offered),
+            counts=self.tally(clipped, left_out, local.away),
         ), ()
 
     def sync(
@@ -279,10 +302,15 @@ class ScheduledLoop(PolicyLoop):
         given = random.stream(key, "requests"), k, local.memory, gained, local.since
         asked = self.schedule.requests(*given)
         local = local._replace(asked=jnp.broadcast_to(asked & (local.synced < self.n_syncs), (m,)))
-        due = local.asked.any()
+        due, senders, counts = local.asked.any(), jnp.float32(1), local.counts
+        if local.away is not None:
+            counts = counts | self.missed(local.away, due)
+            senders = (~local.away).mean(dtype=jnp.float32)
+            due &= (~local.away).sum() >= self.mechanism.needed
+            local = local._replace(counts=counts)
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
         new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
-        return new, self.report(due, local.synced, new.status, receivers=m, counts=local.counts)
+        return new, self.report(due, local.synced, new.status, senders=senders, receivers=m, counts=counts)
 
     @override
     def view(self, state: RoundState) -> Any:
@@ -290,10 +318,12 @@ class ScheduledLoop(PolicyLoop):
 
     def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
         """Releases the sums with the mechanism's noise after round t, and begins an epoch (lines 16-21)."""
-        total, k = state.pending.sum(-1), state.synced  # of older rows the mechanism has the sum
-        statistics, sent = self.release(random.stream(key, "release"), k, state.mechanism, total)
+        total, k, held, sends = state.pending.sum(-1), state.synced, state.held, None  # older rows are in the mechanism
+        if state.away is not None:
+            total, held, sends, _ = self.sent(held, state.pending, state.away)
+        statistics, sent = self.release(random.stream(key, "release"), k, state.mechanism, total, None, sends)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(self.spec.n_agents) * (t + 1))
-        state = state._replace(mechanism=sent, belief=belief, synced=k + 1, status=state.status | status)
+        state = state._replace(mechanism=sent, belief=belief, synced=k + 1, status=state.status | status, held=held)
         return self._epoch(key, state)
 
     def _epoch(self, key: Array, state: RoundState) -> RoundState:
@@ -321,7 +351,10 @@ class ScheduledLoop(PolicyLoop):
     def _refresh(self, state: RoundState, turn: Turn) -> RoundState:
         """Hands pending rows to the mechanism, whose sums are more than float32, and computes inverses anew."""
         due, own, settled = jnp.where(turn.due, state.pending, 0), state.own, state.settled
-        state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
+        if state.held is not None:
+            state = state._replace(held=self.more(state.held, due))
+        else:
+            state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
         if own is None or settled is None:
             return state._replace(pending=jnp.where(turn.due, 0, state.pending))
         rows, _, settled = own_rows.add_pending(self.mechanism.real(state.pending), settled, turn)

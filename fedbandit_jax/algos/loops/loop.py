@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import random, ridge, struct
+from fedbandit_jax.core import random, ridge, struct, wide
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
@@ -27,6 +27,7 @@ from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 LEFT_OUT = "contributions left out"
+MISSED = "silos that missed a synchronisation"
 CLIPPED = "contributions clipped"
 
 LEARNS_IN_BATCH = Raw(
@@ -247,10 +248,55 @@ class PolicyLoop(PlayingLoop):
         x, v, outside, clipped = self.mechanism.admit(x, y, seen, each)
         return x, v, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0), clipped.sum(dtype=jnp.int32)
 
-    def tally(self, clipped: Array | int = 0, left_out: Array | int = 0) -> dict[str, Array]:
-        """How many contributions of a round were clipped and left out, where these are counted."""
+    def tally(
+        self,
+        clipped: Array | int = 0,
+        left_out: Array | int = 0,
+        away: Array | None = None,
+        due: Array | bool = False,
+    ) -> dict[str, Array]:
+        """How many contributions were clipped and left out, and silos away when a release was due, where counted."""
         counts = {CLIPPED: clipped} if self.mechanism.clips else {}
-        return jax.tree.map(jnp.int32, counts | ({LEFT_OUT: left_out} if self.mechanism.enforced else {}))
+        counts |= {LEFT_OUT: left_out} if self.mechanism.enforced else {}
+        return jax.tree.map(jnp.int32, counts) | (self.missed(away, due) if self.spec.drops else {})
+
+    def missed(self, away: Array | None, due: Array | bool) -> dict[str, Array]:
+        """How many silos miss a synchronisation that is due."""
+        return {MISSED: jnp.int32(0) if away is None else jnp.where(due, away.sum(dtype=jnp.int32), 0)}
+
+    def away(self, offered: Round) -> Array | None:
+        """(M,) bool, the silos that miss the synchronisation after a round; None if none does."""
+        return offered.away if self.spec.drops else None
+
+    def nothing_held(self) -> Any:
+        """The sums (d, d + 1, M) that silos have not sent before the first round; None if all are always there."""
+        if not self.spec.drops:
+            return None
+        nothing = jnp.zeros((self.spec.dim, self.spec.dim + 1, self.spec.n_agents), self.mechanism.dtype)
+        return wide.from_int32(nothing) if nothing.dtype == jnp.int32 else nothing
+
+    def more(self, held: Any, part: Array) -> Any:
+        """Sums that silos have not sent, with more of their users."""
+        return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
+
+    def sent(self, held: Any, part: Array, away: Array) -> tuple[Any, Any, Array, Array]:
+        """What silos send at a synchronisation that some miss.
+
+        Args:
+            held: sums (d, d + 1, M) that they have not sent before.
+            part: the same of the users since.
+            away: (M,) bool, who misses it.
+
+        Returns:
+            The sum over silos that send, what all have not sent afterwards, who sends, and whether these are enough.
+        """
+        enough = (~away).sum() >= self.mechanism.needed
+        sends = ~away & enough
+        ready = self.more(held, part)
+        keeps = ~sends if self.mechanism.resends else ~sends & ~away
+        held = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), ready)
+        going = jax.tree.map(lambda x: jnp.where(sends, x, jnp.zeros_like(x)), ready)
+        return wide.add_up(going) if isinstance(going, wide.Wide) else going.sum(-1), held, sends, enough
 
     def nobody_came(self, *shape: int) -> Attendance | None:
         """The attendance of users (*shape) before the first round; None if nothing is left out."""
@@ -283,12 +329,18 @@ class PolicyLoop(PlayingLoop):
         return attendance, jnp.where(enters & exists, x, 0), left_out, (enters & exists, rows.now == 1)
 
     def release(
-        self, key: Array, k: Array, state: MechanismState, total: Array, users: tuple[Array, Array] | None = None
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        users: tuple[Array, Array] | None = None,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
         d, silos = self.spec.dim, self.mechanism.n_agents
         x, v = users or (jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
-        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v)
+        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v, sends)
         std = jnp.asarray(self.stds)[k]
         if sent.totals is not None:
             statistics, totals = sent.totals.release(self.mechanism, statistics, std)

@@ -126,6 +126,7 @@ class SiloLocal(Trust):
     whose = "of a silo's message"
     methods = METHODS
     batches = "any"
+    away = "any"
     prefixes = True
     per_silo = True
 
@@ -155,6 +156,10 @@ class SiloLocal(Trust):
     @override
     def noise(self, key: Array, size: int) -> Array:
         return jnp.linalg.norm(self.std) * normal(key, (size,))
+
+    @override
+    def among(self, sends: Array) -> SiloLocal:
+        return dataclasses.replace(self, std=jnp.where(sends, jnp.asarray(self.std), 0))
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """Adds the silo's noise to its message, (P, D): Algorithm 2, line 9."""
@@ -187,6 +192,7 @@ class SiloLocalMatrix(SiloLocal):
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     methods = ("tight", "theorem")
+    away = "none"
     plain = True
     joint_matrix = True
 
@@ -230,6 +236,7 @@ class Central(Trust):
     sentence = "central: the server is trusted with every silo's sums and adds the noise"
     whose = "of the sum over silos"
     batches = "any"
+    away = "any"
     shows_sum = True
 
     std: struct.Number  # standard deviation of the server's noise
@@ -246,6 +253,10 @@ class Central(Trust):
     @override
     def noise(self, key: Array, size: int) -> Array:
         return self.std * normal(key, (size,))
+
+    @override
+    def among(self, sends: Array) -> Central:
+        return self
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """The message as it is, (P, D), because the server is trusted with it."""

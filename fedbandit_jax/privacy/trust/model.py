@@ -51,6 +51,8 @@ class Ask:
         batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
+        dropouts: f, silos whose shares of the noise may be missing in a sum.
+        waits: the most batches whose sums a silo may send together, because it was away.
         moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
         rounding: how much further rounding lets it move, see `BoundStatistic.rounding`.
     """
@@ -63,6 +65,8 @@ class Ask:
     batch: int = 1
     dim: int = 1
     pure: float = 0.0
+    dropouts: int = 0
+    waits: int = 1
     moves_sq: float | None = None
     rounding: float = 0.0
 
@@ -169,6 +173,8 @@ class Trust:
     """Whether silos may send private prefix sums."""
     joint_matrix: ClassVar[bool] = False
     """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
+    away: ClassVar[str] = "none"
+    """How many silos may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"."""
     plain: ClassVar[bool] = False
     """Whether the proof is for (x y, x x') of single visits as they are, and for no other statistic."""
     per_silo: ClassVar[bool] = False
@@ -182,6 +188,8 @@ class Trust:
     """Whether those who are not trusted see the output of `analyze` and nothing else."""
     on_grid: ClassVar[bool] = False
     """Whether messages and noise are integers."""
+    dropouts: int = 0
+    """f, silos whose shares of the noise may be missing in a sum, with `away` = "few"."""
     width: int = 0
     """The most bits that a user sends for an entry, with `needs_users`."""
 
@@ -229,6 +237,10 @@ class Trust:
     def noise(self, key: Array, size: int) -> Array:
         """Draws the noise of one part of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
+
+    def among(self, sends: Array) -> Trust:
+        """The noise of those of M silos that send at a synchronisation, (M,) bool."""
+        raise NotImplementedError(f"{type(self).__name__}.among")
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
         """Draws what `analyze` would return, the server's estimate of the sum over silos (P, D), and the next state.

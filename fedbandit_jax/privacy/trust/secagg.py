@@ -5,6 +5,7 @@ It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -26,11 +27,13 @@ from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
 @struct.sealed
 @struct.pytree
 class SecAgg(Trust):
-    """Discrete Gaussian noise, of which each silo adds 1/M; the server sees the sum of all messages modulo 2^32 alone.
+    """Discrete Gaussian noise, of which each silo adds a share; the server sees the sum of messages modulo 2^32 alone.
 
     Each silo multiplies its message by `scale`, rounds it at random to an integer next to it, and adds a discrete
-    Gaussian with 1/M of the variance that the sum needs. The aggregator is trusted to show the server nothing but sums,
-    and silos to do nothing that `Proof.assumes` lists; the server is not trusted. The privacy unit is one user, who
+    Gaussian with 1/(M - f) of the variance that the sum needs, where f silos may miss a synchronisation. If no more are
+    missing, what is there is enough, and the rest is independent of it; if more are missing, nothing is released. The
+    aggregator is trusted to show the server nothing but sums, and silos to do nothing that `Proof.assumes` lists; the
+    server is not trusted. The privacy unit is one user, who
     contributes at most as `Ask.users` says, under the adjacency of the budget. She moves all messages together by at
     most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit. Neither depends
     on how many users are in her batch. What does is that messages are exact integers in float32 and have room in the
@@ -38,24 +41,27 @@ class SecAgg(Trust):
     """
 
     sentence = (
-        "secure aggregation: each silo adds 1/M of the noise's variance; a user's own silo sees her raw data and is "
-        "trusted with them; the aggregator shows the server sums over all silos only, and the server is not trusted"
+        "secure aggregation: each silo adds its share of the noise's variance; a user's own silo sees her raw data and "
+        "is trusted with them; the aggregator shows the server sums over all silos only, and the server is not trusted"
     )
     whose = "of the sum over silos"
     needs = ("n_agents", "batch", "dim")
     batches = "fixed"
+    away = "few"
     shows_sum = True
     on_grid = True
 
     share: struct.Number  # parameter sigma of one silo's discrete Gaussian, in steps of the grid
     scale: struct.Number  # steps of the grid per unit of x y and x x'
     n_agents: int = struct.static()  # M, silos
+    dropouts: int = struct.static(default=0)  # f, silos that may be missing
 
     @classmethod
     @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
         m, entries = ask.n_agents, _entries(ask)
-        largest = ask.batch * ask.release.message_bound()  # bound on an entry of one silo's message
+        largest = ask.batch * ask.waits * ask.release.message_bound()  # bound on an entry of one silo's message
+        there = m - ask.dropouts
 
         def of(mu: float) -> SecAgg:
             sigma = ask.sensitivity * MAX_NORM**2 / mu
@@ -63,13 +69,14 @@ class SecAgg(Trust):
             fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
             room = min(fine, 2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
-            if scale * sigma < math.sqrt(m):
+            if scale * sigma < math.sqrt(there):
                 raise ValueError(
                     f"32-bit secure aggregation has no room for n_agents = {m}, batch = {ask.batch} and n_syncs = "
                     f"{ask.release.n_syncs} with release {type(ask.release).__name__}: entries reach "
                     f"{m * largest:.3g}, noise has standard deviation {sigma:.3g}"
                 )
-            return cls(share=np.float32(sigma * scale / math.sqrt(m)), scale=np.float32(scale), n_agents=m)
+            share = np.float32(sigma * scale / math.sqrt(there))
+            return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=ask.dropouts)
 
         return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
 
@@ -80,17 +87,21 @@ class SecAgg(Trust):
     @override
     def proof(self, ask: Ask) -> Proof:
         scale, entries = float(self.scale), _entries(ask)
-        sigma = float(self.share) * math.sqrt(self.n_agents)
+        there = self.n_agents - self.dropouts
+        if not there >= 1:
+            return Proof(0.0, math.inf, "none: no share of the noise need be there")
+        sigma = float(self.share) * math.sqrt(there)
+        few = f"more than {self.dropouts} " if self.dropouts else ""
         others = (
-            "silos that drop out, collude with the server, or subtract their own share of the noise from what it sends "
-            "back (one of M leaves (M - 1) / M of the variance)",
+            f"{few}silos that drop out, collude with the server, or subtract their own share of the noise from what it "
+            f"sends back (of {there} that are there, one leaves {there - 1} / {there} of the variance)",
         )
         sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
         drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
         noise: dict[str, Any] = dict(
-            sensitivity=sensitivity, sigma=sigma, n_agents=self.n_agents, n_entries=ask.visits * entries
+            sensitivity=sensitivity, sigma=sigma, n_agents=there, n_entries=ask.visits * entries
         )
         epsilon = ask.epsilon(
             lambda delta: nearly_gaussian.discrete_gaussian_epsilon(**noise, delta=delta), self.missing(ask)
@@ -102,10 +113,15 @@ class SecAgg(Trust):
 
     def misfit(self, ask: Ask) -> str:
         """An error text unless there are as many silos as at the calibration, and room for their messages."""
-        largest = ask.batch * ask.release.message_bound() * abs(float(self.scale))
+        largest = ask.batch * ask.waits * ask.release.message_bound() * abs(float(self.scale))
         if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
             return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
         return same_sizes((self.n_agents,), (ask.n_agents,))
+
+    @override
+    def among(self, sends: Array) -> SecAgg:
+        there = sends.sum() / jnp.float32(self.n_agents)
+        return dataclasses.replace(self, share=self.share * jnp.sqrt(there))
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
         """Rounds the sum over silos, (P, D), and adds one discrete Gaussian in place of the M silos' own.

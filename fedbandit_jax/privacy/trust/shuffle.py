@@ -49,6 +49,7 @@ class Shuffled(SiloLocal):
     needs = ("n_agents", "batch")
     batches = "equal"
     prefixes = False
+    away = "none"
     plain = True
     per_silo = False
 

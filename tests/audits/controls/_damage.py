@@ -20,10 +20,10 @@ def private(*, batch=2, budget=BUDGET, **options):
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, **options), schedule=batch)
 
 
-def honest(*, n_agents=1, n_syncs=8, **options):
+def honest(*, n_agents=1, n_syncs=8, drops=False, **options):
     """The case of that algorithm."""
     algo = private(**options)
-    return linear(algo, n_agents=n_agents, horizon=n_syncs * algo.schedule.batch)
+    return linear(algo, n_agents=n_agents, horizon=n_syncs * algo.schedule.batch, drops=drops)
 
 
 def changed(case, name, change):

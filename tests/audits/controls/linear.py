@@ -65,6 +65,16 @@ def broken_batch():
     return lax("visits of a batch not bounded", fb.privacy.Users(3, per_batch=3, apart=2))
 
 
+def broken_share():
+    """Shares of the noise that are enough if no silo is away."""
+
+    def less(mechanism):
+        return replace(mechanism, trust=replace(mechanism.trust, share=np.float32(mechanism.trust.share * 0.5**0.5)))
+
+    given = dict(n_agents=2, trust="secagg", release="input_perturbation", dropouts=1, drops=True)
+    return damaged("shares for silos that are always there", less, **given)
+
+
 def broken_total():
     """Totals of users that are not clipped."""
     bias, once = fb.privacy.Linear(centred=True, gram_scale=0.05), fb.privacy.Users(1, total=1.0)

@@ -1,0 +1,83 @@
+"""Silos that drop out: they miss synchronisations, whatever their users do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int, Key
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+
+@struct.pytree
+class Dropout:
+    """An environment whose silos may miss the synchronisation after a round; made by `dropout`."""
+
+    env: Any  # whose silos are always there
+    rate: Float[Array | np.ndarray, " M"]  # probability that a silo is away
+    away: Bool[Array | np.ndarray, "T M"] | None  # who is away after every round, in place of the rate
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of the environment within."""
+        return self.env.init(key)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """What the environment within offers, and which silos will be away after this round."""
+        offered, world = self.env.observe(random.stream(key, "offer"), world, t)
+        if self.away is None:
+            away = random.uniform(random.stream(key, "away"), (self.spec.n_agents,)) < self.rate
+        else:
+            away = jnp.asarray(self.away)[jnp.minimum(t, len(self.away) - 1)]
+        return offered._replace(away=away), world
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards and gaps of the environment within."""
+        return self.env.pull(key, world, offered, arms)
+
+
+def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
+    """The same environment, whose silos miss synchronisations, independently of their users and of each other.
+
+    A silo that is away serves its users all the same, and hears what is released before the next one comes. What it
+    could not send is in its next message, or is lost, see `fb.privacy.Mechanism`. Only `fb.algos.Federated` plays
+    there.
+
+    Args:
+        env: an environment whose silos are always there.
+        rate: probability in [0, 1) that a silo misses the synchronisation after a round, for all silos or (M,) for
+            each.
+        schedule: (T, M) bool: which silos are away after every round, the last row for all later ones; None: by `rate`.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.dropout(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), schedule=[[True, False, False]])
+        >>> env.observe(jax.random.key(0), env.init(jax.random.key(1)), 7)[0].away.tolist()
+        [True, False, False]
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if spec.drops:
+        raise ValueError("env must have silos that are always there, got one whose silos drop out")
+    if callable(getattr(env, "answers", None)) or callable(getattr(env, "clusters", None)):
+        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
+    m = spec.n_agents
+    rates = np.asarray(rate, np.float32)
+    if rates.shape not in ((), (m,)) or not ((rates >= 0) & (rates < 1)).all():
+        raise ValueError(f"rate must be in [0, 1), one or {m} of them, got {validate.shown(rate)}")
+    away = None
+    if schedule is not None:
+        away = np.asarray(schedule)
+        if away.dtype != bool or away.ndim != 2 or away.shape[1] != m or not len(away):
+            raise ValueError(f"schedule must be bool of shape (T, {m}), got {away.dtype} {away.shape}")
+        if rates.any():
+            raise ValueError(f"rate must be 0 where a schedule says who is away, got {validate.shown(rate)}")
+    spec = dataclasses.replace(spec, drops=True)
+    return Dropout(env=env, rate=np.broadcast_to(rates, (m,)).copy(), away=away, spec=spec)

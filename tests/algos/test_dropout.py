@@ -1,0 +1,251 @@
+"""Silos that miss synchronisations: who is away, what enters sums and when, its noise, and what is proved."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import deep, silent
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.loops.loop import MISSED
+from fedbandit_jax.interfaces.algorithm import certify
+
+A, P, S = fb.algos, fb.privacy, fb.schedules
+M, T, D, B = 4, 24, 2, 3
+GROWING = S.Geometric(1.5, first=2)
+BUDGET = P.Budget(8.0, 0.1)
+
+
+def test_who_is_away():
+    """As often as the rate says, whoever else is; by the schedule where there is one, whose last row goes on."""
+    inner, n, rates = fb.envs.sphere(M, 2, 3), 4000, [0.0, 0.2, 0.2, 0.7]
+    env = fb.envs.dropout(inner, rates)
+    keys, world = jax.random.split(jax.random.key(0), n), env.init(jax.random.key(1))
+    away = np.asarray(jax.jit(jax.vmap(lambda key: env.observe(key, world, 0)[0].away))(keys))
+    offered, _ = env.observe(keys[0], world, 0)
+    np.testing.assert_allclose(away.mean(0), rates, atol=5 * 0.5 / n**0.5)
+    assert (away[:, 1] & away[:, 2]).mean() == pytest.approx(0.04, abs=5 * 0.2 / n**0.5)
+    arms, key = jnp.zeros(M, jnp.int32), jax.random.key(3)
+    np.testing.assert_array_equal(env.pull(key, world, offered, arms).gap, inner.pull(key, world, offered, arms).gap)
+    listed = fb.envs.dropout(inner, schedule=np.eye(M, dtype=bool))
+    found = [listed.observe(keys[0], world, jnp.int32(t))[0].away for t in (0, 2, 3, 9)]
+    np.testing.assert_array_equal(found, np.eye(M, dtype=bool)[[0, 2, 3, 3]])
+
+
+def world(seed=0, silos=M, rate=0.4):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((T, silos, 1, D))
+    x *= rng.uniform(0.2, 1, (T, silos, 1, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    script = fb.envs.script(x, rng.uniform(0, 1, (T, silos, 1)))
+    return fb.envs.dropout(script, schedule=rng.uniform(size=(T, silos)) < rate)
+
+
+def played(algo, env, key):
+    """The bound algorithm, the states of its mechanism after every batch, and how many silos missed one."""
+    m, script = env.spec.n_agents, env.env
+    bound = algo.bind(env.spec, T)
+    bound = bound if bound.mechanism.trust.on_grid else silent(bound)
+    offers = [env.observe(key, None, t)[0] for t in range(T)]
+    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
+    state, states, missed = jax.jit(bound.init, static_argnums=1)(key, env.spec), [], []
+    for k in range(T // bound.batch):
+        local, records = bound.download(state, offers[k * bound.batch]), []
+        for t in range(k * bound.batch, (k + 1) * bound.batch):
+            arms = jnp.zeros(m, jnp.int32)
+            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(script.answers[t, :, 0]))
+            records.append(record)
+        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
+        states.append(state.mechanism)
+        missed.append(int(report.counts[MISSED]))
+    return bound, states, np.array(missed)
+
+
+def oracle(env, ends, needed, resends):
+    """Sums [x x' | x y] of all that was sent until every batch ended, (S, d, d + 1), and what is not sent."""
+    x, y, away = env.env.contexts[:, :, 0], env.env.answers[..., 0], env.away
+    rows = x[..., None] * np.concatenate([x, y[..., None]], -1)[:, :, None]
+    held, total, found, start = np.zeros((env.spec.n_agents, D, D + 1)), np.zeros((D, D + 1)), [], 0
+    for end in ends:
+        held += rows[start:end].sum(0)
+        there, start = ~away[end - 1], end
+        if there.sum() >= needed:
+            total = total + held[there].sum(0)
+            held[there] = 0
+        if not resends:
+            held[~there] = 0
+        found.append(total)
+    return np.array(found), held
+
+
+@pytest.mark.parametrize("schedule", [B, GROWING])
+@pytest.mark.parametrize(
+    ("trust", "dropouts", "resends"),
+    deep([("silo_local", 0, True), ("secagg", 1, True), ("central", 0, False), ("secagg", 1, False)], keep={0, 1, 2}),
+)
+def test_what_is_sent_and_when(key, schedule, trust, dropouts, resends):
+    """What a silo that was away could not send comes with its next message, or never; too few release nothing."""
+    env = world()
+    privacy = P.Mechanism(BUDGET, "input_perturbation", trust, dropouts=dropouts, resends=resends)
+    bound, states, missed = played(A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy), env, key)
+    ends = np.arange(B, T + 1, B) if schedule == B else np.asarray(schedule.rounds(T))
+    needed = M - dropouts if trust == "secagg" else 0
+    expected, held = oracle(env, ends, needed, resends)
+    there = (~env.away[ends - 1]).sum(1)
+    assert (there < M).any()
+    assert np.abs(held).max() > 0 or not resends
+    np.testing.assert_array_equal(missed[ends // bound.batch - 1], M - there)
+    views = np.array([states[end // bound.batch - 1].view for end in ends])
+    if trust == "secagg":
+        assert (there < needed).any()
+        std = bound.mechanism.stds().max()  # sums are reset with every message; the view has their noise
+        assert np.abs(views - expected).max() < 6 * std
+        same = np.concatenate([[False], there[1:] < needed])
+        np.testing.assert_array_equal(views[same], views[np.flatnonzero(same) - 1])
+        assert (np.abs(np.diff(views, axis=0)).max((1, 2)) > 0)[there[1:] >= needed].all()
+    else:
+        sums = np.array([states[end // bound.batch - 1].sums.high for end in ends])
+        np.testing.assert_allclose(sums, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "secagg"])
+def test_noise_is_of_those_who_are_there(trust):
+    """Of zeros, with one, two or three of four silos away: a silo's variance each, and never less than is needed.
+
+    5 % of the standard deviation is more than five standard errors.
+    """
+    away = np.array([[1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]], bool)
+    env = fb.envs.dropout(fb.envs.script(np.zeros((3, M, 1, D)), np.zeros((3, M, 1))), schedule=away)
+    privacy = P.Mechanism(P.Budget(1.0, 1e-5), "input_perturbation", trust, dropouts=3 * (trust == "secagg"))
+    bound = A.Federated(policy=A.Greedy(), schedule=1, privacy=privacy).bind(env.spec, 3)
+
+    def shown(key):
+        state, found = bound.init(key, env.spec), []
+        for t in range(3):
+            offered = env.observe(key, None, t)[0]
+            local = bound.download(state, offered)
+            local, record = bound.learn(t, local, offered, jnp.zeros(M, jnp.int32), jnp.zeros(M))
+            records = bound.gather(jax.tree.map(lambda x: x[None], record))
+            state, _ = bound.sync(jax.random.fold_in(key, t), jnp.int32(t), state, local, records)
+            found.append(state.mechanism.view[:, -1])
+        return jnp.stack(found)
+
+    views = np.asarray(jax.jit(jax.vmap(shown))(jax.random.split(jax.random.key(5), 4000)))
+    each = np.diff(views, axis=1, prepend=0).std((0, 2))
+    silo = bound.mechanism.trust.sum_std() / M**0.5
+    np.testing.assert_allclose(each, silo * np.sqrt([3, 2, 1]), rtol=0.05)
+    sensitivity = 4.5**0.5
+    assert silo >= sensitivity / fb.privacy.accounting.gaussian_mu(1.0, 1e-5) * 0.999  # one silo alone is enough
+
+
+def test_certificates():
+    """With the noise of f shares less it is the budget's; claims of more silos away, or of less noise, are lost."""
+    spec = world().spec
+    plain = A.Federated(
+        policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=2)
+    )
+    bound = plain.bind(spec, T)
+    found = certify(bound)
+    assert found.claim == "certified", found.reason
+    assert 0.999 * 8 < found.epsilon_exact <= 8
+    assert "up to 2 of 4 silos, or nothing is released" in found.reason
+    assert any(one.startswith("more than 2 silos that drop out") for one in found.not_covered)
+    assert "which silos miss which synchronisation" in found.not_covered
+    more = dataclasses.replace(bound.mechanism.trust, dropouts=3)
+    forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=more)))
+    assert forged.claim == "none"
+    none = dataclasses.replace(bound.mechanism.trust, dropouts=4)
+    assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=none))).claim == "none"
+    tree = P.RELEASES["tree"](T // B)
+    forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, release=tree)))
+    assert "silos drop out, and Tree has a batch in" in forged.reason
+    ratio = bound.mechanism.trust.sum_std() / plain.replace(dropouts=0).bind(spec, T).mechanism.trust.sum_std()
+    assert ratio == pytest.approx(2**0.5, rel=0.01)
+
+
+def test_batches_that_are_apart_may_be_sent_together():
+    """So that two contributions of one user, one to a batch, move one message by twice as much."""
+    spec = dataclasses.replace(world().spec, n_users=3)
+    users = P.Users(2, per_batch=1, apart=2)
+    kappas = [
+        A.Federated(schedule=B, privacy=P.Mechanism(BUDGET, "input_perturbation", unit=users, resends=resends))
+        .certificate(spec, T)
+        .releases_per_user
+        for resends in (True, False)
+    ]
+    assert kappas == [4.0, 2.0]
+
+
+def test_runs_and_resumes(tmp_path):
+    """By `simulate`, with regret close to that of silos that are always there."""
+    env = fb.envs.sphere(10, 5, 4, rewards="bernoulli")
+    privacy = P.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=5, statistic=P.Linear(centred=True))
+    algo = A.Federated(policy=A.Greedy(), schedule=S.Geometric(2.0, first=10), privacy=privacy)
+    run = dict(horizon=80, key=jax.random.key(0), seeds=3, stride=1)
+    result = fb.simulate(fb.envs.dropout(env, 0.2), algo, **run)
+    assert result.certificate.claim == "certified"
+    missed = result.counts[MISSED]
+    assert (np.diff(missed[:, [9, 19, 39, 79]], axis=1) >= 0).all()
+    assert 0 < missed[:, -1].mean() < 4 * 6
+    again = fb.simulate(fb.envs.dropout(env, 0.2), algo, **run, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(again.regret, result.regret)
+
+
+def test_refusals():
+    env, key = fb.envs.dropout(fb.envs.sphere(3, 2, 3, rewards="bernoulli"), 0.1), jax.random.key(0)
+    run = dict(horizon=4, key=key, seeds=1)
+    leaf = dict(release="input_perturbation")
+    for wrong, error, words in (
+        (lambda: fb.envs.dropout(env, 0.1), ValueError, "env must have silos that are always there, got one whose"),
+        (lambda: fb.envs.dropout(fb.envs.arms(3), 0.1), ValueError, "env must have silos that synchronise, got Random"),
+        (lambda: fb.envs.dropout("sphere"), TypeError, "env must be an environment"),
+        (lambda: fb.envs.dropout(env.env, 1.0), ValueError, r"rate must be in \[0, 1\), one or 3 of them, got 1.0"),
+        (lambda: fb.envs.dropout(env.env, [0.1, 0.2]), ValueError, r"rate must be in \[0, 1\), one or 3 of them"),
+        (
+            lambda: fb.envs.dropout(env.env, schedule=[[1, 0, 0]]),
+            ValueError,
+            r"schedule must be bool of shape \(T, 3\)",
+        ),
+        (
+            lambda: fb.envs.dropout(env.env, 0.1, np.zeros((2, 3), bool)),
+            ValueError,
+            "rate must be 0 where a schedule says who is away",
+        ),
+        (lambda: P.Mechanism(BUDGET, dropouts=1), ValueError, "dropouts must be 0 with trust='silo_local'"),
+        (lambda: P.Mechanism(BUDGET, dropouts=-1), ValueError, "dropouts must be >= 0, got -1"),
+        (lambda: P.Mechanism(BUDGET, resends=1), TypeError, "resends must be"),
+        (
+            lambda: A.Federated(privacy=P.Mechanism(BUDGET, trust="secagg", dropouts=3, **leaf)).bind(env.spec, 50),
+            ValueError,
+            "dropouts must be < n_agents = 3, got 3",
+        ),
+        (
+            lambda: A.Federated(privacy=P.Mechanism(BUDGET, "blt")).bind(env.spec, 50),
+            ValueError,
+            "release must have every batch in one message where silos drop out: Blt has a batch in 2",
+        ),
+        (
+            lambda: A.Federated(privacy=P.Mechanism(BUDGET, trust="shuffle_amplified")).bind(env.spec, 50),
+            ValueError,
+            "trust must be one of 'silo_local', 'secagg', 'central' where silos drop out",
+        ),
+        (
+            lambda: A.Federated(privacy=P.Mechanism(BUDGET, **leaf, messages=True)).bind(env.spec, 50),
+            ValueError,
+            "messages must not be set where silos drop out",
+        ),
+        (
+            lambda: A.Federated(schedule=S.LogDet(2.0)).bind(env.spec, 50),
+            ValueError,
+            "schedule must be fixed in advance",
+        ),
+        (lambda: fb.simulate(env, A.LinUCB(), **run), ValueError, "env must have silos that are always there for"),
+        (
+            lambda: fb.simulate(env, A.Gossip(graph=fb.networks.make("ring", 3)), **run),
+            ValueError,
+            "env must have silos that are always there for algorithm",
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
