@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import itertools
 import math
 import numbers
 import re
@@ -134,6 +135,13 @@ def scalar(value):
     """A floating-point number, as the other data set is, that 32 bits hold."""
     real = isinstance(value, (float, np.floating)) or (isinstance(value, jax.Array) and value.dtype == np.float32)
     return real and (not np.isfinite(value) or abs(float(value)) < 3e38)
+
+
+def increasing(value):
+    """Rounds, integers > 0 that increase."""
+    if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, int) for one in value):
+        return False
+    return value[0] > 0 and all(a < b for a, b in itertools.pairwise(value))
 
 
 def empty(value):
@@ -318,6 +326,12 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         n_users=(5, count(high=10**6)),
         arrivals=("uniform", either(one_of("uniform"), array(1))),
     ),
+    E.drift: dict(
+        env=(SPHERE, nothing),
+        when=(5, either(count(high=2**31 - 2), number(0, 1, inside=True), increasing)),
+        how=("jump", one_of("slide")),
+    ),
+    E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
@@ -677,6 +691,8 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         E.Clustered,
         E.Returning,
         E.ReturningArms,
+        E.Drift,
+        E.Lift,
         E.UserTable,
         fb.networks.Network,
     ),

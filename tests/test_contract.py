@@ -202,7 +202,9 @@ def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
 
 
 BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
-WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK], keep={1, 5, 6, 7, 11, 13, 14, 15})
+MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 4, "slide")]
+AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
+WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK, *AROUND], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20})
 
 
 @pytest.mark.parametrize("env", WORLDS, ids=lambda e: type(e).__name__)
@@ -215,13 +217,17 @@ def test_environment(env, key):
     contexts = np.asarray(offered.contexts)
     assert np.linalg.norm(contexts, axis=-1).max() <= spec.max_norm + 1e-5
     within = world[0] if isinstance(env, fb.envs.Returning) else world
+    if isinstance(env, fb.envs.Lift):
+        contexts, within = np.asarray(world.offered), world.within
+    if isinstance(env, fb.envs.Drift):
+        within = world.now
     if hasattr(env, "answers"):
         means = np.asarray(env.means(world)[None])
     elif hasattr(env, "clusters"):
         assert sorted(set(np.asarray(env.clusters(world)).tolist())) == list(range(env.n_clusters))
         means = contexts @ np.asarray(world.thetas)[offered.user[0]]
     else:
-        means = contexts @ np.asarray(within.theta)
+        means = contexts @ np.asarray(getattr(within, "theta", within))
     if spec.n_users:
         assert offered.user.shape == (spec.n_agents,)
         assert 0 <= offered.user.min() <= offered.user.max() < spec.n_users
@@ -283,6 +289,7 @@ ONES += [
     )
 ]
 PAIRS += itertools.product(BACK[:1], ONES)
+PAIRS += itertools.product([MOVING[0], AROUND[3]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
 PAIRS += [
     (
         BACK[1],

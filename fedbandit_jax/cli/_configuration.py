@@ -11,6 +11,7 @@ policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algor
 privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
 [environment.returning]           users of an environment who come again: arguments of `fb.envs.returning`
 n_users = 100                     and [algorithms.ours.privacy.unit] then says what is protected, "visit" or `Users`
+[environment.drift]               likewise any of `fb.envs.WRAPPERS`; what stands later wraps what stands before
 [slurm]                           only for the executor of that name, see `engine.executors`
 """
 
@@ -33,7 +34,6 @@ OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that st
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
 DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
-RETURNING = "returning"  # key of an environment: a table of arguments of `fb.envs.returning`
 TOP = "at the top"
 TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a value of --set that is a text without quotes
 Types = Mapping[str, Callable[..., Any]]
@@ -264,16 +264,18 @@ def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.par
     import fedbandit_jax as fb
 
     table, data = dict(_table(where, table)), {}
-    if RETURNING in table:
-        back = {"type": RETURNING, **_table(f"{where}.{RETURNING}", table.pop(RETURNING))}
-        again = _call(f"{where}.{RETURNING}", back, {RETURNING: fb.envs.returning}, later=("env",))
+    wrappers = [name for name in table if name in fb.envs.WRAPPERS]
+    if wrappers:
+        name = wrappers[-1]
+        outer = {"type": name, **_table(f"{where}.{name}", table.pop(name))}
+        wrap = _call(f"{where}.{name}", outer, fb.envs.WRAPPERS, later=("env",))
         once = _world(where, table, later)
 
         @functools.wraps(once.func)
-        def returning(**arguments: Any) -> fb.envs.Returning:
-            return again(once.func(**arguments))
+        def wrapped(**arguments: Any) -> Any:
+            return wrap(once.func(**arguments))
 
-        return functools.partial(returning, **once.keywords)
+        return functools.partial(wrapped, **once.keywords)
     if DATA in table:
         found = _value(f"{where}.{DATA}", _table(f"{where}.{DATA}", table.pop(DATA)))
         if not isinstance(found, (fb.data.Table, fb.data.Community)):

@@ -8,6 +8,10 @@ from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
 from fedbandit_jax.envs.dropout import Dropout as Dropout
 from fedbandit_jax.envs.dropout import dropout as dropout
+from fedbandit_jax.envs.drift import Drift as Drift
+from fedbandit_jax.envs.drift import drift as drift
+from fedbandit_jax.envs.lift import Lift as Lift
+from fedbandit_jax.envs.lift import lift as lift
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay
@@ -19,6 +23,9 @@ from fedbandit_jax.envs.synthetic import Gap as Gap
 from fedbandit_jax.envs.synthetic import Sphere as Sphere
 from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
+
+# Name -> what wraps an environment: its first argument is `env`.
+WRAPPERS = {"returning": returning, "drift": drift, "lift": lift}
 
 # Name -> constructor; `script`, which only repeats what it is given, is not among them.
 ENVIRONMENTS = {

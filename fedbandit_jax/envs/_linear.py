@@ -76,3 +76,16 @@ class LinearEnvironment:
     ) -> Float[Array, "*shape"]:
         """Draws the rewards of agents who played arms of these means."""
         return self.rewards.draw(key, mean, agent)
+
+
+def turned(one: Float[Array, " n"], other: Float[Array, " n"], share: Array) -> Float[Array, " n"]:
+    """The unit vector that is `share` of the way from one unit vector to another, on the circle through both.
+
+    Of two independent uniform vectors it is uniform, too, as the map commutes with rotations.
+    """
+    cosine = jnp.clip((one * other).sum(), -1, 1)
+    across = other - cosine * one
+    length = jnp.sqrt((across * across).sum())
+    angle = share * jnp.arctan2(length, cosine)
+    across = across / jnp.maximum(length, jnp.finfo(jnp.float32).tiny)
+    return jnp.cos(angle) * one + jnp.sin(angle) * across

@@ -11,7 +11,7 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
-from fedbandit_jax.envs._linear import LinearEnvironment, World
+from fedbandit_jax.envs._linear import LinearEnvironment, World, turned
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
@@ -43,6 +43,12 @@ class Sphere(LinearEnvironment):
         drawn, _ = super().observe(random.stream(key, "contexts"), None, jnp.int32(0))
         features = ridge.features_first(drawn.contexts)
         return SphereWorld(theta, features, self.rewards.mean(ridge.inner(drawn.contexts, theta[:, None])))
+
+    def between(self, world: SphereWorld, other: SphereWorld, share: Array) -> SphereWorld:
+        """A world with fresh contexts whose u of theta* = (u, 1) / sqrt 2 is `share` of the way to that of another."""
+        half = jnp.float32(math.sqrt(0.5))
+        u = turned(world.theta[:-1] / half, other.theta[:-1] / half, share)
+        return SphereWorld(jnp.append(half * u, half), None, None)
 
     @override
     def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
@@ -135,6 +141,14 @@ class Gap(LinearEnvironment):
         g = random.normal(random.stream(key, "direction"), (self.spec.dim,))
         norm = 0.7 + self.gap + (LARGEST - self.gap) * random.uniform(random.stream(key, "norm"), (1,))
         return World(norm * g * lax.rsqrt((g * g).sum()))
+
+    def between(self, world: World, other: World, share: Array) -> World:
+        """A world whose theta* has turned by `share` of the way to another's, and is as long as in `world`.
+
+        The length changes at the end of the way: half-way it would have another law.
+        """
+        norms = [jnp.sqrt((one.theta * one.theta).sum()) for one in (world, other)]
+        return World(norms[0] * turned(world.theta / norms[0], other.theta / norms[1], share))
 
     @override
     def features_at(

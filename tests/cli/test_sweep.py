@@ -162,6 +162,17 @@ def test_users_who_return(file):
     assert describe(grid["env"](n_agents=2)) == describe(env)
 
 
+def test_environments_are_wrapped(file):
+    """A table with the name of a wrapper has its arguments; what stands later goes around what stands before."""
+    sphere = fb.envs.sphere(2, 4, 5)
+    moves, lifts = "environment.drift={when=[5, 9]}", "environment.lift={random_features=6}"
+    asked = read(file(), moves, lifts, "n_agents=2")
+    assert describe(asked["env"]) == describe(fb.envs.lift(fb.envs.drift(sphere, (5, 9)), 6))
+    asked = read(file(), lifts, moves, "environment.returning.n_users=3", "n_agents=2")
+    assert describe(asked["env"]) == describe(fb.envs.returning(fb.envs.drift(fb.envs.lift(sphere, 6), (5, 9)), 3))
+    assert set(fb.envs.WRAPPERS) >= {"returning", "drift", "lift"}
+
+
 def test_all_parts_there_are_have_a_type():
     parts = _configuration._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
@@ -240,6 +251,9 @@ def test_changes(file):
         ("environment.returning.users=3", "[environment.returning]: keys must be parameters of returning, got 'users'"),
         ("environment.returning.n_users=0", "n_users must be >= 1, got 0"),
         ("environment.returning.n_users=9", "unit must say what is protected, as the 9 users of this environment"),
+        ("environment.drift={}", "[environment.drift]: when must be given for drift, got nothing"),
+        ("environment.drift.when=0", "when must be >= 1, got 0"),
+        ("environment.lift.random_features=3", "random_features must be even"),
         ("environment={type='replay', data={type='Budget', epsilon=1, delta=0.1}}", "[environment]: data "
          "must be a data set, got Budget("),
         ("environment={type='replay', data={type='mslr', path='nowhere'}}", "[environment.data]: path must"),

@@ -1,0 +1,139 @@
+"""A world that moves: theta* of an environment is drawn anew at some rounds, or turns slowly between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Key, UInt32
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+HOW = ("jump", "slide")
+LAST = 2**31 - 1  # rounds are int32
+MOST = 10_000  # rounds that can be listed
+
+
+class Moving(NamedTuple):
+    """The instance of one seed, in one round."""
+
+    key: UInt32[Array, " 2"]  # words of the key of all worlds of the seed
+    piece: Int[Array, ""]  # number of changes so far
+    now: Any  # the world of this round, of the environment within
+
+
+@struct.pytree
+class Drift:
+    """An environment whose world changes; made by `drift`."""
+
+    env: Any  # whose worlds these are
+    changes: Int[Array | np.ndarray, " N"] | Int[Array | np.ndarray, ""] | Float[Array | np.ndarray, ""]  # `when`
+    how: str = struct.static()  # one of `HOW`
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Moving:
+        """Draws the first world, that of the environment within."""
+        return Moving(jax.random.key_data(key), jnp.int32(0), self.env.init(key))
+
+    def observe(self, key: Key[Array, ""], world: Moving, t: Int[Array, ""]) -> tuple[Round, Moving]:
+        """What is offered in the world of round t."""
+        piece, share = self._place(world, jnp.asarray(t, jnp.int32))
+        now = self._world(world.key, piece)
+        if self.how == "slide":
+            now = self.env.between(now, self._world(world.key, piece + 1), share)
+        else:
+            now = jax.tree.map(lambda new, old: jnp.where(piece == world.piece, old, new), now, world.now)
+        offered, now = self.env.observe(key, now, t)
+        return offered, Moving(world.key, piece, now)
+
+    def pull(self, key: Key[Array, ""], world: Moving, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards of the arms played, and their gaps to the best arm, in the world of this round."""
+        return self.env.pull(key, world.now, offered, arms)
+
+    def _world(self, key: Array, piece: Array) -> Any:
+        later = jax.random.key_data(jax.random.fold_in(_stream(key, "drift"), piece))
+        return self.env.init(jax.random.wrap_key_data(jnp.where(piece == 0, key, later)))
+
+    def _place(self, world: Moving, t: Array) -> tuple[Array, Array]:
+        """The number of changes up to round t, and which share of the way to the next one has been gone."""
+        changes = jnp.asarray(self.changes)
+        if jnp.issubdtype(changes.dtype, jnp.floating):
+            coin = random.uniform(jax.random.fold_in(_stream(world.key, "moves"), t), (1,))[0]
+            return jnp.where((t > 0) & (coin < changes), world.piece + 1, world.piece), jnp.float32(0)
+        if not changes.ndim:
+            return t // changes, (t % changes) / changes
+        edges = jnp.concatenate([jnp.zeros(1, jnp.int32), changes, jnp.full(1, LAST)])
+        done = jnp.searchsorted(changes, t, side="right").astype(jnp.int32)
+        share = (t - edges[done]) / (edges[done + 1] - edges[done])
+        return done, jnp.where(done < len(changes), share, 0)
+
+
+def _stream(words: Array, name: str) -> Array:
+    return random.stream(jax.random.wrap_key_data(words), name)
+
+
+def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> Drift:
+    """The same environment in a world that moves: every so often there is a new one, drawn like the first.
+
+    A world is what a seed draws once: theta*, means of arms, and contexts that are fixed. Users, what they are offered
+    and the noise of rewards have their own streams, and stay the same. Regret is to the best arm of the round's world.
+
+    Args:
+        env: an environment, whose world differs from seed to seed.
+        when: the rounds that begin with a new world: an integer n, every n-th round; a tuple of rounds > 0 that
+            increase; or a number p in (0, 1), each round but the first with probability p, independently, so that a
+            world lasts 1 / p rounds on average.
+        how: "jump", the new world is there at once; "slide", theta* turns towards the next one, evenly, from one such
+            round to the next, and has the law of the environment's theta* in every round. After the last of a tuple it
+            stays. That is for `sphere` and `gap` with fresh contexts, and rounds that are known.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type, or does not go with the environment.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.drift(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), when=100)
+        >>> world = env.init(jax.random.key(1))
+        >>> later = [env.observe(jax.random.key(0), world, jax.numpy.int32(t))[1].now for t in (99, 100, 199)]
+        >>> [bool((a.theta == b.theta).all()) for a, b in zip([world.now, *later], later)]
+        [True, False, True]
+
+    Reference: Russac, Vernade & Cappé (2019), Section 5, for abrupt and for slow changes of a linear bandit.
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if callable(getattr(env, "clusters", None)):
+        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    validate.one_of("how", how, HOW)
+    changes = _rounds(when)
+    if how == "slide":
+        if not callable(getattr(env, "between", None)) or spec.fixed_contexts:
+            raise ValueError(
+                "how must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts, "
+                f"got 'slide' and {type(env).__name__}"
+            )
+        if changes.dtype.kind == "f":
+            raise ValueError(f"when must be rounds, an integer or a tuple, with how='slide', got {when!r}")
+    one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
+    if all(bool((a == b).all()) for a, b in zip(one, other)):
+        raise ValueError("env must draw its world at random, and this one's is the same for every seed")
+    return Drift(env=env, changes=changes, how=how, spec=dataclasses.replace(spec, fixed_contexts=False))
+
+
+def _rounds(when: Any) -> np.ndarray:
+    if isinstance(when, (tuple, list)):
+        rounds = [validate.integer("when", one, at_least=1, at_most=LAST - 1) for one in when]
+        if not rounds or len(rounds) > MOST or any(b <= a for a, b in itertools.pairwise(rounds)):
+            raise ValueError(
+                f"when must be an integer, a number in (0, 1) or 1 to {MOST:,} rounds that increase, "
+                f"got {validate.shown(when)}"
+            )
+        return np.array(rounds, np.int32)
+    if isinstance(when, (float, np.floating)):
+        return np.float32(validate.probability("when", when))  # pyright: ignore[reportReturnType]
+    return np.int32(validate.integer("when", when, at_least=1, at_most=LAST - 1))  # pyright: ignore[reportReturnType]

@@ -1,0 +1,87 @@
+"""Random Fourier features of contexts, with which linear algorithms learn rewards that are not linear."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+MOST = 4096  # features
+
+
+class Lifted(NamedTuple):
+    """The instance of one seed, in one round."""
+
+    frequencies: Float[Array, "d n"]  # of the features, drawn once
+    within: Any  # the world of the environment within
+    offered: Float[Array, "M K d"]  # the contexts that it offers
+
+
+@struct.pytree
+class Lift:
+    """An environment that offers random features of the contexts of another one; made by `lift`."""
+
+    env: Any  # whose users come and answer
+    bandwidth: Any  # of the Gaussian kernel
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Lifted:
+        """Draws the world of the environment within, and the frequencies of the features."""
+        inner = self.env.spec
+        normal = random.normal(random.stream(key, "frequencies"), (inner.dim, self.spec.dim // 2))
+        nothing = jnp.zeros((inner.n_agents, inner.n_arms, inner.dim))
+        return Lifted(normal / self.bandwidth, self.env.init(key), nothing)
+
+    def observe(self, key: Key[Array, ""], world: Lifted, t: Int[Array, ""]) -> tuple[Round, Lifted]:
+        """Offers features of the contexts, and keeps the contexts for `pull`."""
+        offered, within = self.env.observe(key, world.within, t)
+        contexts = offered.contexts.astype(jnp.float32)
+        angles = jnp.matmul(contexts, world.frequencies, precision="highest")
+        features = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], -1) / math.sqrt(self.spec.dim // 2)
+        return offered._replace(contexts=features), Lifted(world.frequencies, within, contexts)
+
+    def pull(self, key: Key[Array, ""], world: Lifted, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards and gaps of the environment within, whose contexts these are features of."""
+        return self.env.pull(key, world.within, offered._replace(contexts=world.offered), arms)
+
+
+def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
+    """The same environment, of whose contexts x random Fourier features phi(x) are offered, of norm 1.
+
+    phi(x) = (cos <w_i, x>, sin <w_i, x>)_i / sqrt n for n = D / 2 frequencies w_i ~ N(0, I / bandwidth^2), so that
+    <phi(x), phi(y)> is exp(-||x - y||^2 / (2 bandwidth^2)) within about 1 / sqrt D. An algorithm that is linear in
+    phi(x) learns means that are smooth functions of x, whatever they are. Each seed has its own frequencies. Contexts
+    are not seen any more; a fixed context stays fixed. Regret is to the best arm, not to the best linear function.
+
+    Args:
+        env: an environment.
+        random_features: D, an even number, the new `spec.dim`.
+        bandwidth: the distance, in units of contexts, over which means vary, > 0.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.lift(fb.envs.sphere(n_agents=3, n_arms=5, dim=4, rewards="logistic"), random_features=20)
+        >>> offered, _ = env.observe(jax.random.key(0), env.init(jax.random.key(1)), jax.numpy.int32(0))
+        >>> offered.contexts.shape, float((offered.contexts**2).sum(-1).max().round(5))
+        ((3, 5, 20), 1.0)
+
+    Reference: Rahimi & Recht (2007), with the two features of a frequency as in Sutherland & Schneider (2015).
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if callable(getattr(env, "clusters", None)):
+        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    dim = validate.integer("random_features", random_features, at_least=2, at_most=MOST)
+    if dim % 2:
+        raise ValueError(f"random_features must be even, a cosine and a sine of every frequency, got {dim}")
+    width = validate.single("bandwidth", validate.positive("bandwidth", bandwidth))
+    return Lift(env=env, bandwidth=width, spec=dataclasses.replace(spec, dim=dim, max_norm=1.0, constant=False))

@@ -1,0 +1,181 @@
+"""A world that moves: when there is a new one, its law, and what stays the same."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.curves import RoundTally
+
+M, K, D, N = 3, 4, 4, 4000
+SPHERE = fb.envs.sphere(M, K, D, rewards="bernoulli")
+ALGO = fb.algos.fed_lin_ucb(schedule=4, learns_in_batch=False)
+
+
+def worlds(env, rounds, n=1):
+    """The worlds of `rounds` that follow each other, for n seeds: leaves (n, rounds, ...)."""
+
+    def one(key):
+        def step(world, t):
+            _, world = env.observe(jax.random.fold_in(key, t), world, t)
+            return world, (world.now, world.piece)
+
+        return jax.lax.scan(step, env.init(key), jnp.asarray(rounds))[1]
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), n)))
+
+
+@pytest.mark.parametrize(("when", "changes"), [(5, [5, 10, 15]), ((3, 4, 11), [3, 4, 11])])
+def test_there_is_a_new_world_in_these_rounds_only(when, changes):
+    (now, piece) = worlds(fb.envs.drift(SPHERE, when), range(18))
+    theta = now.theta[0]
+    moved = [t for t in range(1, 18) if (theta[t] != theta[t - 1]).any()]
+    assert moved == changes
+    assert piece[0].tolist() == [sum(t >= change for change in changes) for t in range(18)]
+
+
+def test_before_the_first_change_all_is_as_it_was():
+    """In a run, to float32, as the plain one is another program; afterwards regret is that of another world."""
+    plain, moving = (
+        fb.simulate(env, ALGO, horizon=24, key=jax.random.key(2), seeds=2).regret
+        for env in (SPHERE, fb.envs.drift(SPHERE, (9,)))
+    )
+    np.testing.assert_allclose(moving[:, :9], plain[:, :9], rtol=1e-5)
+    assert (abs(moving[:, 9:] - plain[:, 9:]) > 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    ("env", "how", "when", "rounds"),
+    [
+        (SPHERE, "jump", (1, 2), (0, 1, 2)),
+        (SPHERE, "slide", 4, (0, 2, 8)),
+        (fb.envs.gap(M, K, D), "slide", 4, (0, 3, 8)),
+        (fb.envs.arms(5), "jump", 1, (0, 1, 2)),
+    ],
+    ids=lambda x: type(x).__name__ if hasattr(x, "spec") else None,
+)
+def test_every_world_has_the_law_of_the_first_and_whole_pieces_are_independent(env, how, when, rounds):
+    """First and second moments of many seeds within five standard errors."""
+    now, _ = worlds(fb.envs.drift(env, when, how), rounds, N)
+    theta = getattr(now, "theta", now)  # (N, 3, d)
+    first = np.asarray(jax.vmap(lambda key: jax.tree.leaves(env.init(key))[0])(jax.random.split(jax.random.key(9), N)))
+    for one in np.moveaxis(theta, 1, 0):
+        for f in (lambda x: x, np.square):
+            wide = np.hypot(f(one).std(0), f(first).std(0)) / N**0.5
+            assert (abs(f(one).mean(0) - f(first).mean(0)) <= 5 * wide + 1e-6).all()
+    centred = theta - theta.mean(0)
+    scale = centred.std(0)
+    for i, j in itertools.combinations(range(3), 2):
+        products = centred[:, i] * centred[:, j]
+        assert how == "slide" or (abs(products.mean(0)) <= 5 * scale[i] * scale[j] / N**0.5 + 1e-6).all()
+    if how == "slide":  # in round 8 the second of two steps is made: nothing is left of the first world
+        assert (abs((centred[:, 0] * centred[:, 2]).mean(0)) <= 5 * scale[0] * scale[2] / N**0.5 + 1e-6).all()
+        products = centred[:, 0] * centred[:, 1]
+        assert (products.mean(0)[:-1] > 5 * products.std(0)[:-1] / N**0.5).all()  # on the way much is
+
+
+@pytest.mark.parametrize("when", [6, (6, 12)])
+def test_it_slides_evenly(when):
+    now, _ = worlds(fb.envs.drift(SPHERE, when, "slide"), range(20), 5)
+    theta = now.theta.astype(float)
+    np.testing.assert_allclose((theta**2).sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(theta[..., -1], 0.5**0.5, atol=1e-6)
+    angle = np.arccos(np.clip(2 * (theta[:, 1:, :-1] * theta[:, :-1, :-1]).sum(-1), -1, 1))  # of u
+    for piece in (range(6), range(6, 12)):
+        assert (abs(angle[:, piece] / angle[:, piece].mean(1, keepdims=True) - 1) < 1e-3).all()
+        whole = np.arccos(np.clip(2 * (theta[:, piece[-1] + 1, :-1] * theta[:, piece[0], :-1]).sum(-1), -1, 1))
+        np.testing.assert_allclose(angle[:, piece].sum(1), whole, rtol=1e-3)
+    still = (angle[:, 12:] < 2e-3).all()
+    assert still == isinstance(when, tuple)
+
+
+def test_a_rate_is_how_often_it_moves():
+    """Changes are independent: their number is binomial, mean and variance within five standard errors."""
+    n, rounds, p = 1000, 40, 0.2
+    now, piece = worlds(fb.envs.drift(SPHERE, p), range(rounds), n)
+    moved = (now.theta[:, 1:] != now.theta[:, :-1]).any(-1)
+    np.testing.assert_array_equal(moved, np.diff(piece, axis=1) == 1)
+    count, mean, var = moved.sum(1), (rounds - 1) * p, (rounds - 1) * p * (1 - p)
+    assert piece[:, 0].max() == 0
+    assert count.mean() == pytest.approx(mean, abs=5 * (var / n) ** 0.5)
+    assert count.var() == pytest.approx(var, abs=5 * var * (2 / n) ** 0.5)
+    assert abs(np.mean(moved[:, 1:] & moved[:, :-1]) - p * p) <= 5 * p / (n * rounds) ** 0.5
+
+
+@pytest.mark.parametrize("how", ["jump", "slide"])
+def test_regret_is_to_the_best_arm_of_the_world_of_the_round(how):
+    env = fb.envs.drift(SPHERE, 2, how)
+    world, arms = env.init(jax.random.key(3)), jnp.array([1, 0, 3], jnp.int32)
+    for t in range(5):
+        key = jax.random.key(10 + t)
+        offered, world = env.observe(key, world, jnp.int32(t))
+        gap = env.pull(key, world, offered, arms).gap
+        means = np.asarray(offered.contexts, float) @ np.asarray(world.now.theta, float)
+        np.testing.assert_allclose(gap, means.max(1) - means[range(M), np.asarray(arms)], atol=1e-6)
+
+
+def test_contexts_that_are_fixed_belong_to_the_world():
+    env = fb.envs.drift(fb.envs.sphere(M, K, D, contexts="fixed"), 2)
+    assert not env.spec.fixed_contexts
+    world = env.init(jax.random.key(0))
+    offers = []
+    for t in range(4):
+        offered, world = env.observe(jax.random.key(t), world, jnp.int32(t))
+        offers.append(np.asarray(offered.contexts))
+    assert [bool((a == b).all()) for a, b in itertools.pairwise(offers)] == [True, False, True]
+
+
+def test_users_return_in_a_world_that_moves():
+    """Wrappers go around each other, in either order."""
+    one = fb.envs.drift(fb.envs.returning(SPHERE, 5), 3)
+    other = fb.envs.returning(fb.envs.drift(SPHERE, 3), 5)
+    for env in (one, other):
+        assert env.spec.n_users == 5
+        offered, world = env.observe(jax.random.key(0), env.init(jax.random.key(1)), jnp.int32(3))
+        assert offered.user.shape == (M,)
+        assert int(world.piece) == 1
+
+
+def test_a_run_that_is_cut_and_resumed_has_the_same_bits(tmp_path, monkeypatch):
+    env, options = fb.envs.drift(SPHERE, 0.2), dict(horizon=40, key=jax.random.key(0), seeds=2)
+    whole = fb.simulate(env, ALGO, **options).regret
+    monkeypatch.setattr(driver, "CHUNKS", 4)
+    for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
+        monkeypatch.setattr(driver, name, 0)
+    add, calls = RoundTally.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    monkeypatch.setattr(RoundTally, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run")
+    monkeypatch.setattr(RoundTally, "add", add)
+    np.testing.assert_array_equal(fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run").regret, whole)
+
+
+def test_refusals():
+    fixed = fb.envs.sphere(M, K, D, contexts="fixed")
+    known = fb.envs.arms(means=[0.2, 0.8])
+    for wrong, error, words in (
+        (lambda: fb.envs.drift("sphere", 3), TypeError, "an environment, which has an fb.Spec `spec`"),
+        (lambda: fb.envs.drift(fb.envs.clustered(5, 1, 2), 3), ValueError, "env must not have clusters of users"),
+        (lambda: fb.envs.drift(known, 3), ValueError, "env must draw its world at random"),
+        (lambda: fb.envs.drift(SPHERE, 0), ValueError, "when must be >= 1, got 0"),
+        (lambda: fb.envs.drift(SPHERE, 1.0), ValueError, r"when must be in \(0, 1\), got 1.0"),
+        (lambda: fb.envs.drift(SPHERE, (3, 3)), ValueError, r"rounds that increase, got \(3, 3\)"),
+        (lambda: fb.envs.drift(SPHERE, ()), ValueError, r"rounds that increase, got \(\)"),
+        (lambda: fb.envs.drift(SPHERE, 3, "walk"), ValueError, "how must be one of 'jump', 'slide', got 'walk'"),
+        (lambda: fb.envs.drift(SPHERE, 0.1, "slide"), ValueError, "with how='slide', got 0.1"),
+        (lambda: fb.envs.drift(fixed, 3, "slide"), ValueError, "how must be 'jump' unless env is fb.envs.sphere"),
+        (lambda: fb.envs.drift(fb.envs.arms(3), 3, "slide"), ValueError, "got 'slide' and RandomArms"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()

@@ -1,0 +1,130 @@
+"""Random features of contexts: the kernel that they approximate, and that all else is the environment within."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+
+M, K, D = 3, 4, 4
+SPHERE = fb.envs.sphere(M, K, D, rewards="logistic")
+
+
+def offers(env, n, key=0):
+    """Features and contexts of n seeds, float64, and the frequencies."""
+
+    def one(key):
+        offered, world = env.observe(key, env.init(key), jnp.int32(0))
+        return offered.contexts, world.offered, world.frequencies
+
+    found = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(key), n))
+    return [np.asarray(x, float) for x in found]
+
+
+def test_features_are_cosines_and_sines_of_unit_norm():
+    features, contexts, frequencies = offers(fb.envs.lift(SPHERE, 6), 5)
+    angles = np.einsum("smkd,sdn->smkn", contexts, frequencies)
+    wanted = np.concatenate([np.cos(angles), np.sin(angles)], -1) / 3**0.5
+    np.testing.assert_allclose(features, wanted, atol=1e-5)
+    np.testing.assert_allclose((features**2).sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("bandwidth", [0.5, 1.0])
+def test_inner_products_are_the_gaussian_kernel_on_average(bandwidth):
+    """Over 2000 draws of four frequencies, within five standard errors; a bandwidth that is 10 % off is seen."""
+    n, env = 2000, fb.envs.lift(SPHERE, 8, bandwidth)
+    features, contexts, _ = offers(env, n)
+    flat, x = features.reshape(n, M * K, -1), contexts.reshape(n, M * K, -1)
+    products = (flat[:, :1] * flat[:, 1:]).sum(-1)
+    squared = ((x[:, :1] - x[:, 1:]) ** 2).sum(-1)
+
+    def error(width):
+        off = (products - np.exp(-squared / (2 * width**2))).mean(1)  # of a seed, whose pairs share frequencies
+        return abs(off.mean()) / (off.std() / n**0.5)
+
+    assert error(bandwidth) <= 5
+    assert error(1.1 * bandwidth) > 5
+
+
+def test_more_features_approximate_better():
+    """The error of <phi(x), phi(y)> falls as 1 / sqrt D: with 16 times as many features to about a quarter."""
+    errors = []
+    for dim in (16, 256):
+        features, contexts, _ = offers(fb.envs.lift(SPHERE, dim), 200)
+        products = (features[:, 0, 0] * features[:, 1, 0]).sum(-1)
+        kernel = np.exp(-((contexts[:, 0, 0] - contexts[:, 1, 0]) ** 2).sum(-1) / 2)
+        errors.append(((products - kernel) ** 2).mean() ** 0.5)
+    assert 3 < errors[0] / errors[1] < 5.3
+
+
+def test_all_else_is_the_environment_within():
+    env, key, arms = fb.envs.lift(SPHERE, 6), jax.random.key(3), jnp.array([3, 0, 2], jnp.int32)
+    assert (env.spec.dim, env.spec.max_norm, env.spec.n_agents, env.spec.rewards_in_unit) == (6, 1.0, M, True)
+    assert SPHERE.spec.constant
+    assert not env.spec.constant
+    (offered, world), (plain, inner) = (e.observe(key, e.init(key), jnp.int32(0)) for e in (env, SPHERE))
+    np.testing.assert_array_equal(world.offered, plain.contexts)
+    mine, its = env.pull(key, world, offered, arms), SPHERE.pull(key, inner, plain, arms)
+    np.testing.assert_array_equal(mine.gap, its.gap)
+    np.testing.assert_array_equal(mine.reward, its.reward)
+
+
+def test_users_masks_and_fixed_contexts_come_through():
+    eye = np.eye(3, dtype=np.float32)
+    replay = fb.envs.replay(eye, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), n_agents=2)
+    env = fb.envs.lift(fb.envs.returning(fb.envs.drift(fb.envs.lift(SPHERE, 6), 2), 5), 4)
+    offered, _ = env.observe(jax.random.key(0), env.init(jax.random.key(1)), jnp.int32(0))
+    assert (offered.contexts.shape, offered.user.shape) == ((M, K, 4), (M,))
+    masked, _ = (lifted := fb.envs.lift(replay, 4)).observe(
+        jax.random.key(0), lifted.init(jax.random.key(1)), jnp.int32(0)
+    )
+    assert masked.mask is not None
+    fixed = fb.envs.lift(fb.envs.sphere(M, K, D, contexts="fixed"), 4)
+    assert fixed.spec.fixed_contexts
+    world = fixed.init(jax.random.key(0))
+    one, two = (fixed.observe(jax.random.key(t), world, jnp.int32(t))[0].contexts for t in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.slow
+def test_what_no_linear_function_says_can_be_learnt():
+    """Means are even in x, so that LinUCB has nothing to learn from x; from random features it learns."""
+
+    @fb.pytree
+    class Even:
+        spec: fb.Spec = fb.static()
+
+        def init(self, key):
+            return ()
+
+        def observe(self, key, world, t):
+            x = jax.random.normal(key, (2, 8, 2))
+            return fb.Round(x / jnp.linalg.norm(x, axis=-1, keepdims=True)), world
+
+        def pull(self, key, world, offered, arms):
+            means = offered.contexts[..., 0] ** 2
+            played = jnp.take_along_axis(means, arms[:, None], 1)[:, 0]
+            reward = (jax.random.uniform(key, (2,)) < played).astype(jnp.float32)
+            return fb.Feedback(reward, means.max(1) - played)
+
+    env = Even(spec=fb.Spec(n_agents=2, n_arms=8, dim=2, max_norm=1.0, rewards_in_unit=True))
+    algo = fb.algos.Federated(policy=fb.algos.UCB(exploration_scale=0.2), schedule=10)
+    options = dict(horizon=500, key=jax.random.key(0), seeds=4)
+    plain, lifted = (
+        fb.simulate(e, algo, **options).regret[:, -100:] for e in (env, fb.envs.lift(env, 20, bandwidth=0.7))
+    )
+    late = [(curve[:, -1] - curve[:, 0]).mean() for curve in (plain, lifted)]
+    assert late[1] < 0.5 * late[0]
+
+
+def test_refusals():
+    for wrong, error, words in (
+        (lambda: fb.envs.lift("sphere", 4), TypeError, "an environment, which has an fb.Spec `spec`"),
+        (lambda: fb.envs.lift(SPHERE, 5), ValueError, "random_features must be even, .* got 5"),
+        (lambda: fb.envs.lift(SPHERE, 0), ValueError, "random_features must be >= 2, got 0"),
+        (lambda: fb.envs.lift(SPHERE, 4, 0.0), ValueError, "bandwidth must be finite and > 0, got 0"),
+        (lambda: fb.envs.lift(fb.envs.clustered(5, 1, 2), 4), ValueError, "env must not have clusters of users"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
