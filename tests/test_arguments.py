@@ -370,6 +370,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
     A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
     epsilon_greedy: dict(explore=(5.0, non_negative), shrinkage=(1.0, non_negative)),
+    A.Forgetting: dict(policy=(A.UCB(), nothing), memory=(P.Discounted(0.9), nothing)),
     A.PhasedElimination: dict(arms=(EYE, rows), failure=(0.1, inside_unit), exploration_scale=(1.0, positive)),
     A.dp_dpe: {
         **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), failure=(0.1, inside_unit)),
@@ -468,6 +469,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     ),
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Banded: dict(bands=(3, count(high=1024))),
+    P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
+    P.Window: dict(batches=(3, count(high=1024))),
     P.BandMF: dict(bands=(3, count(high=1024)), users=(P.Users(2), a(P.Users))),
     P.MultiBlt: dict(users=(P.Users(2), a(P.Users)), n_buffers=(2, count())),
     P.calibrate: {

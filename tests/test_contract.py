@@ -127,6 +127,18 @@ ALGOS = {
             privacy=fb.privacy.Mechanism(BUDGET, "blt", "secagg"),
             name="EpsilonGreedy",
         ),
+        *(
+            fb.algos.Federated(
+                policy=fb.algos.Forgetting(policy=policy, memory=memory),
+                schedule=schedule,
+                privacy=fb.privacy.Mechanism(BUDGET, memory, trust),
+                name=f"Forgetting {name}",
+            )
+            for name, policy, memory, schedule, trust in (
+                ("UCB", UCB(), fb.privacy.Discounted(0.7), 4, "silo_local"),
+                ("Thompson", fb.algos.Thompson(), fb.privacy.Window(2), S.Geometric(1.5, first=2), "secagg"),
+            )
+        ),
     ],
     "fclub": [
         fb.algos.FCLUB(),
@@ -300,7 +312,10 @@ PAIRS += [
 ]
 # The first of every loop that the oracle tests do not run by `simulate`.
 NAMES = [algo.name for _, algo in PAIRS]
-KEEP = {NAMES.index(name) for name in ("Private-FedLinUCB", "Thompson", "DP-SE", "CLUB", "silo_local MultiBlt")}
+KEEP = {
+    NAMES.index(name)
+    for name in ("Private-FedLinUCB", "Thompson", "DP-SE", "CLUB", "silo_local MultiBlt", "Forgetting UCB")
+}
 
 
 @pytest.mark.parametrize(("env", "algo"), deep(PAIRS, keep=KEEP), ids=lambda x: getattr(x, "name", type(x).__name__))

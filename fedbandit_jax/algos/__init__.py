@@ -28,6 +28,7 @@ from fedbandit_jax.algos.papers import fed_ucb as fed_ucb
 from fedbandit_jax.algos.papers import homo as homo
 from fedbandit_jax.algos.papers import homo_dc as homo_dc
 from fedbandit_jax.algos.papers import private_fed_lin_ucb as private_fed_lin_ucb
+from fedbandit_jax.algos.policies.forgetting import Forgetting as Forgetting
 from fedbandit_jax.algos.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from fedbandit_jax.algos.policies.greedy import Greedy as Greedy
 from fedbandit_jax.algos.policies.greedy import Thompson as Thompson

@@ -339,7 +339,8 @@ def _parts() -> Types:
     kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
     parts = (
         *(privacy.Budget, privacy.Mechanism, privacy.Users, algos.Mixture),
-        *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Linear, privacy.Logistic),
+        *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),
+        *(privacy.Linear, privacy.Logistic),
         *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )

@@ -55,6 +55,7 @@ class Prefixes(Release):
 MECHANISMS = {
     **{name: fb.privacy.Mechanism(BUDGET, name) for name in RELEASES},
     "Banded": fb.privacy.Mechanism(BUDGET, fb.privacy.Banded(4)),
+    "Discounted": fb.privacy.Mechanism(BUDGET, fb.privacy.Discounted(0.8)),
     "MultiBlt": fb.privacy.Mechanism(BUDGET, fb.privacy.MultiBlt(fb.privacy.Users(4, 1, 3), 1)),
     "own release": fb.privacy.Mechanism(BUDGET, Prefixes),
     "shuffle_amplified": fb.privacy.Mechanism(BUDGET, trust="shuffle_amplified"),

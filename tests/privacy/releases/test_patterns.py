@@ -16,7 +16,7 @@ from test_noise_in_runs import ALPHA, N, drawn, private, released_noise, varianc
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Users
+from fedbandit_jax.privacy import Banded, BandMF, Discounted, MultiBlt, Users, Window
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.banded import banded_loss
 from fedbandit_jax.privacy.releases.participation import of_column
@@ -26,6 +26,7 @@ from fedbandit_jax.privacy.releases.toeplitz import blt_inverse
 APART = Users(16, 1, 5)
 GROUP, ANY, SELDOM = Users(16), Users(16, 1), Users(4, 1, 20)
 RECIPES = {"Banded": Banded(3), "BandMF": BandMF(4, Users(3, 1, 2)), "MultiBlt": MultiBlt(APART, 2)}
+RECIPES |= {"Discounted": Discounted(0.7), "Window": Window(3)}
 
 
 def noise(release, users):

@@ -1,0 +1,177 @@
+"""Policies that forget: any policy, on discounted sums or on those over a window of batches, for a world that moves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Key
+from typing_extensions import override
+
+from fedbandit_jax.algos.policies.widths import Exploration
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.padding import padded
+from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
+from fedbandit_jax.privacy.releases.forgetting import Memory
+
+
+class Remembered(NamedTuple):
+    """The belief of a policy that forgets."""
+
+    sums: Float[Array, "d d+1"]  # the last release [W | U]: sums over all batches, with noise
+    count: Float[Array, ""]  # users in it  # pyright: ignore[reportIncompatibleMethodOverride]
+    state: Any  # of the memory, of sums that forget
+    counts: Any  # of the memory, of their number of users
+    rounds: Float[Array, ""]  # users in the sums that forget, for each of the M agents
+    within: Any  # the belief of the policy within
+
+
+class Shown(NamedTuple):
+    """What the agents score arms with in a batch."""
+
+    rounds: Float[Array, ""]  # as in `Remembered`
+    within: Any  # what those of the policy within do
+
+
+@struct.pytree
+class OwnForgetting(Policy):
+    """A bound `Forgetting` around a policy of one's own, which is asked for one user at a time."""
+
+    needs_all_users = True
+
+    policy: Any  # the policy within, bound
+    memory: Memory
+    stds: Any  # (S,) of the noise in what the policy within is shown
+    n_agents: struct.Number  # M
+
+    def start(self, dim: int) -> Remembered:
+        """The belief of the policy within before any data, and empty sums."""
+        nothing, nobody = jnp.zeros((dim, dim + 1)), jnp.float32(0)
+        empty = self.memory.start(nothing), self.memory.start(nobody)
+        return Remembered(nothing, nobody, *empty, nobody, self.policy.start(dim))
+
+    @override
+    def update(self, k: Int[Array, ""], belief: Remembered, released: Released) -> Remembered:
+        sums = jnp.concatenate([released.gram, released.bias[:, None]], 1)
+        kept, state = self.memory.add(belief.state, sums - belief.sums)
+        count, counts = self.memory.add(belief.counts, released.count - belief.count)
+        std = jnp.asarray(self.stds)[k]
+        within = self.policy.update(k, belief.within, Released(kept[:, :-1], kept[:, -1], count, std))
+        return Remembered(sums, released.count, state, counts, count / self.n_agents, within)
+
+    @override
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], belief: Remembered, contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        return self.policy.index(key, belief.rounds, belief.within, contexts)
+
+
+@struct.sealed
+@struct.pytree
+class BoundForgetting(OwnForgetting):
+    """A bound `Forgetting` around a policy of this package."""
+
+    @property
+    def rule(self) -> Any:
+        """What decides beside this class, lest a part that is put in after binding go unseen."""
+        for part in (self.policy, self.memory):
+            if not struct.is_sealed(part):
+                return part
+        return getattr(self.policy, "rule", None)
+
+    @override
+    def prepare(self, belief: Remembered, offered: Round, fixed_contexts: bool) -> Shown:
+        return Shown(belief.rounds, self.policy.prepare(belief.within, offered, fixed_contexts))
+
+    @override
+    def indices(
+        self, key: Key[Array, ""], t: Int[Array, ""], prepared: Shown, offered: Round
+    ) -> Float[Array, "K M"]:
+        return self.policy.indices(key, prepared.rounds, prepared.within, offered)
+
+    @property
+    @override
+    def scores_alone(self) -> bool:
+        return struct.is_sealed(self) and self.policy.scores_alone
+
+    @override
+    def scorer(self, t: Int[Array, ""], prepared: Shown) -> Scorer:
+        return self.policy.scorer(prepared.rounds, prepared.within)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forgetting(Policy):
+    """Any policy, shown sums in which old batches count less, or not at all, for a world that moves.
+
+    A release is of the sums over all batches; the differences of two are those of one batch, and of these the weighted
+    sums are made. All of it is post-processing, under any release, trust model and schedule. The policy within is told
+    the truth about what it is shown: the weighted number of users, and the standard deviation of the noise, which
+    depends on the release; `fb.privacy.Discounted` and `fb.privacy.Window` are also the releases that suit these sums.
+    For its rounds t stands the weighted number of users of an agent, so that what fades with t starts anew.
+
+    With `UCB` and `Discounted` this is D-LinUCB, with noise. Its widths hold as before, in a world that does not move:
+    weights are at most 1 and fixed before the first round, so that with V = lambda I + sum w x x' the self-normalised
+    bound on sum w x eta holds in the norm of lambda I + sum w^2 x x' <= V. That is one martingale for every release;
+    `failure` is therefore divided by the number S of releases. How far the world has moved is in no width.
+
+    Args:
+        policy: a policy that acts on released sums, such as `UCB`, `Greedy`, `EpsilonGreedy`, `Thompson` or one of your
+            own that defines `index`. Not `PhasedElimination`, `LogDetUCB` and `UCB(confidence="authors")`, which need
+            prefix sums.
+        memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type; when bound also if there are more than
+            2,048 synchronisations with noise.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.drift(fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli"), when=100)
+        >>> memory = fb.privacy.Discounted(0.8)
+        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release=memory)
+        >>> policy = fb.algos.Forgetting(policy=fb.algos.UCB(confidence="known_noise"), memory=memory)
+        >>> algo = fb.algos.Federated(policy=policy, schedule=10, privacy=mechanism)
+        >>> algo.certificate(env.spec, horizon=200).claim
+        'certified'
+
+    Reference: Russac, Vernade & Cappé (2019), Algorithm 1, in batches and with V in place of the two matrices of its
+    bonus, as in Wang, Zhao & Zhou (2023); windows: Cheung, Simchi-Levi & Zhu (2019).
+    """
+
+    needs_all_users = True
+
+    policy: Policy
+    memory: Memory
+
+    def __post_init__(self):
+        validate.instance("policy", self.policy, Policy, "an fb.Policy")
+        if not (isinstance(self.memory, Memory) and struct.is_sealed(self.memory)):
+            got = validate.shown(self.memory)
+            raise TypeError(f"memory must be fb.privacy.Discounted(...) or fb.privacy.Window(...), got {got}")
+        if type(self.policy).needs_all_users or getattr(self.policy, "confidence", None) == "authors":
+            raise ValueError(f"policy must act on any sums, not on prefix sums only, got {self.policy!r}")
+        if type(self.policy).calls_host:
+            raise ValueError(f"policy must not call the host to forget, got {self.policy!r}")
+
+    @override
+    def bind(self, law: NoiseLaw) -> OwnForgetting:
+        stds, policy = law.stds, self.policy
+        if len(stds) and stds.any():
+            release = law.mechanism.release
+            stds = stds * np.sqrt(self.memory.variance(release) / release.prefix_variance())
+        if isinstance(policy, Exploration):
+            policy = dataclasses.replace(policy, failure=policy.failure / max(len(stds), 1))
+        bound = policy.bind(law._replace(stds=stds))
+        kind = BoundForgetting if struct.is_sealed(bound) else OwnForgetting
+        if kind is OwnForgetting and type(bound).index is Policy.index:
+            raise ValueError(f"policy must define `index`, for one user at a time, got {type(bound).__name__}")
+        return kind(
+            policy=bound,
+            memory=self.memory,
+            stds=padded(stds.astype(np.float32)) if len(stds) else np.zeros(1, np.float32),
+            n_agents=np.float32(law.n_agents),
+        )

@@ -1,0 +1,170 @@
+"""Sums that forget, as workloads A in A = R C: a discount or a window over batches, and the release that suits it.
+
+With the sum gamma_j over batch j a workload is (A gamma)_k = sum_{j <= k} a_{k-j} gamma_j, a_0 = 1. Prefix sums are the
+workload a = 1, and of both each is a function of the other: A gamma is that of the differences of prefix sums. So a
+release of prefix sums, R C = prefix sums with noise R z, releases A gamma as well, with the noise A C^-1 z, and nothing
+else: what a policy makes of it is post-processing. What the workload decides is which C is best. These releases have
+the first columns
+
+    Discounted(g): c_j = g^j binom(2j, j) / 4^j,   the square root of A, a_j = g^j
+    Window(w):     c_j = binom(2j, j) / 4^j for j < w,   the square root of A as far as the window reaches
+
+cut off after p bands. c does not increase, so that the sensitivity to a user who takes part by a pattern is exact (see
+`participation`), and 1 = c_0 > c_1 > ... keeps the noise C^-1 z of single batches from building up.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from typing_extensions import override
+
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.releases.banded import MAX_BANDS, BandedToeplitz
+from fedbandit_jax.privacy.releases.release import Release
+from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
+
+MAX_SYNCS = 2048  # most synchronisations S for which the noise of a workload is computed, from (S, S) matrices
+
+
+class Memory(abc.ABC):
+    """A workload of sums that forget, and the recipe of the release with least noise on it, `memory(n_syncs)`."""
+
+    @abc.abstractmethod
+    def weights(self, n_syncs: int) -> Float[np.ndarray, " S"]:
+        """a_0, ..., a_{S-1}, the weight of a batch after so many later ones."""
+
+    @abc.abstractmethod
+    def start(self, like: Any) -> Any:
+        """The state before the first batch, for arrays shaped `like` these."""
+
+    @abc.abstractmethod
+    def add(self, state: Any, batch: Array) -> tuple[Array, Any]:
+        """The weighted sum with one more batch (*shape), and the next state."""
+
+    @abc.abstractmethod
+    def __call__(self, n_syncs: int) -> BandedToeplitz:
+        """The release for S = `n_syncs` synchronisations."""
+
+    def variance(self, release: Release) -> Float[np.ndarray, " S"]:
+        """The noise variance of every weighted sum under a release of prefix sums, for noise of variance 1.
+
+        Raises:
+            ValueError: there are more than 2,048 synchronisations.
+        """
+        n = int(release.n_syncs)
+        if n > MAX_SYNCS:
+            raise ValueError(f"n_syncs must be <= {MAX_SYNCS} for sums that forget, got {n}")
+        alone = np.diff(release._materialise(release.init, release.step), axis=0, prepend=0)  # C^-1, or like it
+        noise, weights = np.zeros_like(alone), self.weights(n)
+        for age in range(n):
+            noise[age:] += weights[age] * alone[: n - age]
+        return (noise**2).sum(1)
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True)
+class Discounted(Memory):
+    """Sums in which a batch counts `decay` times as much after every later one; also the release that suits them.
+
+    As a release it sends square-root Toeplitz messages of the discounted workload: at equal privacy a discounted sum
+    then has 40 % of the noise variance that single batches ("input_perturbation") leave at decay 0.9, and 27 % at 0.95.
+    It is for policies that forget, `fb.algos.Forgetting`; other policies read prefix sums from it, which have more
+    noise than those of "blt".
+
+    Args:
+        decay: g in (0, 1); a batch is forgotten after about 1 / (1 - g) later ones. At most 0.998.
+
+    Raises:
+        ValueError, TypeError: if `decay` is not a number in (0, 0.998].
+
+    Example:
+        >>> from fedbandit_jax.privacy import RELEASES
+        >>> memory = Discounted(0.9)
+        >>> for release in (memory(400), RELEASES["input_perturbation"](400), RELEASES["blt"](400)):
+        ...     print(round(memory.variance(release).max() * release.sensitivity_sq(), 2))
+        2.11
+        5.26
+        3.82
+
+    Reference: Bolot, Fawaz, Muthukrishnan, Nikolov & Taft (2013) for sums that decay; Kalinin & Lampert (2024) for the
+    banded square root of this workload.
+    """
+
+    decay: float
+
+    def __post_init__(self):
+        validate.probability("decay", self.decay)
+        validate.within("decay", self.decay, 0, 1 - 2 / MAX_BANDS)
+
+    @override
+    def weights(self, n_syncs: int) -> Float[np.ndarray, " S"]:
+        return float(self.decay) ** np.arange(n_syncs)
+
+    @override
+    def start(self, like: Any) -> Any:
+        return jnp.zeros(like.shape)
+
+    @override
+    def add(self, state: Any, batch: Array) -> tuple[Array, Any]:
+        total = self.decay * state + batch
+        return total, total
+
+    @override
+    def __call__(self, n_syncs: int) -> BandedToeplitz:
+        column = sqrt_column(round(2 / (1 - self.decay)))  # beyond, little is left of c
+        return BandedToeplitz(n_syncs, (column * self.weights(len(column))).astype(np.float32), "Discounted")
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True)
+class Window(Memory):
+    """Sums over the last `batches` batches; also the release that suits them.
+
+    As a release it sends square-root Toeplitz messages with as many bands. At equal privacy a sum over 10 batches then
+    has 41 % of the noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
+
+    Args:
+        batches: w, an integer in [1, 1024].
+
+    Raises:
+        ValueError, TypeError: if `batches` is not such an integer.
+
+    Example:
+        >>> from fedbandit_jax.privacy import RELEASES
+        >>> memory = Window(10)
+        >>> for release in (memory(400), RELEASES["input_perturbation"](400), RELEASES["blt"](400)):
+        ...     print(round(memory.variance(release).max() * release.sensitivity_sq(), 2))
+        4.06
+        10.0
+        8.08
+    """
+
+    batches: int = struct.static()
+
+    def __post_init__(self):
+        validate.count("batches", self.batches, MAX_BANDS)
+
+    @override
+    def weights(self, n_syncs: int) -> Float[np.ndarray, " S"]:
+        return (np.arange(n_syncs) < self.batches).astype(float)
+
+    @override
+    def start(self, like: Any) -> Any:
+        return jnp.zeros((self.batches - 1, *like.shape))
+
+    @override
+    def add(self, state: Any, batch: Array) -> tuple[Array, Any]:
+        return batch + state.sum(0), jnp.concatenate([batch[None], state])[: len(state)]
+
+    @override
+    def __call__(self, n_syncs: int) -> BandedToeplitz:
+        return BandedToeplitz(n_syncs, sqrt_column(self.batches).astype(np.float32), "Window")
