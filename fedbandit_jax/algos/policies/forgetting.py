@@ -30,7 +30,7 @@ class Remembered(NamedTuple):
     within: Any  # the belief of the policy within
 
 
-class Shown(NamedTuple):
+class Recalled(NamedTuple):
     """What the agents score arms with in a batch."""
 
     rounds: Float[Array, ""]  # as in `Remembered`
@@ -84,12 +84,12 @@ class BoundForgetting(OwnForgetting):
         return getattr(self.policy, "rule", None)
 
     @override
-    def prepare(self, belief: Remembered, offered: Round, fixed_contexts: bool) -> Shown:
-        return Shown(belief.rounds, self.policy.prepare(belief.within, offered, fixed_contexts))
+    def prepare(self, belief: Remembered, offered: Round, fixed_contexts: bool) -> Recalled:
+        return Recalled(belief.rounds, self.policy.prepare(belief.within, offered, fixed_contexts))
 
     @override
     def indices(
-        self, key: Key[Array, ""], t: Int[Array, ""], prepared: Shown, offered: Round
+        self, key: Key[Array, ""], t: Int[Array, ""], prepared: Recalled, offered: Round
     ) -> Float[Array, "K M"]:
         return self.policy.indices(key, prepared.rounds, prepared.within, offered)
 
@@ -99,7 +99,7 @@ class BoundForgetting(OwnForgetting):
         return struct.is_sealed(self) and self.policy.scores_alone
 
     @override
-    def scorer(self, t: Int[Array, ""], prepared: Shown) -> Scorer:
+    def scorer(self, t: Int[Array, ""], prepared: Recalled) -> Scorer:
         return self.policy.scorer(prepared.rounds, prepared.within)
 
 
