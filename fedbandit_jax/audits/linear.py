@@ -19,6 +19,7 @@ from fedbandit_jax import networks
 from fedbandit_jax.algos import (
     EpsilonGreedy,
     Federated,
+    Forgetting,
     Gossip,
     Greedy,
     Thompson,
@@ -36,7 +37,7 @@ from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.packing import matrix_weights
-from fedbandit_jax.privacy.releases import RELEASES, Decaying
+from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted, Window
 from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
 from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
@@ -246,6 +247,10 @@ def shipped_linear() -> list[Case]:
     ]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
+    memory = Discounted(0.7)
+    forgets = Federated(
+        policy=Forgetting(policy=Thompson(), memory=memory), schedule=2, privacy=Mechanism(BUDGET, release=memory)
+    )
     half = Mechanism(BUDGET, "input_perturbation", statistic=Linear(centred=True, gram_scale=0.35))
     explores = Federated(policy=EpsilonGreedy(), schedule=2, privacy=Mechanism(BUDGET, "blt", "secagg"))
     others = {
@@ -287,6 +292,8 @@ def shipped_linear() -> list[Case]:
         case(batch=1, trust="local", release="input_perturbation"),
         case(n_agents=2, batch=1, trust="local", release="input_perturbation", messages=True),
         linear(thompson, n_agents=3, name="Thompson central blt"),
+        linear(forgets, n_agents=1, name="Forgetting silo_local discounted"),
+        case(release=Window(3), n_agents=3, trust="secagg", name="secagg window"),
         *(
             dataclasses.replace(linear(algo, n_agents=2 if "secagg" in name else 1, name=name), slow=slow)
             for name, (algo, slow) in others.items()

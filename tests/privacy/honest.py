@@ -74,6 +74,7 @@ HONEST = {
     "secagg": (federated(trust="secagg", release="blt"), SPEC),
     "vector sum": (federated(trust="shuffle_vector_sum"), SPEC),
     "amplified": (federated(budget=fb.privacy.Budget(0.1, 1e-6), trust="shuffle_amplified", schedule=1), MANY),
+    "banded": (federated(release=fb.privacy.Discounted(0.8)), SPEC),
     "local": (federated(trust="local", release="input_perturbation"), SPEC),
     "messages": (federated(messages=True), SPEC),
     "own release": (federated(release=Prefixes), SPEC),

@@ -255,6 +255,18 @@ def more_synchronisations_than_matrices_are_for(bound):
     return changed(bound, "mechanism", release=jax.tree.unflatten(structure, longer))
 
 
+@forgery("banded", "gives epsilon = ")
+def release_whose_messages_are_said_to_be_small(bound):
+    coefficients = np.append(np.float32(0.6), bound.mechanism.release.coefficients[1:])
+    bound = changed(bound, "mechanism.release", coefficients=coefficients)
+    return changed(bound, "mechanism", trust=quiet(bound.mechanism.trust, 1.1))
+
+
+@forgery("banded", "gives epsilon = ")
+def release_with_other_bands(bound):
+    return changed(bound, "mechanism.release", coefficients=np.ones(4, np.float32))
+
+
 @forgery("own release", "gives epsilon = 53")
 def matrices_with_less_noise(bound):
     release = bound.mechanism.release

@@ -48,12 +48,16 @@ class BandedToeplitz(_Toeplitz):
     @override
     def column(self) -> Float[np.ndarray, " S"]:
         n = int(self.n_syncs)
-        kept = np.asarray(self.coefficients, float)[:n]
+        kept = self._exact[:n]
         return np.pad(kept, (0, n - len(kept)))
 
     @override
     def response(self) -> Float[np.ndarray, " S"]:
-        return _divided(np.ones(int(self.n_syncs)), np.asarray(self.coefficients, float))
+        return _divided(np.ones(int(self.n_syncs)), self._exact)
+
+    @property
+    def _exact(self) -> np.ndarray:
+        return np.append(1.0, np.asarray(self.coefficients, float)[1:])  # messages do not read c_0
 
     @override
     def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " recent *shape"]:

@@ -10,6 +10,7 @@ from _damage import SMALL, changed, damaged, honest, noisy, scaled, trusting, tu
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, linear
 from fedbandit_jax.privacy.noisy_sums import Aggregated
+from fedbandit_jax.privacy.releases.banded import BandedToeplitz
 from fedbandit_jax.privacy.trust import SiloLocal, SiloLocalMatrix, VectorSum
 
 
@@ -31,6 +32,30 @@ def broken_sensitivity():
 def broken_blt():
     """BLT noise scaled as if one user were in one message."""
     return scaled("blt without its sensitivity", 4.5**0.5 / 2.7808, release="blt")
+
+
+def broken_window():
+    """The noise of a window calibrated as if one user were in one message."""
+    release = fb.privacy.Window(8)
+    return scaled("window without its sensitivity", release(8).sensitivity_sq() ** -0.5, release=release)
+
+
+@fb.pytree
+class Fading(BandedToeplitz):
+    """Noise that is forgotten while the data are not: that of a discounted sum, on the sum of all batches."""
+
+    def decode(self, state, k, message):
+        recent, prefix = state
+        return BandedToeplitz.decode(self, (recent, 0.5 * prefix), k, message)
+
+
+def broken_discount():
+    """Prefix sums with the noise of discounted ones."""
+
+    def change(mechanism):
+        return replace(mechanism, release=turned(Fading, mechanism.release))
+
+    return damaged("noise forgotten", change, release=fb.privacy.Discounted(0.5))
 
 
 def broken_variance():
