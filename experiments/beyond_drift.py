@@ -24,7 +24,7 @@ import fedbandit_jax as fb
 M, K, D, T, BATCH, DECAY = 50, 10, 6, 1_000, 25, 0.8
 A, P = fb.algos, fb.privacy
 EPSILONS = {"no noise": None, "ε = 8": 8.0, "ε = 1": 1.0}
-DECAYS = {"jump": (1.0, 0.9, DECAY, 0.6), "slide": (1.0, DECAY, 0.6)}  # 1: nothing is forgotten
+DECAYS = {"jump": (1.0, 0.9, DECAY, 0.6, 0.4), "slide": (1.0, 0.9, DECAY, 0.6, 0.4)}  # 1: nothing is forgotten
 COLOURS = dict(zip(EPSILONS, ("0.4", "#0072B2", "#D55E00")))
 LOOKS = {"jump": ("after the change", "-o"), "slide": ("theta* turns, all rounds", "--s")}
 
@@ -123,9 +123,10 @@ def main(options: DriftSize) -> None:
         shown = ", ".join(f"{name}: {y:,.0f} ± {e:,.0f}" for name, y, e in zip(names, one.mean, one.error))
         print(f"after the change, {one.label}: {shown}; {one.note}")
     axes[2].set_xticks(np.arange(len(names)), names)
-    axes[2].set(ylabel="group regret after the change", yscale="log", title="policies")
+    axes[2].set(ylabel="group regret after the change", ylim=(0, None), title="policies, colours as on the left")
+    axes[0].legend(frameon=False, fontsize="small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.32))
+    axes[1].legend(frameon=False, fontsize="small")
     for ax in axes:
-        ax.legend(frameon=False, fontsize="small")
         ax.grid(alpha=0.3)
     title = f"M = {M}, K = {K}, d = {D}, T = {T:,}, batches of {BATCH} rounds, {curves[0].n_seeds} held-out seeds ± SE"
     figure.suptitle(title)
