@@ -126,6 +126,28 @@ def test_the_page_quotes_what_one_user_in_all_her_visits_costs(curves):
         assert f"{c:g}: {100 * share:.0f} %" in page
 
 
+def test_the_page_quotes_what_a_world_that_moves_costs(curves):
+    """All numbers of the table in docs/federation.md, and that forgetting helps, private or not, all certified."""
+    kept = curves.parsed((FIGURES / "beyond_drift.csv").read_text(encoding="utf-8"))
+    page = (PAGES.parent / "federation.md").read_text(encoding="utf-8").replace("**", "")
+    by_noise = curves.pick(kept, "jump, by discount")
+    rows = {}
+    for i, decay in enumerate(by_noise[0].x):
+        what = "discount " + f"{decay:g}" if decay < 1 else "nothing forgotten"
+        rows["greedy", what] = [(one.mean[i], one.error[i]) for one in by_noise]
+    for one in curves.pick(kept, "jump, by policy"):
+        for i, policy in enumerate(("UCB", "Thompson"), 1):
+            rows.setdefault((policy, one.label.partition(", ")[2]), []).append((one.mean[i], one.error[i]))
+    for (policy, what), cells in rows.items():
+        shown = " | ".join(f"{mean:,.0f} ± {error:,.0f}" for mean, error in cells)
+        assert f"| {policy}, {what} | {shown} |" in page
+    for one in by_noise:
+        assert one.n_seeds == 16
+        late = one.y[list(one.x).index(1.0)] - one.y[list(one.x).index(0.8)]
+        assert late.mean() > 5 * late.std(ddof=1) / 4
+        assert one.note == ("not private" if one.label == "no noise" else "certified")
+
+
 @pytest.mark.parametrize(("picture", "labels"), QUOTED_REGRETS)
 def test_pages_quote_the_regrets_of_their_pictures(curves, picture, labels):
     """The label, and its mean regret at T with the standard error, are in the page as in the CSV of the picture."""
