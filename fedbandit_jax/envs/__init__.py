@@ -6,10 +6,10 @@ from fedbandit_jax.envs.clustered import Clustered as Clustered
 from fedbandit_jax.envs.clustered import UserTable as UserTable
 from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
-from fedbandit_jax.envs.dropout import Dropout as Dropout
-from fedbandit_jax.envs.dropout import dropout as dropout
 from fedbandit_jax.envs.drift import Drift as Drift
 from fedbandit_jax.envs.drift import drift as drift
+from fedbandit_jax.envs.dropout import Dropout as Dropout
+from fedbandit_jax.envs.dropout import dropout as dropout
 from fedbandit_jax.envs.lift import Lift as Lift
 from fedbandit_jax.envs.lift import lift as lift
 from fedbandit_jax.envs.replay import Replay as Replay
