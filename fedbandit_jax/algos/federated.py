@@ -12,15 +12,29 @@ from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
 from fedbandit_jax.algos.loops.federated import BatchLoop, ScheduledLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
+from fedbandit_jax.privacy.aggregates import AGGREGATES
+from fedbandit_jax.privacy.apart import shown_apart
+from fedbandit_jax.privacy.bound import NoisyMechanism
+from fedbandit_jax.privacy.liars import Liars
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds
 from fedbandit_jax.privacy.sums import USERS
-from fedbandit_jax.privacy.trust import check_schedule, find
+from fedbandit_jax.privacy.trust import SiloLocal, check_schedule, find
 from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
+
+UNPROVED = "its noise is not that of single silos, equal on all that they send"
+UNSEEN = {  # why a server cannot tell honest messages from lies
+    "secagg": "with secure aggregation the server sees the sum of all messages and no single one",
+    "central": "the server is trusted with silos' exact sums, and no silo adds noise to a message",
+    "shuffle_amplified": "a shuffler hides which messages are of one silo",
+    "shuffle_vector_sum": "a shuffler mixes the bits of all silos' users",
+    "local": "noise is added by users, and silos are not trusted to add up what they say",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +57,13 @@ class Federated(PolicyRecipe):
             raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
             batch, and so its sum, by far more than the theorem assumes, and the certificate claims only `as_printed`,
             unless the batch is of one round (schedule=1), where both are the same.
+        aggregate: how the server adds up what M silos send. "sum"; or, if some may lie, M times a robust centre of
+            their sums: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (a quarter of the values of
+            a coordinate is left out at each end). It needs messages of single silos, i.e. trust "silo_local" (with one
+            budget) or no privacy, a schedule that is fixed in advance, and a policy that reads sums over all batches.
+            There it is post-processing. `Released.std` is that of the noise in it where nobody lies. The error that it
+            makes because silos' own sums differ is not in it, nor in any width.
+        liars: `fb.privacy.Liars`, silos that lie to the server; None: none. What is needed is as above.
         name: label in results; default: the name of the policy's class.
 
     Raises:
@@ -64,10 +85,17 @@ class Federated(PolicyRecipe):
     policy: Policy = UCB()
     schedule: Schedule | int = Every(25)
     learns_in_batch: bool = False
+    aggregate: str = "sum"
+    liars: Liars | None = None
 
     def __post_init__(self):
         super().__post_init__()
         schedule, privacy = self.normalised
+        validate.one_of("aggregate", self.aggregate, AGGREGATES)
+        if self.liars is not None:
+            validate.instance("liars", self.liars, Liars, "fb.privacy.Liars or None")
+        if self.apart:
+            self._check_apart()
         validate.boolean("learns_in_batch", self.learns_in_batch)
         if privacy is not None and not isinstance(schedule, Every):
             check_schedule(privacy.trust, fixed=isinstance(schedule, Fixed))
@@ -89,6 +117,34 @@ class Federated(PolicyRecipe):
             )
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
             raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
+
+    @property
+    def apart(self) -> bool:
+        """Whether the server is shown the sums of every silo apart, because it must bear lies or is told some."""
+        return self.aggregate != "sum" or self.liars is not None
+
+    def _check_apart(self) -> None:
+        (schedule, privacy), named = self.normalised, f"aggregate={self.aggregate!r} and liars={self.liars!r}"
+        trust = "silo_local" if privacy is None else privacy.trust
+        if find(trust) is not SiloLocal:
+            why = UNSEEN.get(trust, UNPROVED) if isinstance(trust, str) else UNPROVED
+            raise ValueError(f"trust must be 'silo_local' with {named}: {why}, got {trust!r}")
+        if privacy is not None and len(privacy.budgets) > 1:
+            raise ValueError(f"budget must be one for all silos with {named}, got {len(privacy.budgets)}")
+        if privacy is not None and privacy.messages:
+            raise ValueError(f"messages must be False with {named}, where every silo's sums are made anyway, got True")
+        if not isinstance(schedule, (Every, Fixed)):
+            raise ValueError(
+                f"schedule must be fixed in advance with {named}, as a silo that lies may ask whenever it likes, got "
+                f"{schedule!r}"
+            )
+        if self.learns_in_batch:
+            raise ValueError(f"learns_in_batch must be False with {named}, got True")
+        if self.policy.needs_all_users or isinstance(self.policy, LogDetUCB):
+            raise ValueError(
+                f"policy must read sums over all batches by their std, as fb.algos.Greedy does, with {named}, got "
+                f"{self.policy!r}"
+            )
 
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """The same recipe with a first release that is late enough for greedy play, by the rule of `fb.algos.Greedy`.
@@ -134,6 +190,9 @@ class Federated(PolicyRecipe):
         longest = min(REFRESH, max(1, USERS // m))
         sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest)
         mechanism, stds = self.calibrated(spec, m, self.n_syncs(horizon), **sizes)
+        if self.apart:
+            mechanism = shown_apart(mechanism, self.aggregate, self.liars)
+            stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:

@@ -100,8 +100,9 @@ def linear(
     options: dict[str, Any] = {}
     whole = batch if type(bound) is BatchLoop else 0  # the view of other loops is not one sum of all silos
     if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
-        by_prefix = mechanism.release.prefix_at_silo or not privacy.messages
-        measure = prefixes_moved(mechanism, privacy.messages) if by_prefix else _messages_moved
+        by_silo = privacy.messages or mechanism.apart
+        by_prefix = mechanism.release.prefix_at_silo or mechanism.apart or not privacy.messages
+        measure = prefixes_moved(mechanism, by_silo) if by_prefix else _messages_moved
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif whole:  # by how much slower are integers, counts of users' bits, and both message by message?
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)

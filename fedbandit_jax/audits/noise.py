@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array, lax
 from scipy.stats import norm
 
+from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.noisy_sums import Messages
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
@@ -44,6 +45,7 @@ def odd(mechanism: Any, key: Array) -> str:
     """
     if not isinstance(mechanism, NoisyMechanism) or mechanism.trust.on_grid or mechanism.trust.needs_users:
         return ""
+    mechanism = mechanism.plain() if isinstance(mechanism, Apart) else mechanism
     size = packed_size(mechanism.statistic.dim)
     drawn = np.asarray(_drawn(mechanism, key, -(-DRAWS // size))).reshape(-1, size)
     weights = matrix_weights(size) if mechanism.trust.joint_matrix else np.ones(size)
@@ -74,11 +76,12 @@ def _drawn(mechanism: NoisyMechanism, key: Array, n: int) -> Array:
     """Packed first releases of n runs on zero data or, where single messages are seen, the first silo's message."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0
-    x, y, nothing = jnp.zeros((users, dim, m)), jnp.zeros((users, m)), jnp.zeros((dim, dim + 1))
+    x, y = jnp.zeros((users, dim, m)), jnp.zeros((users, m))
+    nothing = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
 
     def run(key: Array) -> Array:
         statistics, state = mechanism.step(key, jnp.int32(1), mechanism.init(dim), nothing, x, y)
-        if isinstance(mechanism, Messages) and not mechanism.trust.shows_sum:
+        if isinstance(mechanism, (Messages, Apart)) and not mechanism.trust.shows_sum:
             return state.view[0].reshape(-1)[: packed_size(dim)]
         return mechanism.statistic.pack(statistics)
 

@@ -14,11 +14,13 @@ from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_ep
 from fedbandit_jax.privacy.accounting.events import compose as compose
 from fedbandit_jax.privacy.accounting.events import returning as returning
 from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
+from fedbandit_jax.privacy.aggregates import AGGREGATES as AGGREGATES
 from fedbandit_jax.privacy.budget import Budget as Budget
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
+from fedbandit_jax.privacy.liars import Liars as Liars
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Banded as Banded

@@ -25,6 +25,7 @@ import scipy.linalg
 from jax import Array, lax
 
 from fedbandit_jax.core import wide
+from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
@@ -95,12 +96,13 @@ def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
 
 
 def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
+    mechanism = mechanism.plain() if isinstance(mechanism, Apart) else mechanism
     release, trust, dim = mechanism.release, mechanism.trust, mechanism.statistic.dim
     if not mechanism.stds().any():
         return ""  # it says that there is none
     size, n = packed_size(dim), min(int(release.n_syncs), SYNCS)
     weights = matrix_weights(size) / math.sqrt(2) if trust.joint_matrix else np.ones(size)
-    by_silo = isinstance(mechanism, Messages) and type(trust).silo_stds is not Trust.silo_stds
+    by_silo = isinstance(mechanism, (Messages, Apart)) and type(trust).silo_stds is not Trust.silo_stds
     each, most = mechanism.n_agents if by_silo else 1, NUMBERS
     if isinstance(mechanism, Messages) and trust.needs_users:  # bits of all users so far, at every synchronisation
         each, most = release.n_syncs * (mechanism.batch or 1) * mechanism.n_agents * trust.width, 64 * NUMBERS
@@ -123,7 +125,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
             return wrong
         stds = trust.silo_stds()
         silos = np.moveaxis(shown.reshape(draws, n, len(stds), -1), 1, 0) / np.asarray(stds, float)[:, None]
-        if release.prefix_at_silo:
+        if release.prefix_at_silo or mechanism.apart:
             silos = scipy.linalg.solve_triangular(_factor(release, n), silos.reshape(n, -1), lower=True)
             silos = silos.reshape(n, draws, len(stds), -1) / weights
         else:
@@ -165,7 +167,8 @@ def _drawn(mechanism: NoisyMechanism, n: int, by_silo: bool, at_once: int, keys:
     """Packed releases of n synchronisations on zero data, and the silos' messages: (draws, n, ...)."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0
-    x, y, nothing = jnp.zeros((users, dim, m)), jnp.zeros((users, m)), jnp.zeros((dim, dim + 1))
+    x, y = jnp.zeros((users, dim, m)), jnp.zeros((users, m))
+    nothing = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
 
     def run(key: Array) -> tuple[Array, Array | None]:
         def step(state: Any, k: Array) -> tuple[Any, tuple[Array, Array | None]]:

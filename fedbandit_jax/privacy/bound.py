@@ -79,6 +79,9 @@ class BoundMechanism:
         nothing = jnp.zeros((dim, dim + 1))
         return MechanismState(self.nothing(dim), (), (), nothing, self.read(nothing, jnp.float32(0)))
 
+    apart: ClassVar[bool] = False
+    """Whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all."""
+
     enforced: ClassVar[bool] = False
     """Whether a loop leaves out what one user contributes beyond `users`."""
 

@@ -110,7 +110,8 @@ class BatchLoop(PolicyLoop):
     @property
     @override
     def adds(self) -> bool:
-        return not (self.mechanism.needs_users or self.mechanism.enforced or self.spec.drops)
+        together = self.mechanism.needs_users or self.mechanism.enforced or self.mechanism.apart or self.spec.drops
+        return not together
 
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
@@ -181,7 +182,7 @@ class RoundState(NamedTuple):
 
     mechanism: MechanismState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, shared since the last synchronisation
-    pending: Array  # (d, d + 1, A) sums of summands not in the mechanism yet; A = M if `tracks`, else 1: all
+    pending: Array  # (d, d + 1, A) sums not in the mechanism yet; A = M if `tracks` or if it is `apart`, else 1: all
     settled: Array | None  # (d, d + 1, M) older rows of this epoch, which are in the mechanism; None unless `tracks`
     own: Tracked | None  # V_i, if tracked
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
@@ -222,11 +223,15 @@ class ScheduledLoop(PolicyLoop):
         """Whether every agent's own matrix V_i is needed."""
         return self.reads == "log_det" or self.learns_in_batch
 
+    def _sent(self, pending: Array) -> Array:
+        """The sums of all silos, or of every one where the mechanism wants them apart."""
+        return pending if self.mechanism.apart else pending.sum(-1)
+
     @override
     def init(self, key: Array, spec: Spec) -> RoundState:
         belief, status = first_belief(self.policy, spec.dim)
-        n = spec.n_agents if self.tracks or spec.drops else 1
-        nothing = jnp.zeros((spec.dim, spec.dim + 1, n), self.mechanism.dtype)
+        apart = self.tracks or self.mechanism.apart or spec.drops
+        nothing = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents if apart else 1), self.mechanism.dtype)
         return self._epoch(
             key,
             RoundState(
@@ -270,6 +275,8 @@ class ScheduledLoop(PolicyLoop):
             pending = local.pending + change[..., None]
         elif self.tracks or self.spec.drops:
             pending = local.pending + self.mechanism.summands(x, v)
+        elif self.mechanism.apart:
+            pending = local.pending + self.mechanism.total(x[None], v[None])
         else:
             pending = local.pending + self.mechanism.total(x[None], v[None])[..., None]
         counted = local.counted
@@ -318,7 +325,7 @@ class ScheduledLoop(PolicyLoop):
 
     def _synchronise(self, key: Array, t: Array, state: RoundState) -> RoundState:
         """Releases the sums with the mechanism's noise after round t, and begins an epoch (lines 16-21)."""
-        total, k, held, sends = state.pending.sum(-1), state.synced, state.held, None  # older rows are in the mechanism
+        total, k, held, sends = self._sent(state.pending), state.synced, state.held, None  # older rows are not pending
         if state.away is not None:
             total, held, sends, _ = self.sent(held, state.pending, state.away)
         statistics, sent = self.release(random.stream(key, "release"), k, state.mechanism, total, None, sends)
@@ -354,7 +361,7 @@ class ScheduledLoop(PolicyLoop):
         if state.held is not None:
             state = state._replace(held=self.more(state.held, due))
         else:
-            state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, due.sum(-1)))
+            state = state._replace(mechanism=self.mechanism.absorb(state.mechanism, self._sent(due)))
         if own is None or settled is None:
             return state._replace(pending=jnp.where(turn.due, 0, state.pending))
         rows, _, settled = own_rows.add_pending(self.mechanism.real(state.pending), settled, turn)

@@ -1,0 +1,188 @@
+"""Mechanisms whose server is shown the private sums of every silo apart, and adds them up by a rule that bears lies.
+
+At synchronisation k every silo has a private prefix sum of its own, [W | U] over all batches so far with the noise of
+its own messages: the release decoded, which is post-processing of them. The server takes M times a robust centre of
+these M. So it bears a silo that lies in every message no worse than one that lies once, and the noise of a release is
+that of one prefix sum times sqrt(M) and the `cost` of the rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoisyMechanism, NoRelease, Timing
+from fedbandit_jax.privacy.liars import ATTACKS, Liars, lying
+from fedbandit_jax.privacy.noisy_sums import Aggregated
+from fedbandit_jax.privacy.packing import added, pack, packed_size, unpack
+from fedbandit_jax.privacy.sums import Steps, Sums
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal
+
+
+@struct.sealed
+@struct.pytree
+class Server:
+    """What reaches the server, and what it makes of it: M messages, of which some are lies, and a rule."""
+
+    lying: Any  # (M,) 1 for silos that lie
+    attack: str = struct.static()  # a key of `ATTACKS`
+    aggregate: str = struct.static()  # a key of `AGGREGATES`
+
+    def shown(self, key: Array, sent: Array, sums: Array) -> Array:
+        """What the silos send, (M, D), if these are the truth, packed and as [W | U], (M, d, d + 1)."""
+        return jnp.where(jnp.asarray(self.lying)[:, None] > 0, ATTACKS[self.attack](key, sent, sums), sent)
+
+    def total(self, shown: Array) -> Array:
+        """The estimate of the sum over all M silos, (D,)."""
+        return len(shown) * AGGREGATES[self.aggregate](shown)
+
+
+@struct.sealed
+@struct.pytree
+class ExactApart(BoundMechanism):
+    """A mechanism without privacy, whose server is shown every silo's exact sums."""
+
+    apart = True
+
+    server: Server
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        return Exact(n_agents=self.n_agents).guarantee(timing, batch)
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        return super().init(dim)._replace(view=jnp.zeros((self.n_agents, packed_size(dim))))
+
+    @override
+    def nothing(self, dim: int) -> Sums | Steps:
+        zeros = jnp.zeros((self.n_agents, dim, dim + 1))
+        return Sums(zeros, zeros)
+
+    @override
+    def total(self, x: Array, v: Array) -> Array:
+        return added(x, v).sum(0)
+
+    @override
+    def absorb(self, state: MechanismState, part: Array) -> MechanismState:
+        return super().absorb(state, jnp.moveaxis(part, -1, 0))
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+    ) -> tuple[Array, MechanismState]:
+        state = self.absorb(state, total)
+        each = state.sums.high  # pyright: ignore[reportOptionalMemberAccess]
+        shown = self.server.shown(key, pack(each), each)
+        return unpack(self.server.total(shown), each.shape[1]), state._replace(view=shown)
+
+
+@struct.sealed
+@struct.pytree
+class Apart(NoisyMechanism):
+    """A silo-local mechanism, whose server is shown every silo's private prefix sum.
+
+    Each silo draws its noise before anything leaves it, so that its users' guarantee is that of `SiloLocal`, whatever
+    other silos send and whatever the server does with it.
+    """
+
+    apart = True
+
+    server: Server
+
+    @override
+    def stds(self) -> np.ndarray:
+        size = packed_size(self.statistic.dim)
+        return super().stds() * cost(self.server.aggregate, self.n_agents, size)
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        shape = self.n_agents, packed_size(dim)
+        return super().init(dim)._replace(release=self.release.init(shape), view=jnp.zeros(shape))
+
+    @override
+    def nothing(self, dim: int) -> Sums | Steps:
+        def each(one: Array) -> Array:
+            return jnp.broadcast_to(one, (self.n_agents, *one.shape)) if one.ndim else one
+
+        return jax.tree.map(each, super().nothing(dim))
+
+    @override
+    def total(self, x: Array, v: Array) -> Array:
+        return self.summands(x, v).sum(0)
+
+    @override
+    def absorb(self, state: MechanismState, part: Array) -> MechanismState:
+        return super().absorb(state, jnp.moveaxis(part, -1, 0))
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+    ) -> tuple[Array, MechanismState]:
+        noises, lies = jax.random.split(key)
+        state, m = self.absorb(state, total), self.n_agents
+        nothing = jnp.zeros((m, packed_size(self.statistic.dim)))
+        fresh = jax.vmap(self.trust.randomize, (0, 0, None, 0))(jax.random.split(noises, m), jnp.arange(m), k, nothing)
+        noise, release = self.release.step(state.release, k, fresh)
+        each = state.sums.noisy(self.statistic.unpack(noise))  # pyright: ignore[reportOptionalMemberAccess]
+        shown = self.server.shown(lies, self.statistic.pack(each), each)
+        statistics = self._released(k, self.statistic.unpack(self.server.total(shown)))
+        view = jnp.where(k <= self.release.n_syncs, shown, state.view)
+        return statistics, state._replace(release=release, view=view)
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        found = super().guarantee(timing, batch)
+        if found.claim == "none" or not np.any(self.server.lying):
+            return found
+        return dataclasses.replace(found, not_covered=(*found.not_covered, "users of silos that lie"))
+
+    def plain(self) -> Apart:
+        """The same mechanism with a server that adds up what honest silos send, so that all noise is Gaussian."""
+        server = dataclasses.replace(self.server, lying=0 * self.server.lying, aggregate="sum")
+        return dataclasses.replace(self, server=server)
+
+    @override
+    def _why(self, timing: Timing) -> Iterator[str]:
+        yield from super()._why(timing)
+        yield f"the server's rule {self.server.aggregate!r} for single noised messages is post-processing of them"
+
+    @override
+    def _misfit(self, timing: Timing, batch: int | None) -> str:
+        if type(self.trust) is not SiloLocal or len(self.epsilon) != 1:
+            return "silos that are shown apart must have noise of their own, of one budget"
+        if not struct.is_sealed(self.server):
+            return f"{type(self.server).__name__} is a server of its own"
+        return super()._misfit(timing, batch)
+
+
+def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:
+    """The same mechanism with a server that is shown every silo's sums apart and adds them up by a rule.
+
+    Args:
+        mechanism: `Aggregated` noise of silos, `Exact`, or `NoRelease`, which stays as it is.
+        aggregate: a key of `AGGREGATES`.
+        liars: who lies to it, if anybody does.
+
+    Raises:
+        ValueError: `liars` names a silo that there is not.
+    """
+    if isinstance(mechanism, NoRelease):
+        return mechanism
+    attack = liars.attack if liars else "sign_flip"
+    server = Server(lying=lying(liars, mechanism.n_agents), attack=attack, aggregate=aggregate)
+    if isinstance(mechanism, Exact):
+        return ExactApart(n_agents=mechanism.n_agents, server=server)
+    assert type(mechanism) is Aggregated
+    fields = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    return Apart(**fields, server=server)

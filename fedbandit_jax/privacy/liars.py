@@ -1,0 +1,96 @@
+"""Silos that lie: what they send to the server in place of their message, to which no bound of a sum applies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Key
+
+from fedbandit_jax.core import validate
+
+LARGE = 1000.0  # factor of the attack "large"
+
+Lie = Callable[[Key[Array, ""], Float[Array, "M D"], Float[Array, "M d d+1"]], Float[Array, "M D"]]
+
+
+def _random(key: Array, sent: Array, sums: Array) -> Array:
+    drawn = jax.random.normal(key, sent.shape)
+    return drawn * jnp.linalg.norm(sent, axis=1, keepdims=True) / jnp.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def _sign_flip(key: Array, sent: Array, sums: Array) -> Array:
+    return -sent
+
+
+def _large(key: Array, sent: Array, sums: Array) -> Array:
+    return -LARGE * sent
+
+
+def _collude(key: Array, sent: Array, sums: Array) -> Array:
+    return sent.at[:, -sums.shape[1] :].set(sums[:, :, 0])
+
+
+ATTACKS: dict[str, Lie] = {"random": _random, "sign_flip": _sign_flip, "large": _large, "collude": _collude}
+
+
+@dataclasses.dataclass(frozen=True)
+class Liars:
+    """Silos that send, at every synchronisation, what an attack says in place of their private sums [W | U].
+
+    They serve their users like all others, by what the server believes, and count in the regret. A lie is about the
+    message: neither the bounds that honest silos enforce nor the noise binds a liar, who may send anything.
+
+    Args:
+        silos: the share of silos that lie, in [0, 1): the first ones, as many as are nearest to share times M; or the
+            numbers of those that do.
+        attack: "sign_flip", minus the true message; "large", minus a thousand times that; "random", a message of the
+            same norm in a random direction, fresh every time; "collude", the true W with U = W e_1, as if the reward
+            of every arm were its first feature: all liars pull theta towards the first axis, within usual bounds.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> Liars(0.2, "collude").among(10), Liars([1, 4]).among(5)
+        ((0, 1), (1, 4))
+    """
+
+    silos: float | Sequence[int] = 0.2
+    attack: str = "sign_flip"
+
+    def __post_init__(self):
+        if isinstance(self.silos, (list, tuple)):
+            numbers = tuple(validate.integer("silos", one, at_least=0) for one in self.silos)
+            if len(set(numbers)) < len(numbers):
+                raise ValueError(f"silos must name every silo once, got {list(numbers)}")
+            object.__setattr__(self, "silos", numbers)
+        elif validate.within("silos", self.silos, 0, 1) == 1:
+            raise ValueError(f"silos must be a share below 1, or a list of silos, got {self.silos}")
+        validate.one_of("attack", self.attack, ATTACKS)
+
+    def among(self, n_agents: int) -> tuple[int, ...]:
+        """The numbers of those of M silos that lie.
+
+        Raises:
+            ValueError: there is no silo of such a number, or all silos lie.
+        """
+        share: Any = self.silos
+        found = share if isinstance(share, tuple) else tuple(range(round(share * n_agents)))
+        if any(one >= n_agents for one in found):
+            raise ValueError(f"silos must be below the {n_agents} of the environment, got {list(found)}")
+        if len(found) == n_agents:
+            raise ValueError(f"silos must leave one of {n_agents} that is honest, got {share}")
+        return found
+
+
+def lying(liars: Liars | None, n_agents: int) -> Float[np.ndarray, " M"]:
+    """Which of M silos lie, 1 for those that do."""
+    found = np.zeros(n_agents, np.float32)
+    found[list(liars.among(n_agents) if liars else ())] = 1
+    return found

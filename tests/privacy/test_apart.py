@@ -1,0 +1,355 @@
+"""A server that is shown every silo's sums apart: its rules, what they cost, what they bear, and what is claimed."""
+
+import dataclasses
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+from helpers import deep, silent
+from oracles.linear import project
+
+import fedbandit_jax as fb
+from fedbandit_jax.core import random
+from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy import aggregates, behaviour
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
+from fedbandit_jax.privacy.apart import Apart, ExactApart, shown_apart
+from fedbandit_jax.privacy.liars import ATTACKS
+from fedbandit_jax.privacy.packing import pack
+from fedbandit_jax.privacy.trust import Central
+
+A, P, S = fb.algos, fb.privacy, fb.schedules
+BUDGET = P.Budget(1.0, 0.1)
+ENV = fb.envs.sphere(5, 4, 3, rewards="bernoulli")
+RULES = [name for name in AGGREGATES if name != "sum"]
+M, D = 5, 3
+
+
+def bind(aggregate="median", liars=None, release="tree", m=M, **options):
+    """A mechanism of M silos and 3 features, for S = 4 batches of 2 rounds."""
+    recipe = P.Mechanism(BUDGET, release, **options)
+    return shown_apart(recipe.bind(BoundStatistic(D, constant=True), n_agents=m, n_syncs=4, batch=2), aggregate, liars)
+
+
+def recipe(**options):
+    return A.Federated(**{"policy": A.Greedy(), "schedule": 5, "privacy": BUDGET, "aggregate": "median", **options})
+
+
+def regrets(bound, env, horizon, key):
+    """Regret per round of a bound algorithm, and its last state."""
+    clock = RoundClock(env=env, algo=bound, horizon=horizon)
+
+    def body(carry, k):
+        world, state, metrics = clock.step(key, *carry, k)
+        return (world, state), metrics.gap
+
+    (_, state), gaps = jax.jit(lambda: jax.lax.scan(body, clock.init(key), jnp.arange(clock.n_steps)))()
+    return np.asarray(gaps).ravel()[:horizon], state
+
+
+@pytest.mark.parametrize("m", [4, 9])
+def test_rules_are_their_definitions(m):
+    sent = np.random.default_rng(m).standard_normal((m, 6))
+    found = {name: np.asarray(rule(jnp.asarray(sent, jnp.float32))) for name, rule in AGGREGATES.items()}
+    np.testing.assert_allclose(found["sum"], sent.mean(0), atol=1e-6)
+    np.testing.assert_allclose(found["median"], np.median(sent, 0), atol=1e-6)
+    np.testing.assert_allclose(found["trimmed_mean"], scipy.stats.trim_mean(sent, 0.25), atol=1e-6)
+
+    def distance(centre):
+        return np.linalg.norm(sent - centre, axis=1).sum()
+
+    best = scipy.optimize.minimize(distance, sent.mean(0), tol=1e-9).x
+    np.testing.assert_allclose(found["geometric_median"], best, atol=1e-3)
+
+
+def test_the_geometric_median_may_be_a_message():
+    """Where most silos send the same vector that is it, and nothing is divided by zero."""
+    sent = jnp.concatenate([jnp.ones((4, 3)), jnp.array([[9.0, -9.0, 0.0], [0.0, 0.0, 50.0], [1.0, 2.0, 3.0]])])
+    np.testing.assert_allclose(aggregates.geometric_median(sent), 1, atol=1e-4)
+    np.testing.assert_allclose(aggregates.geometric_median(jnp.zeros((3, 2))), 0)
+
+
+def test_costs_are_those_of_tables():
+    """Variances of the median of 3 Gaussians, 1 - sqrt(3) / pi, and of the mean of the middle two of 4."""
+    assert cost("median", 3, 9) == pytest.approx(math.sqrt(3 * (1 - math.sqrt(3) / math.pi)), rel=2e-3)
+    assert cost("median", 4, 9) == cost("trimmed_mean", 4, 9) == pytest.approx(math.sqrt(4 * 0.29817), rel=2e-3)
+    assert cost("trimmed_mean", 2, 9) == cost("sum", 7, 9) == 1
+
+
+@pytest.mark.slow
+def test_costs_tend_to_those_of_many_silos():
+    """sqrt(pi / 2) of the median; of the geometric one (1 / D) / (E[1 / r] (1 - 1 / D))^2, r the norm of D Gaussians."""
+    assert cost("median", 1001, 9) == pytest.approx(math.sqrt(math.pi / 2), rel=1e-2)
+    spatial = 2 / 65 * math.exp(2 * (math.lgamma(32.5) - math.lgamma(32))) * (65 / 64) ** 2
+    assert cost("geometric_median", 200, 65) == pytest.approx(math.sqrt(spatial), rel=2e-3)
+
+
+BOTH = [(rule, attack) for rule in AGGREGATES for attack in (None, "large")]
+
+
+@pytest.mark.parametrize(("aggregate", "attack"), deep(BOTH, keep={1, 2}))
+def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
+    """The tree of every silo in NumPy, fed the same users and the same noise; silo 1 may lie."""
+    bound: Apart = bind(aggregate, attack and P.Liars([1], attack))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((4, 2, D, M)) / 3, rng.random((4, 2, M))
+    state, keys = bound.init(D), jax.random.split(jax.random.key(0), 4)
+    sums, nodes = np.zeros((M, D, D + 1)), {}
+    for k in range(1, 5):
+        xs, ys = jnp.asarray(x[k - 1], jnp.float32), jnp.asarray(y[k - 1], jnp.float32)
+        statistics, state = bound.step(keys[k - 1], jnp.int32(k), state, bound.total(xs, ys), xs, ys)
+        sums += np.einsum("bim,bjm->mij", x[k - 1], np.concatenate([x[k - 1], y[k - 1][:, None]], 1))
+        silos = jax.random.split(jax.random.split(keys[k - 1])[0], M)
+        low = k & -k
+        nodes = {node: z for node, z in nodes.items() if node > low} | {
+            low: np.stack([bound.trust.randomize(silos[i], jnp.int32(i), k, jnp.zeros(9)) for i in range(M)])
+        }
+        sent = np.asarray(pack(jnp.asarray(sums))) + sum(nodes.values())
+        if attack:
+            sent[1] *= -1000
+        np.testing.assert_allclose(state.view, sent, rtol=1e-4, atol=2e-4)
+        expected = M * np.asarray(AGGREGATES[aggregate](jnp.asarray(sent, jnp.float32)))
+        np.testing.assert_allclose(
+            pack(statistics), expected, rtol=1e-3, atol=2e-3 * (1000 if aggregate == "sum" else 1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "release"), deep([(a, r) for a in AGGREGATES for r in ("tree", "blt")], keep={2})
+)
+def test_the_noise_is_what_policies_are_told(aggregate, release):
+    """Of every release, within five standard errors, which a tenth more would not be."""
+    bound, runs = bind(aggregate, release=release), 400
+    assert bound.stds().shape == (4,)
+    nothing = jnp.zeros((D, D + 1, M))
+
+    def run(key):
+        def step(state, k):
+            statistics, state = bound.step(jax.random.fold_in(key, k), k, state, nothing, jnp.zeros((2, D, M)), nothing)
+            return state, bound.statistic.pack(statistics)
+
+        return jax.lax.scan(step, bound.init(D), jnp.arange(1, 5))[1]
+
+    drawn = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(1), runs)))
+    z = drawn / bound.stds()[:, None]
+    error = 1 / math.sqrt(2 * runs * 9)
+    np.testing.assert_allclose(np.sqrt((z**2).mean((0, 2))), 1, atol=5 * error + 2e-3)
+    assert 5 * error + 2e-3 < 0.1
+    np.testing.assert_allclose(z.mean((0, 2)), 0, atol=5 / math.sqrt(runs * 9))
+
+
+def test_one_liar_moves_a_sum_without_bound_and_a_median_with_one():
+    """Breakdown: the estimate against what one silo of 9 says; a quarter of the silos is beyond the trimmed mean."""
+    honest = jnp.asarray(np.random.default_rng(0).standard_normal((9, 4)), jnp.float32)
+
+    def moved(aggregate, silos, size):
+        rule = AGGREGATES[aggregate]
+        return float(jnp.abs(rule(honest.at[:silos].add(size)) - rule(honest)).max())
+
+    for size in (1e3, 1e6, 1e9):
+        assert moved("sum", 1, size) == pytest.approx(size / 9, rel=1e-3)
+        assert moved("trimmed_mean", 3, size) > size / 9
+        for aggregate, silos in (("median", 4), ("geometric_median", 4), ("trimmed_mean", 2)):
+            assert moved(aggregate, silos, size) < 4.5
+    assert moved("median", 5, 1e6) > 1e5
+    assert moved("geometric_median", 5, 1e6) > 1e5
+
+
+def test_lies():
+    """Packed (x x', x y) of every attack; a lie of a colluding silo is what theta = e_1 would make it see."""
+    sums = np.random.default_rng(0).standard_normal((2, D, D + 1)).astype(np.float32)
+    sums[:, :, :D] += sums[:, :, :D].swapaxes(1, 2)
+    sent = pack(jnp.asarray(sums))
+    said = {name: np.asarray(attack(jax.random.key(0), sent, jnp.asarray(sums))) for name, attack in ATTACKS.items()}
+    np.testing.assert_array_equal(said["sign_flip"], -sent)
+    np.testing.assert_array_equal(said["large"], -1000 * sent)
+    np.testing.assert_array_equal(said["collude"][:, :6], sent[:, :6])
+    np.testing.assert_array_equal(said["collude"][:, 6:], sums[:, :, :D] @ np.eye(D)[0])
+    norms = np.linalg.norm(said["random"], axis=1)
+    np.testing.assert_allclose(norms, np.linalg.norm(sent, axis=1), rtol=1e-5)
+    assert abs(np.corrcoef(said["random"][0], sent[0])[0, 1]) < 0.9
+
+
+@pytest.mark.parametrize("schedule", deep([10, S.Geometric(2.0, first=5)], keep=set()))
+def test_nobody_lies_and_the_rule_is_the_sum(schedule, key):
+    """Without noise the run is the one that does not tell silos apart; with it only the draws differ."""
+    plain, apart = (
+        recipe(aggregate="sum", schedule=schedule),
+        recipe(aggregate="sum", liars=P.Liars(0), schedule=schedule),
+    )
+    bound, other = (silent(one.bind(ENV.spec, 40)) for one in (plain, apart))
+    assert (type(bound.mechanism).__name__, type(other.mechanism).__name__) == ("Aggregated", "Apart")
+    np.testing.assert_array_equal(regrets(bound, ENV, 40, key)[0], regrets(other, ENV, 40, key)[0])
+    np.testing.assert_array_equal(plain.bind(ENV.spec, 40).stds, apart.bind(ENV.spec, 40).stds)
+    exact = [one.replace(privacy=None).bind(ENV.spec, 40) for one in (plain, apart)]
+    np.testing.assert_array_equal(*(regrets(one, ENV, 40, key)[0] for one in exact))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregate", RULES)
+def test_one_silo_is_its_own_median(aggregate, key):
+    env = fb.envs.sphere(1, 4, 3, rewards="bernoulli")
+    one, other = (recipe(aggregate=rule, liars=P.Liars(0)).bind(env.spec, 20) for rule in (aggregate, "sum"))
+    np.testing.assert_allclose(one.stds, other.stds, rtol=1e-6)
+    np.testing.assert_array_equal(regrets(one, env, 20, key)[0], regrets(other, env, 20, key)[0])
+
+
+SCHEDULES = 10, S.Geometric(2.0, first=10)
+
+
+@pytest.mark.parametrize(("aggregate", "schedule"), deep([(a, s) for a in RULES for s in SCHEDULES], keep={1, 2}))
+def test_greedy_play_on_a_robust_sum(script, aggregate, schedule, key):
+    """The loop in NumPy, without noise: silo 2 of 3 flips the sign of its sums of x x' and of x y."""
+    algo = recipe(privacy=None, aggregate=aggregate, liars=P.Liars([2]), schedule=schedule)
+    found, _ = regrets(algo.bind(script.spec, 60), script, 60, key)
+    sums, belief, expected = np.zeros((3, 4, 5)), np.zeros(4), np.zeros(60)
+    for t in range(60):
+        for i in range(3):
+            a = int(np.argmax(script.contexts[t, i].astype(float) @ belief))
+            x, y = script.contexts[t, i, a].astype(float), script.answers[t, i, a]
+            expected[t] += script.means[t, i].max() - script.means[t, i, a]
+            sums[i] += np.outer(x, np.append(x, y))
+        if t + 1 in ((10, 20, 30, 40, 50, 60) if schedule == 10 else (10, 20, 40)):
+            sent = np.asarray(pack(jnp.asarray(sums)))
+            sent = np.stack([sent[0], sent[1], -sent[2]])
+            total = 3 * np.asarray(AGGREGATES[aggregate](jnp.asarray(sent)), float)
+            w = np.zeros((4, 4))
+            w[np.triu_indices(4)] = total[:10] / np.where(np.equal(*np.triu_indices(4)), 1, math.sqrt(2))
+            belief = np.linalg.solve(project(w + np.triu(w, 1).T) + np.eye(4), total[10:])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_regret_counts_everybody_and_liars_cost_the_sum_most(key):
+    """A fifth of the silos are liars, whose users are in the regret of all."""
+    env = fb.envs.sphere(10, 5, 4, rewards="bernoulli")
+    plain = recipe(privacy=None, aggregate="sum", schedule=S.Geometric(1.5, first=2))
+    lied = plain.replace(liars=P.Liars(0.2, "large"))
+    algos = {"plain": plain, "sum": lied, "median": lied.replace(aggregate="median")}
+    result = fb.sweep(env, algos, horizon=60, stride=60, key=key, seeds=4)
+    final = {name: result[name].regret[:, -1] for name in algos}
+    assert (final["sum"] > 5 * final["plain"]).all()
+    assert (final["median"] < final["sum"] / 3).all()
+
+
+def test_the_claim_is_that_of_every_silo():
+    """Neither the rule nor liars change what the noise of an honest silo proves, and whoever takes it away is seen."""
+    whole, median = recipe(aggregate="sum").bind(ENV.spec, 20), recipe(liars=P.Liars([0])).bind(ENV.spec, 20)
+    one, other = certify(whole), certify(median)
+    assert (one.claim, other.claim) == ("certified", "certified")
+    assert (other.epsilon_exact, other.noise_std, other.trust) == (one.epsilon_exact, one.noise_std, one.trust)
+    assert other.server_noise_std == pytest.approx(one.server_noise_std * cost("median", M, 9), rel=1e-6)
+    assert other.reason.endswith("the server's rule 'median' for single noised messages is post-processing of them")
+    assert set(other.not_covered) - set(one.not_covered) == {"users of silos that lie"}
+    assert certify(recipe(privacy=None).bind(ENV.spec, 20)).claim == "none"
+    mechanism = median.mechanism
+    for changes, words in (
+        (dict(trust=Central(std=mechanism.trust.std[0])), "silos that are shown apart must have noise of their own"),
+        (dict(epsilon=np.ones(M)), "silos that are shown apart must have noise of their own"),
+        (dict(trust=dataclasses.replace(mechanism.trust, std=mechanism.trust.std / 2)), "gives epsilon = "),
+    ):
+        forged = certify(dataclasses.replace(median, mechanism=dataclasses.replace(mechanism, **changes)))
+        assert forged.claim == "none"
+        assert words in forged.reason
+
+
+@pytest.mark.slow
+def test_the_noise_behaves_as_it_is_said_to():
+    assert behaviour.fault(bind("median", P.Liars([0], "large"))) == ""
+    bound = bind("trimmed_mean", statistic=P.Linear(centred=True, gram_scale=0.5))
+    assert behaviour.fault(bound) == ""
+
+    @fb.pytree
+    class Same(type(bound)):
+        def step(self, key, k, state, total, x, v):
+            return super().step(jax.random.key(0), k, state, total, x, v)
+
+    same = Same(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
+    assert behaviour.fault(same) != ""
+
+
+@pytest.mark.slow
+def test_a_run_is_continued_to_the_bit(tmp_path, key):
+    env, algo = ENV, recipe(liars=P.Liars(0.2, "random"))
+    whole = fb.simulate(env, algo, horizon=40, stride=10, seeds=2, key=key)
+    for _ in range(2):  # the second run reads what the first one kept
+        parts = fb.simulate(env, algo, horizon=40, stride=10, seeds=2, key=key, checkpoint=tmp_path / "run")
+        np.testing.assert_array_equal(whole.regret, parts.regret)
+
+
+NAMED = "aggregate='median' and liars=None"
+TRUST = f"trust must be 'silo_local' with {NAMED}: "
+UNSEEN = {
+    "secagg": "with secure aggregation the server sees the sum of all messages and no single one",
+    "central": "the server is trusted with silos' exact sums, and no silo adds noise to a message",
+    "shuffle_amplified": "a shuffler hides which messages are of one silo",
+    "shuffle_vector_sum": "a shuffler mixes the bits of all silos' users",
+    "silo_local_matrix": "its noise is not that of single silos, equal on all that they send",
+}
+SUMMED = dict(aggregate="sum", liars=P.Liars(0.5), privacy=P.Mechanism(BUDGET, trust="secagg"))
+REFUSED = [
+    *((dict(privacy=P.Mechanism(BUDGET, trust=one)), f"{TRUST}{why}, got {one!r}") for one, why in UNSEEN.items()),
+    (
+        SUMMED,
+        "trust must be 'silo_local' with aggregate='sum' and liars=Liars(silos=0.5, attack='sign_flip'): with sec",
+    ),
+    (dict(aggregate="mean"), f"aggregate must be one of {', '.join(map(repr, AGGREGATES))}, got 'mean'"),
+    (dict(privacy=(BUDGET, P.Budget(2.0, 0.1))), f"budget must be one for all silos with {NAMED}, got 2"),
+    (
+        dict(privacy=P.Mechanism(BUDGET, messages=True)),
+        f"messages must be False with {NAMED}, where every silo's sums ",
+    ),
+    (
+        dict(schedule=S.PrivateLogDet(0.5), policy=A.UCB()),
+        f"schedule must be fixed in advance with {NAMED}, as a silo ",
+    ),
+    (dict(policy=A.UCB(), learns_in_batch=True), f"learns_in_batch must be False with {NAMED}, got True"),
+    (dict(policy=A.LogDetUCB()), "policy must read sums over all batches by their std, as fb.algos.Greedy does, with "),
+    (dict(policy=A.PhasedElimination(arms=np.eye(4, 3))), "policy must read sums over all batches by their std"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED)
+def test_refusals(options, words):
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+        recipe(**options)
+
+
+def test_liars_are_checked():
+    for made, error, words in (
+        (lambda: P.Liars(1.0), ValueError, "silos must be a share below 1, or a list of silos, got 1.0"),
+        (lambda: P.Liars(-0.1), ValueError, r"silos must be in \[0, 1\], got -0.1"),
+        (lambda: P.Liars("all"), TypeError, r"silos must be a number in \[0, 1\], got 'all'"),
+        (lambda: P.Liars([1, 1]), ValueError, r"silos must name every silo once, got \[1, 1\]"),
+        (lambda: P.Liars([-1]), ValueError, "silos must be >= 0, got -1"),
+        (
+            lambda: P.Liars(0.2, "lie"),
+            ValueError,
+            "attack must be one of 'random', 'sign_flip', 'large', 'collude', got",
+        ),
+        (lambda: P.Liars([7]).among(5), ValueError, r"silos must be below the 5 of the environment, got \[7\]"),
+        (lambda: P.Liars(0.95).among(5), ValueError, "silos must leave one of 5 that is honest, got 0.95"),
+        (lambda: recipe(liars=P.Liars([7])).bind(ENV.spec, 20), ValueError, "silos must be below the 5 of"),
+        (lambda: recipe(liars="all"), TypeError, "liars must be fb.privacy.Liars or None, got 'all'"),
+    ):
+        with pytest.raises(error, match=words):
+            made()
+    assert isinstance(recipe(privacy=None).bind(ENV.spec, 20).mechanism, ExactApart)
+    assert recipe().bind(ENV.spec, 4).mechanism.guarantee is not None  # nothing is released before round 5
+
+
+def test_random_lies_are_fresh(key):
+    """Every synchronisation has its own, and the streams of users do not depend on them."""
+    bound = bind("sum", P.Liars([0], "random"))
+    nothing, state, seen = jnp.zeros((D, D + 1, M)), bound.init(D), []
+    for k in (1, 2):
+        _, state = bound.step(random.fold_in(key, jnp.int32(k)), jnp.int32(k), state, nothing, nothing, nothing)
+        seen.append(np.asarray(state.view[0]) / np.linalg.norm(state.view[0]))
+    assert abs(seen[0] @ seen[1]) < 0.99
