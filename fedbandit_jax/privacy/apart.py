@@ -35,12 +35,13 @@ class Server:
     """What reaches the server, and what it makes of it: M messages, of which some are lies, and a rule."""
 
     lying: Any  # (M,) 1 for silos that lie
-    attack: str = struct.static()  # a key of `ATTACKS`
+    attack: struct.Number  # which of `ATTACKS` it is
     aggregate: str = struct.static()  # a key of `AGGREGATES`
 
     def shown(self, key: Array, sent: Array, sums: Array) -> Array:
         """What the silos send, (M, D), if these are the truth, packed and as [W | U], (M, d, d + 1)."""
-        return jnp.where(jnp.asarray(self.lying)[:, None] > 0, ATTACKS[self.attack](key, sent, sums), sent)
+        lies = jnp.stack([attack(key, sent, sums) for attack in ATTACKS.values()])
+        return jnp.where(jnp.asarray(self.lying)[:, None] > 0, lies[self.attack], sent)
 
     def total(self, shown: Array) -> Array:
         """The estimate of the sum over all M silos, (D,)."""
@@ -179,8 +180,8 @@ def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) 
     """
     if isinstance(mechanism, NoRelease):
         return mechanism
-    attack = liars.attack if liars else "sign_flip"
-    server = Server(lying=lying(liars, mechanism.n_agents), attack=attack, aggregate=aggregate)
+    attack = list(ATTACKS).index(liars.attack) if liars else 0
+    server = Server(lying=lying(liars, mechanism.n_agents), attack=np.int32(attack), aggregate=aggregate)
     if isinstance(mechanism, Exact):
         return ExactApart(n_agents=mechanism.n_agents, server=server)
     assert type(mechanism) is Aggregated

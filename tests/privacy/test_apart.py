@@ -85,7 +85,7 @@ def test_costs_are_those_of_tables():
 
 @pytest.mark.slow
 def test_costs_tend_to_those_of_many_silos():
-    """sqrt(pi / 2) of the median; of the geometric one (1 / D) / (E[1 / r] (1 - 1 / D))^2, r the norm of D Gaussians."""
+    """sqrt(pi / 2) of the median; of the geometric one (1 / D) / (E[1 / r] (1 - 1 / D))^2, r = |D Gaussians|."""
     assert cost("median", 1001, 9) == pytest.approx(math.sqrt(math.pi / 2), rel=1e-2)
     spatial = 2 / 65 * math.exp(2 * (math.lgamma(32.5) - math.lgamma(32))) * (65 / 64) ** 2
     assert cost("geometric_median", 200, 65) == pytest.approx(math.sqrt(spatial), rel=2e-3)

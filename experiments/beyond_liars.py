@@ -1,0 +1,99 @@
+"""Draws what silos that lie cost, by how many they are, what they say, and the rule by which the server adds up.
+
+python experiments/beyond_liars.py [--smoke | --full] [--redraw]
+
+Every silo sends its private sums [W | U], with noise of its own at delta = 1 / (10 M T), or without privacy. A share of
+the silos sends something else: minus its sums, minus a thousand times its sums, a random message of the same size, or
+the sums that it would have if the reward of every arm were its first feature. The server takes the plain sum of what it
+is sent, or M times the median of every coordinate, the geometric median, or the mean of the middle half. Agents play
+greedily on it, from the round on that `Federated.patient` chooses for the noise of each rule. Regret is that of the
+users of all silos: those of silos that lie are served by the same rule.
+"""
+
+from typing import Any
+
+import jax
+import matplotlib.pyplot as plt
+import tyro
+from common import Size, save
+from curves import Curve, claimed, final, pick, quotient
+
+import fedbandit_jax as fb
+
+M, K, D = 100, 10, 5
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+RULES = {"sum": "o", "median": "s", "geometric_median": "D", "trimmed_mean": "^"}
+ATTACKS = {
+    "sign_flip": "minus their sums",
+    "collude": "as if theta were e₁",
+    "random": "random messages",
+    "large": "minus 1,000 times their sums",
+}
+EPSILONS = {"ε = 1": 1.0, "ε = 5": 5.0, "not private": None}
+
+
+def recipe(rule: str, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.algos.Federated:
+    """Returns greedy play on growing batches."""
+    made: dict[str, Any] = dict(policy=fb.algos.Greedy(), schedule=fb.schedules.Geometric(1.5, first=2), aggregate=rule)
+    if epsilon is None:
+        return fb.algos.Federated(**made)
+    budget = fb.privacy.Budget(epsilon, 1 / (10 * spec.n_agents * horizon))
+    statistic = fb.privacy.Linear(centred=True, gram_scale=0.5)
+    mechanism = fb.privacy.Mechanism(budget, fb.privacy.Decaying(1.5), statistic=statistic)
+    return fb.algos.Federated(**made, privacy=mechanism).patient(spec, horizon)
+
+
+def measure(options: Size) -> list[Curve]:
+    """Returns final regret against the share of liars, for every rule, attack and epsilon."""
+    horizon, shares = options.pick(20, 1000, 2000), options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
+    rules = options.pick(["sum", "median"], [*RULES], [*RULES])
+    env = fb.envs.sphere(options.pick(5, M, M), K, D, rewards="bernoulli")
+    plain = {(e, rule): recipe(rule, value, env.spec, horizon) for e, value in EPSILONS.items() for rule in rules}
+    algos: dict[str, fb.Algorithm] = {}
+    for (e, rule), algo in plain.items():
+        algos[f"{e} {rule}"] = algo.replace(liars=fb.privacy.Liars(0.0))
+        for attack in ATTACKS:
+            for share in shares:
+                algos[f"{e} {rule} {attack} {share}"] = algo.replace(liars=fb.privacy.Liars(share, attack))
+    key = jax.random.key(options.seed + 3000)  # not the seeds on which constants were chosen
+    run: dict[str, Any] = dict(
+        horizon=horizon, stride=horizon, seeds=options.pick(2, 16, 32), key=key, throw=False, store=options.store
+    )
+    result = fb.sweep(env, algos, **run, progress=True)
+    curves = []
+    for e, rule in plain:
+        for attack in ATTACKS:
+            shown = [result[f"{e} {rule}"], *(result[f"{e} {rule} {attack} {share}"] for share in shares)]
+            y = [final(one) for one in shown]
+            curves.append(Curve(f"{e}, {attack}", rule, (0.0, *shares), y, note=claimed(shown[0])))
+    return curves
+
+
+def main(options: Size) -> None:
+    curves = options.numbers("beyond_liars", lambda: measure(options))
+    figure, axes = plt.subplots(
+        len(EPSILONS), len(ATTACKS), figsize=(14, 8.6), layout="constrained", sharex=True, sharey="row"
+    )
+    for row, e in zip(axes, EPSILONS):
+        for ax, (attack, words) in zip(row, ATTACKS.items()):
+            panel = pick(curves, f"{e}, {attack}")
+            honest = panel[0].y[0]
+            for i, one in enumerate(panel):
+                colour = fb.plotting.COLOURS[i]
+                ax.errorbar(
+                    one.x, one.mean, one.error, color=colour, marker=RULES[one.label], label=one.label, capsize=2
+                )
+                found = [f"{x:g}: {y:,.0f} ± {s:,.0f}" for x, y, s in zip(one.x, one.mean, one.error)]
+                times, error = quotient(one.y[min(3, len(one.x) - 1)], honest)
+                print(f"{e}, {attack}, {one.label} ({one.note}): {', '.join(found)}; {times:.2f} ± {error:.2f} at 20 %")
+            ax.set(yscale="log", title=f"{e}: {words}")
+            ax.grid(alpha=0.3, which="both")
+        row[0].set_ylabel("regret of all users")
+    for ax in axes[-1]:
+        ax.set_xlabel("share of silos that lie")
+    axes[0, 0].legend(frameon=False, fontsize="small")
+    save("beyond_liars", options, figure, curves)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Size, description=__doc__))
