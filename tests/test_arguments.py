@@ -144,6 +144,13 @@ def increasing(value):
     return value[0] > 0 and all(a < b for a, b in itertools.pairwise(value))
 
 
+def silos(value):
+    """Numbers of silos, each of which is named once."""
+    if not isinstance(value, (tuple, list)) or not all(count(0)(one) and not isinstance(one, bool) for one in value):
+        return False
+    return len(set(value)) == len(value)
+
+
 def empty(value):
     """A sequence of no elements, out of those of the pool."""
     return (isinstance(value, (list, tuple)) and not value) or (
@@ -271,6 +278,7 @@ linear |= {name: (1.0, non_negative) for name in ("subgaussian", "theta_norm", "
 users = {**linear, "regularization": (1.0, positive), "name": ("x", label)}
 batched = {"schedule": (5, count()), "learns_in_batch": (False, flag), "name": ("x", label)}
 named = {**batched, "name": ("x", text)}
+liars = dict(silos=(0.2, either(number(0, 1), silos)), attack=("sign_flip", one_of("random", "large", "collude")))
 budget = {"epsilon": (1.0, epsilon), "delta": (0.1, delta)}
 asked = {"threshold": (5.0, either(positive, one_of("M log T", "M^1.5"))), "max_syncs": (5, optional(count()))}
 release = optional(either(one_of(*releases.RELEASES), callable))
@@ -331,6 +339,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         when=(5, either(count(high=2**31 - 2), number(0, 1, inside=True), increasing)),
         how=("jump", one_of("slide")),
     ),
+    E.corrupt: dict(env=(SPHERE, nothing), **liars),
     E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: {
         **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
@@ -381,7 +390,10 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(name=("x", text)),
     },
     A.LinUCB: dict(policy=(A.UCB(), nothing), name=("x", text)),
-    A.Federated: {"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
+    A.Federated: {
+        **{"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},
+        **dict(aggregate=("sum", one_of(*P.AGGREGATES)), liars=(None, optional(a(P.Liars)))),
+    },
     A.fed_lin_ucb: {"policy": (A.UCB(), nothing), **named},
     A.private_fed_lin_ucb: {"privacy": (BUDGET, nothing), "policy": (A.UCB(), nothing), **named},
     A.fed_ucb: {
@@ -467,6 +479,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         apart=(1, count(1, 2**30)),
         silos=(1, count(1, 2**30)),
     ),
+    P.Liars: liars,
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Banded: dict(bands=(3, count(high=1024))),
     P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
@@ -694,6 +707,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         E.Clustered,
         E.Returning,
         E.ReturningArms,
+        E.Corrupt,
         E.Drift,
         E.Lift,
         E.UserTable,

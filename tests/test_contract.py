@@ -121,6 +121,22 @@ ALGOS = {
             privacy=fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Logistic()),
             name="Logistic",
         ),
+        *(
+            fb.algos.Federated(
+                policy=fb.algos.Greedy(),
+                schedule=schedule,
+                privacy=budget,
+                aggregate=rule,
+                liars=fb.privacy.Liars([0], attack),
+                name=f"{rule} of lies",
+            )
+            for rule, attack, schedule, budget in (
+                ("sum", "sign_flip", 4, None),
+                ("median", "random", S.Geometric(1.5, first=2), None),
+                ("geometric_median", "large", S.Geometric(1.5, first=2), BUDGET),
+                ("trimmed_mean", "collude", 4, BUDGET),
+            )
+        ),
         fb.algos.Federated(
             policy=fb.algos.EpsilonGreedy(),
             schedule=4,
@@ -216,6 +232,7 @@ def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
 BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
 MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 4, "slide")]
 AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
+AROUND += [fb.envs.corrupt(ENVS["sphere"][1], [2], attack) for attack in ("collude", "large")]
 WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK, *AROUND], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20})
 
 
@@ -301,7 +318,7 @@ ONES += [
     )
 ]
 PAIRS += itertools.product(BACK[:1], ONES)
-PAIRS += itertools.product([MOVING[0], AROUND[3]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
+PAIRS += itertools.product([MOVING[0], *AROUND[3:5]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
 PAIRS += [
     (
         BACK[1],

@@ -338,7 +338,7 @@ def _parts() -> Types:
     rooms = (*vars(algos).values(), *vars(schedules).values())
     kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
     parts = (
-        *(privacy.Budget, privacy.Mechanism, privacy.Users, algos.Mixture),
+        *(privacy.Budget, privacy.Mechanism, privacy.Users, privacy.Liars, algos.Mixture),
         *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),
         *(privacy.Linear, privacy.Logistic),
         *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own

@@ -6,6 +6,8 @@ from fedbandit_jax.envs.clustered import Clustered as Clustered
 from fedbandit_jax.envs.clustered import UserTable as UserTable
 from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
+from fedbandit_jax.envs.corrupt import Corrupt as Corrupt
+from fedbandit_jax.envs.corrupt import corrupt as corrupt
 from fedbandit_jax.envs.drift import Drift as Drift
 from fedbandit_jax.envs.drift import drift as drift
 from fedbandit_jax.envs.dropout import Dropout as Dropout
@@ -25,7 +27,7 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> what wraps an environment: its first argument is `env`.
-WRAPPERS = {"returning": returning, "drift": drift, "lift": lift}
+WRAPPERS = {"returning": returning, "drift": drift, "lift": lift, "corrupt": corrupt}
 
 # Name -> constructor; `script`, which only repeats what it is given, is not among them.
 ENVIRONMENTS = {

@@ -22,7 +22,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoisyMechanism, NoRelease, Timing
-from fedbandit_jax.privacy.liars import ATTACKS, Liars, lying
+from fedbandit_jax.privacy.liars import ATTACKS, Liars
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import added, pack, packed_size, unpack
 from fedbandit_jax.privacy.sums import Steps, Sums
@@ -180,8 +180,9 @@ def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) 
     """
     if isinstance(mechanism, NoRelease):
         return mechanism
-    attack = list(ATTACKS).index(liars.attack) if liars else 0
-    server = Server(lying=lying(liars, mechanism.n_agents), attack=np.int32(attack), aggregate=aggregate)
+    liars = liars or Liars(0.0)
+    attack = np.int32(list(ATTACKS).index(liars.attack))
+    server = Server(lying=liars.mask(mechanism.n_agents), attack=attack, aggregate=aggregate)
     if isinstance(mechanism, Exact):
         return ExactApart(n_agents=mechanism.n_agents, server=server)
     assert type(mechanism) is Aggregated

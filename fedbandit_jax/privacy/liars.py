@@ -68,7 +68,7 @@ class Liars:
         if isinstance(self.silos, (list, tuple)):
             numbers = tuple(validate.integer("silos", one, at_least=0) for one in self.silos)
             if len(set(numbers)) < len(numbers):
-                raise ValueError(f"silos must name every silo once, got {list(numbers)}")
+                raise ValueError(f"silos must name every silo once, got {validate.shown(list(numbers))}")
             object.__setattr__(self, "silos", numbers)
         elif validate.within("silos", self.silos, 0, 1) == 1:
             raise ValueError(f"silos must be a share below 1, or a list of silos, got {self.silos}")
@@ -83,14 +83,15 @@ class Liars:
         share: Any = self.silos
         found = share if isinstance(share, tuple) else tuple(range(round(share * n_agents)))
         if any(one >= n_agents for one in found):
-            raise ValueError(f"silos must be below the {n_agents} of the environment, got {list(found)}")
+            raise ValueError(
+                f"silos must be below the {n_agents} of the environment, got {validate.shown(list(found))}"
+            )
         if len(found) == n_agents:
             raise ValueError(f"silos must leave one of {n_agents} that is honest, got {share}")
         return found
 
-
-def lying(liars: Liars | None, n_agents: int) -> Float[np.ndarray, " M"]:
-    """Which of M silos lie, 1 for those that do."""
-    found = np.zeros(n_agents, np.float32)
-    found[list(liars.among(n_agents) if liars else ())] = 1
-    return found
+    def mask(self, n_agents: int) -> Float[np.ndarray, " M"]:
+        """Which of M silos lie, 1 for those that do."""
+        found = np.zeros(n_agents, np.float32)
+        found[list(self.among(n_agents))] = 1
+        return found

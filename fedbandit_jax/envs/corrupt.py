@@ -1,0 +1,102 @@
+"""Silos that report false rewards of their users: data poisoning, which any algorithm and any mechanism meets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.privacy.liars import ATTACKS, LARGE, Liars
+
+
+def _random(key: Array, x: Array, y: Array) -> Array:
+    return random.uniform(key, y.shape)
+
+
+def _sign_flip(key: Array, x: Array, y: Array) -> Array:
+    return 1 - y
+
+
+def _large(key: Array, x: Array, y: Array) -> Array:
+    return -LARGE * y
+
+
+def _collude(key: Array, x: Array, y: Array) -> Array:
+    return jnp.where(x[:, 0] >= 0, 1.0, 0.0)
+
+
+FALSE: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "random": _random,
+    "sign_flip": _sign_flip,
+    "large": _large,
+    "collude": _collude,
+}
+assert FALSE.keys() == ATTACKS.keys()
+
+
+@struct.pytree
+class Corrupt:
+    """An environment some of whose silos report false rewards; made by `corrupt`."""
+
+    env: Any  # whose users answer truly
+    lying: Float[Array | np.ndarray, " M"]  # 1 for silos that lie
+    attack: str = struct.static()  # a key of `FALSE`
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of the environment within."""
+        return self.env.init(key)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """What the environment within offers."""
+        return self.env.observe(key, world, t)
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The true gaps, and rewards that are true where silos are honest."""
+        found = self.env.pull(key, world, offered, arms)
+        x = jnp.take_along_axis(offered.contexts, arms[:, None, None], axis=1)[:, 0]
+        false = FALSE[self.attack](random.stream(key, "lies"), x, found.reward)
+        return found._replace(reward=jnp.where(jnp.asarray(self.lying) > 0, false, found.reward))
+
+
+def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_flip") -> Corrupt:
+    """The same environment, some of whose silos report false rewards of their users to whatever algorithm there is.
+
+    Users choose nothing and answer truly: gaps, and so the regret of all silos, liars' too, are those of true means.
+    What is reported passes the bounds that every silo enforces, so that a private mechanism clips "large" rewards to
+    the range of its statistic. A silo that ignores these bounds as well, and sends any message that it likes, is an
+    `fb.privacy.Liars` of `fb.algos.Federated`.
+
+    Args:
+        env: an environment of two silos or more.
+        silos: the share of silos that lie, in [0, 1), the first ones; or the numbers of those that do.
+        attack: what they report in place of a reward y: "sign_flip", 1 - y; "random", uniform on [0, 1]; "large",
+            -1000 y; "collude", 1 if the first feature of the arm played is not negative and 0 if it is.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> honest = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
+        >>> env = fb.envs.corrupt(honest, silos=[3])
+        >>> key, arms = jax.random.key(0), jax.numpy.zeros(4, int)
+        >>> offered, world = env.observe(key, env.init(key), jax.numpy.int32(0))
+        >>> one, other = (each.pull(key, world, offered, arms).reward for each in (honest, env))
+        >>> (one != other).tolist()
+        [False, False, False, True]
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if spec.n_agents < 2:
+        raise ValueError(f"env must have silos, of which some are honest, got one with {spec.n_agents}")
+    liars = Liars(silos, attack)
+    unit = spec.rewards_in_unit and attack != "large"
+    spec = dataclasses.replace(spec, rewards_in_unit=unit)
+    return Corrupt(env=env, lying=liars.mask(spec.n_agents), attack=attack, spec=spec)
