@@ -129,6 +129,9 @@ def programs():
     yield items, fb.algos.Grouped(privacy=budget)
     yield sphere, fb.algos.dp_dpe(np.eye(sphere.spec.n_arms, sphere.spec.dim), budget, schedule=2)
     yield sphere, linear(fb.algos.EpsilonGreedy())
+    lied = fb.privacy.Liars([0])
+    yield fb.envs.corrupt(sphere), linear(thompson).replace(aggregate="geometric_median", liars=lied)
+    yield sphere, fb.algos.fed_lin_ucb(schedule=2, learns_in_batch=False).replace(aggregate="median", liars=lied)
     yield fb.envs.arms(3), fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg")
 
 

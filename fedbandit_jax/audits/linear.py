@@ -252,6 +252,7 @@ def shipped_linear() -> list[Case]:
     forgets = Federated(
         policy=Forgetting(policy=Thompson(), memory=memory), schedule=2, privacy=Mechanism(BUDGET, release=memory)
     )
+    median = private_fed_lin_ucb(Mechanism(BUDGET, "blt"), schedule=2).replace(aggregate="median")
     half = Mechanism(BUDGET, "input_perturbation", statistic=Linear(centred=True, gram_scale=0.35))
     explores = Federated(policy=EpsilonGreedy(), schedule=2, privacy=Mechanism(BUDGET, "blt", "secagg"))
     others = {
@@ -277,6 +278,7 @@ def shipped_linear() -> list[Case]:
         case(n_agents=2, statistic=HALF, messages=True, name="silo_local tree centred 1/2 messages"),
         case(statistic=Opinion(gram_scale=0.5), release="blt", name="silo_local blt weighted"),
         case(statistic=Logistic(), release="blt", name="silo_local blt logistic"),
+        linear(median, n_agents=3, name="silo_local blt median"),
         case(trust="silo_local_matrix", release="prefix_tree"),
         case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
         case(trust="shuffle_amplified"),

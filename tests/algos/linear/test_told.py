@@ -49,6 +49,11 @@ LINE = fb.networks.make("line", 4)
 LOOPS = {  # environment, algorithm, users in the last sums of an agent of theirs, and which one (None: who came last)
     "batches": (SILOS, fb.algos.Federated(policy=Told(), schedule=3, privacy=LITTLE), 4 * T, 0),
     "schedule": (SILOS, fb.algos.Federated(policy=Told(), schedule=DOUBLING, privacy=LITTLE), 4 * T, 0),
+    "a median": (
+        SILOS,
+        fb.algos.Federated(policy=Told(), schedule=DOUBLING, privacy=LITTLE, aggregate="median"),
+        *(4 * T, 0),
+    ),
     "a line": (SILOS, fb.algos.Gossip(graph=LINE, policy=Told(), schedule=DOUBLING, privacy=LITTLE), 3 * T, 1),
     "uploads": (USERS, fb.algos.AsyncFederated(policy=Told(), schedule=1, privacy=LITTLE), T, None),
     "streams": (USERS, fb.algos.Grouped(policy=Told(), grouping=Everybody(), schedule=DOUBLING, privacy=LITTLE), T, 0),

@@ -5,10 +5,11 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import SMALL, changed, damaged, honest, noisy, scaled, trusting, turned
+from _damage import SMALL, changed, damaged, honest, noisy, private, scaled, trusting, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, linear
+from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.releases.banded import BandedToeplitz
 from fedbandit_jax.privacy.trust import SiloLocal, SiloLocalMatrix, VectorSum
@@ -178,6 +179,32 @@ def broken_shared_by_releases():
 def broken_shared_by_two_releases():
     """One draw shared by every two releases."""
     return damaged("one draw for two releases", lambda mechanism: turned(Reused, mechanism, every=2))
+
+
+@fb.pytree
+class NoiseAfterwards(Apart):
+    """The server is shown what every silo sums up, and adds the noise itself."""
+
+    def step(self, key, k, state, total, x, v):
+        statistics, after = Apart.step(self, key, k, state, total, x, v)
+        return statistics, after._replace(view=self.statistic.pack(after.sums.high))
+
+
+def of_the_median(name, change):
+    """The honest case of a median over silos, run with `change(mechanism)` in place of its mechanism."""
+    case = linear(private(release="blt").replace(aggregate="median"), n_agents=3)
+    return changed(case, name, lambda bound: replace(bound, mechanism=change(bound.mechanism)))
+
+
+def broken_afterwards():
+    """Noise on a median of exact messages."""
+    return of_the_median("noise after the rule", lambda mechanism: turned(NoiseAfterwards, mechanism))
+
+
+def broken_shares():
+    """A third of the noise in each of three silos, as secure aggregation has it, where single messages are seen."""
+    std = np.float32(3**-0.5)
+    return of_the_median("shares of noise", trusting(lambda trust: replace(trust, std=trust.std * std)))
 
 
 def broken_last_release():
