@@ -173,12 +173,41 @@ def test_environments_are_wrapped(file):
     assert set(fb.envs.WRAPPERS) >= {"returning", "drift", "lift"}
 
 
+def test_silos_that_lie(file):
+    """False rewards are a table of the environment, and lies to the server one of an algorithm."""
+    text = """
+horizon = 40
+seeds = 3
+[environment]
+type = "sphere"
+n_agents = 4
+n_arms = 4
+dim = 5
+[environment.corrupt]
+silos = [1]
+attack = "collude"
+[algorithms.ours]
+type = "fed_lin_ucb"
+schedule = 5
+learns_in_batch = false
+aggregate = "median"
+liars = { type = "Liars", attack = "large" }
+[grid]
+silos = [0.0, 0.5]
+"""
+    asked = read(file(text))
+    assert describe(asked["env"]) == describe(fb.envs.corrupt(fb.envs.sphere(4, 4, 5), [1], "collude"))
+    made = [one.algo for one in expand(asked["env"], asked["algos"], asked["grid"]).values()]
+    assert [algo.liars for algo in made] == [fb.privacy.Liars(0.0, "large"), fb.privacy.Liars(0.5, "large")]
+    assert {algo.aggregate for algo in made} == {"median"}
+
+
 def test_all_parts_there_are_have_a_type():
     parts = _configuration._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of your own
-    assert {"Users", "Decaying", "Banded", "BandMF", "MultiBlt", "Discounted", "Window"} <= set(parts)
+    assert {"Users", "Liars", "Decaying", "Banded", "BandMF", "MultiBlt", "Discounted", "Window"} <= set(parts)
     assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_configuration._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name
