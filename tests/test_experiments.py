@@ -148,6 +148,24 @@ def test_the_page_quotes_what_a_world_that_moves_costs(curves):
         assert one.note == ("not private" if one.label == "no noise" else "certified")
 
 
+def test_the_page_quotes_what_liars_cost(curves):
+    """Row by row of the table in docs/federation.md, and the goal: twice the regret at 20 % of flipped signs."""
+    kept = curves.parsed((FIGURES / "beyond_liars.csv").read_text(encoding="utf-8"))
+    page = (PAGES.parent / "federation.md").read_text(encoding="utf-8")
+    attacks = ("sign_flip", "collude", "random", "large")
+    for epsilon in ("ε = 1", "ε = 5", "not private"):
+        found = {(one.label, one.panel.split(", ")[1]): one for one in kept if one.panel.startswith(f"{epsilon}, ")}
+        honest = found["sum", "sign_flip"].y[0]
+        for rule in ("sum", "median", "geometric_median", "trimmed_mean"):
+            cells = [(found[rule, "sign_flip"], 0), *((found[rule, attack], 3) for attack in attacks)]
+            shown = " | ".join(f"{one.mean[i]:,.0f} ± {one.error[i]:,.0f}" for one, i in cells)
+            assert f"| {epsilon} | `{rule}` | {shown} |" in page
+        ratios = [curves.quotient(found["geometric_median", attack].y[3], honest) for attack in attacks]
+        assert all(f"{ratio:.2f} ± {error:.2f}" in page for ratio, error in ratios[:2])
+        assert ratios[0][0] < 2
+        assert {one.note for one in found.values()} == {"not private" if epsilon == "not private" else "certified"}
+
+
 @pytest.mark.parametrize(("picture", "labels"), QUOTED_REGRETS)
 def test_pages_quote_the_regrets_of_their_pictures(curves, picture, labels):
     """The label, and its mean regret at T with the standard error, are in the page as in the CSV of the picture."""
