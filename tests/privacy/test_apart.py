@@ -226,6 +226,13 @@ def test_greedy_play_on_a_robust_sum(script, aggregate, schedule, key):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+def test_groups_of_silos_are_not_added_up():
+    """On a CPU a batch of many agents is run group after group, and their sums added up, where that is the same."""
+    assert recipe(aggregate="sum").bind(ENV.spec, 40).adds
+    for privacy in (None, BUDGET):
+        assert not recipe(privacy=privacy).bind(ENV.spec, 40).adds
+
+
 @pytest.mark.slow
 def test_regret_counts_everybody_and_liars_cost_the_sum_most(key):
     """A fifth of the silos are liars, whose users are in the regret of all."""
