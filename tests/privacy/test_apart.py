@@ -20,7 +20,7 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import aggregates, behaviour
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
-from fedbandit_jax.privacy.apart import Apart, ExactApart, shown_apart
+from fedbandit_jax.privacy.apart import Apart, ExactApart, Server, shown_apart
 from fedbandit_jax.privacy.liars import ATTACKS
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.trust import Central
@@ -257,9 +257,16 @@ def test_the_claim_is_that_of_every_silo():
     assert set(other.not_covered) - set(one.not_covered) == {"users of silos that lie"}
     assert certify(recipe(privacy=None).bind(ENV.spec, 20)).claim == "none"
     mechanism = median.mechanism
+
+    @fb.pytree
+    class Office(Server):
+        """Adds up what it likes."""
+
+    office = Office(**{field.name: getattr(mechanism.server, field.name) for field in dataclasses.fields(Server)})
     for changes, words in (
         (dict(trust=Central(std=mechanism.trust.std[0])), "silos that are shown apart must have noise of their own"),
         (dict(epsilon=np.ones(M)), "silos that are shown apart must have noise of their own"),
+        (dict(server=office), "Office is a server of its own"),
         (dict(trust=dataclasses.replace(mechanism.trust, std=mechanism.trust.std / 2)), "gives epsilon = "),
     ):
         forged = certify(dataclasses.replace(median, mechanism=dataclasses.replace(mechanism, **changes)))
