@@ -315,7 +315,18 @@ ONES += [
         graph=fb.networks.make("line", 3),
         schedule=S.Geometric(1.5, first=2),
         privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.0), unit=UNIT),
-    )
+    ),
+    *(
+        fb.algos.Federated(
+            policy=fb.algos.Thompson(),
+            schedule=schedule,
+            privacy=fb.privacy.Mechanism(BUDGET, "blt", unit=UNIT),
+            aggregate="median",
+            liars=fb.privacy.Liars([0], "collude"),
+            name="median of users",
+        )
+        for schedule in (4, S.Geometric(1.5, first=3))
+    ),
 ]
 PAIRS += itertools.product(BACK[:1], ONES)
 PAIRS += itertools.product([MOVING[0], *AROUND[3:5]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
