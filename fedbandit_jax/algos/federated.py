@@ -131,6 +131,8 @@ class Federated(PolicyRecipe):
             raise ValueError(f"trust must be 'silo_local' with {named}: {why}, got {trust!r}")
         if privacy is not None and len(privacy.budgets) > 1:
             raise ValueError(f"budget must be one for all silos with {named}, got {len(privacy.budgets)}")
+        if privacy is not None and privacy.users.total is not None:
+            raise ValueError(f"total must be None with {named}, got {privacy.users.total:g}")
         if privacy is not None and privacy.messages:
             raise ValueError(f"messages must be False with {named}, where every silo's sums are made anyway, got True")
         if not isinstance(schedule, (Every, Fixed)):
@@ -181,6 +183,8 @@ class Federated(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         (schedule, _), m = self.normalised, spec.n_agents
+        if spec.drops and self.apart:
+            raise ValueError(f"aggregate must be 'sum' and liars None where silos drop out, got {self.aggregate!r}")
         if spec.drops and (self.learns_in_batch or not isinstance(schedule, (Every, Fixed))):
             raise ValueError(
                 "schedule must be fixed in advance, and learns_in_batch False, where silos drop out, got "

@@ -80,7 +80,14 @@ class ExactApart(BoundMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         state = self.absorb(state, total)
         each = state.sums.high  # pyright: ignore[reportOptionalMemberAccess]
@@ -128,7 +135,14 @@ class Apart(NoisyMechanism):
 
     @override
     def step(
-        self, key: Array, k: Array, state: MechanismState, total: Array, x: Array, v: Array
+        self,
+        key: Array,
+        k: Array,
+        state: MechanismState,
+        total: Any,
+        x: Array,
+        v: Array,
+        sends: Array | None = None,
     ) -> tuple[Array, MechanismState]:
         noises, lies = jax.random.split(key)
         state, m = self.absorb(state, total), self.n_agents

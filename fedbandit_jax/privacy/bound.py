@@ -265,7 +265,7 @@ class NoisyMechanism(BoundMechanism):
         return int(self.release.n_syncs) if self.statistic.drops and self.resends else 1
 
     @property
-    def apart(self) -> str:
+    def mixed(self) -> str:
         """The objection to a release in which a message holds parts of several batches, or ""."""
         n = self.release.touched()
         return "" if n == 1 else f"{type(self.release).__name__} has a batch in {n}, and silos miss some of them"
@@ -452,7 +452,9 @@ class NoisyMechanism(BoundMechanism):
         if one.drops and (model.away == "none" or self.needs_users or one.total is not None):
             return f"the proof of {model.__name__} does not cover silos that drop out"
         if one.drops and self.apart:
-            return f"silos drop out, and {self.apart}"
+            return "the proof of a server that is shown silos apart does not cover silos that drop out"
+        if one.drops and self.mixed:
+            return f"silos drop out, and {self.mixed}"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:

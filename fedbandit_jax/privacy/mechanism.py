@@ -260,7 +260,7 @@ class Mechanism:
             resends=self.resends,
             method=self.calibration,
         )
-        if statistic.drops and (wrong := bound.apart):
+        if statistic.drops and (wrong := bound.mixed):
             raise ValueError(f"release must have every batch in one message where silos drop out: {wrong}")
         if wrong := bound.coarse(batch):
             raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {wrong}")
