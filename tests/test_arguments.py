@@ -339,6 +339,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         when=(5, either(count(high=2**31 - 2), number(0, 1, inside=True), increasing)),
         how=("jump", one_of("slide")),
     ),
+    E.delay: dict(env=(SPHERE, nothing), rounds=(5, count(high=10**4)), law=("fixed", one_of("geometric"))),
+    E.dropout: dict(env=(SPHERE, nothing), rate=(0.1, number(0, 1)), schedule=(None, optional(nothing))),
     E.corrupt: dict(env=(SPHERE, nothing), **liars),
     E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: {

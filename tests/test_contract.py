@@ -232,6 +232,7 @@ def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
 BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
 MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 4, "slide")]
 AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
+AROUND += [fb.envs.dropout(ENVS["sphere"][1], 0.3), fb.envs.delay(ENVS["sphere"][1], 3, "geometric")]
 AROUND += [fb.envs.corrupt(ENVS["sphere"][1], [2], attack) for attack in ("collude", "large")]
 WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK, *AROUND], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20})
 

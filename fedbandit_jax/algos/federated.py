@@ -192,7 +192,7 @@ class Federated(PolicyRecipe):
             )
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))
-        sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest)
+        sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest, rounds=horizon)
         mechanism, stds = self.calibrated(spec, m, self.n_syncs(horizon), **sizes)
         if self.apart:
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)

@@ -136,6 +136,10 @@ def bind(
             "algorithm as it was before `bind`"
         )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
+    if env.spec.late and not bound.bears_delay:
+        raise ValueError(
+            f"env must have rewards that come at once for algorithm {label!r}: only fb.algos.Federated does without"
+        )
     if env.spec.drops and not bound.bears_dropouts:
         raise ValueError(
             f"env must have silos that are always there for algorithm {label!r}: only fb.algos.Federated does without"

@@ -8,6 +8,8 @@ from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
 from fedbandit_jax.envs.corrupt import Corrupt as Corrupt
 from fedbandit_jax.envs.corrupt import corrupt as corrupt
+from fedbandit_jax.envs.delay import Delay as Delay
+from fedbandit_jax.envs.delay import delay as delay
 from fedbandit_jax.envs.drift import Drift as Drift
 from fedbandit_jax.envs.drift import drift as drift
 from fedbandit_jax.envs.dropout import Dropout as Dropout
@@ -27,7 +29,14 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> what wraps an environment: its first argument is `env`.
-WRAPPERS = {"returning": returning, "drift": drift, "lift": lift, "corrupt": corrupt}
+WRAPPERS = {
+    "returning": returning,
+    "dropout": dropout,
+    "delay": delay,
+    "drift": drift,
+    "lift": lift,
+    "corrupt": corrupt,
+}
 
 # Name -> constructor; `script`, which only repeats what it is given, is not among them.
 ENVIRONMENTS = {

@@ -55,6 +55,7 @@ class Algorithm:
     name: str = "algorithm"
     batch: int = 1
     bears_dropouts: bool = False  # does it play where silos miss synchronisations?
+    bears_delay: bool = False  # does it play where rewards come late?
 
     def parameters(self) -> tuple[str, ...]:
         """The paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""

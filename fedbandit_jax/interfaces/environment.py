@@ -27,12 +27,14 @@ class Spec:
     n_users: int = 0  # n, users who return and are told apart; 0 if every user is new
     n_servers: int = 1  # servers that hold these users: user u is at server u % n_servers
     drops: bool = False  # whether silos may miss synchronisations, of which `Round.away` tells
+    late: int = 0  # rewards that every silo waits for, of which `Round.arrives` names one; 0 if they come at once
     constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
 
     def __post_init__(self):
         for name in ("n_agents", "n_arms", "dim", "n_servers"):
             validate.integer(name, getattr(self, name), at_least=1)
-        validate.integer("n_users", self.n_users, at_least=0)
+        for name in ("n_users", "late"):
+            validate.integer(name, getattr(self, name), at_least=0)
         for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
@@ -55,6 +57,7 @@ class Round(NamedTuple):
     contexts: Float[Array, "M K d"]  # feature vectors
     mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
     user: Int[Array, " M"] | None = None  # who came, if `Spec.n_users` > 0
+    arrives: Int[Array, " M"] | None = None  # which of the `Spec.late` rewards arrives; this round's takes its place
     away: Bool[Array, " M"] | None = None  # which silos miss the synchronisation after this round, if `Spec.drops`
 
 

@@ -46,6 +46,7 @@ class BoundStatistic:
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = LINEAR
+    late: bool = False  # do rewards come late?
     drops: bool = False  # may silos miss synchronisations?
     total: float | None = None  # C, to which totals of users in a batch are clipped
     bounds: Bounds = dataclasses.field(init=False)  # of the rule, read once
@@ -61,6 +62,7 @@ class BoundStatistic:
             unit_rewards=spec.rewards_in_unit,
             fixed_contexts=spec.fixed_contexts,
             n_users=spec.n_users,
+            late=spec.late > 0,
             drops=spec.drops,
             constant=spec.constant,
         )

@@ -41,6 +41,7 @@ class Timing(NamedTuple):
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
     fixed: bool = True  # does every batch have the size that the mechanism is bound for?
     longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
+    total: int | None = None  # the most rounds of all batches, if they are fixed in advance
     n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
 
 
@@ -214,6 +215,7 @@ class NoRelease(BoundMechanism):
 
 
 WHO_IS_AWAY = "which silos miss which synchronisation"  # is public where silos drop out
+WHEN_IT_COMES = "when a reward arrives, which must be independent of it"  # where rewards come late
 WHO_COMES = "who comes when, and how often"  # is public where users are told apart
 MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
 NOT_COVERED = (
@@ -244,6 +246,7 @@ class NoisyMechanism(BoundMechanism):
     delta: struct.Number
     users: Users = struct.static()  # how often one user may contribute
     enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
+    held: int = struct.static(default=0)  # the most rounds of whose users a silo may send sums together
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
@@ -260,9 +263,9 @@ class NoisyMechanism(BoundMechanism):
         return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
 
     @property
-    def waits(self) -> int:
-        """The most batches whose sums a silo may send together, because it was away."""
-        return int(self.release.n_syncs) if self.statistic.drops and self.resends else 1
+    def waits(self) -> bool:
+        """Whether a silo may send sums of several batches together, because it was away."""
+        return self.statistic.drops and self.resends
 
     @property
     def mixed(self) -> str:
@@ -357,7 +360,7 @@ class NoisyMechanism(BoundMechanism):
             return ""
         move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
         roundings = 4 * self.release.touched()
-        return too_coarse(self.n_agents * (self.batch or 1) * self.waits, self.trust.sum_std(), move, roundings)
+        return too_coarse(self.n_agents * max(self.batch or 1, self.held), self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
@@ -410,6 +413,7 @@ class NoisyMechanism(BoundMechanism):
             not_covered=(
                 *worst.assumes,
                 *([WHO_COMES] if self.enforced else []),
+                *([WHEN_IT_COMES] if self.statistic.late else []),
                 *([WHO_IS_AWAY] if self.statistic.drops else []),
                 *NOT_COVERED,
                 *(["contexts, which are fixed and public"] if fixed else []),
@@ -424,6 +428,8 @@ class NoisyMechanism(BoundMechanism):
             yield f"what a user adds is {rule!r}: {bounds}"
         if not struct.is_sealed(rule):
             yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
+        if self.statistic.late:
+            yield "a reward that comes late enters the batch in which it arrives"
         if self.statistic.drops:
             few = f"up to {self.trust.dropouts} of {self.n_agents} silos, or nothing is released"
             who = few if self.trust.away == "few" else "any silos"
@@ -455,6 +461,8 @@ class NoisyMechanism(BoundMechanism):
             return "the proof of a server that is shown silos apart does not cover silos that drop out"
         if one.drops and self.mixed:
             return f"silos drop out, and {self.mixed}"
+        if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
+            return f"a message may hold sums of all {timing.total} rounds, and there is room for {self.held}"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
@@ -504,11 +512,11 @@ class NoisyMechanism(BoundMechanism):
         return Ask(
             budget=self.budgets[i],
             release=self.release,
-            users=self.users.anyhow if self.waits > 1 else self.users,
+            users=self.users.anyhow if self.waits else self.users,
             by_silo=type(self.trust).per_silo,
             n_agents=self.n_agents,
             dropouts=self.trust.dropouts,
-            waits=self.waits,
+            held=self.held,
             batch=self.batch or 1,
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),

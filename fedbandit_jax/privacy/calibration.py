@@ -106,7 +106,7 @@ def calibrate(
     dim: int | None = None,
     pure: float = 0.0,
     dropouts: int = 0,
-    waits: int = 1,
+    held: int = 0,
     moves_sq: float | None = None,
     rounding: float = 0.0,
 ) -> Calibration:
@@ -140,7 +140,7 @@ def calibrate(
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); for all visits of a user
             together it must be less than the budget's epsilon.
         dropouts: f < M, silos whose shares of the noise may be missing, with "secagg".
-        waits: the most batches whose sums a silo may send together.
+        held: the most rounds of whose users a silo may send sums together, if these are more than a batch has.
         moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`. It is for
             "tight" noise on every packed entry only.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
@@ -196,7 +196,7 @@ def calibrate(
         by_silo=model.per_silo,
         pure=pure,
         dropouts=check_dropouts(dropouts, trust, n_agents),
-        waits=validate.integer("waits", waits, at_least=1),
+        held=validate.integer("held", held, at_least=0),
         moves_sq=moves_sq,
         rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},

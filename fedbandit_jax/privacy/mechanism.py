@@ -169,6 +169,7 @@ class Mechanism:
         batch: int | None = None,
         most: int | None = None,
         longest: int = 1,
+        rounds: int = 0,
         pure: np.ndarray | float = 0.0,
     ) -> NoisyMechanism | NoRelease:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
@@ -180,6 +181,7 @@ class Mechanism:
             batch: B, if every batch has the same number of rounds, and None otherwise.
             most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
             longest: the most rounds whose users are added up before this mechanism does so; B if `batch` is given.
+            rounds: T, whose users may all be in one message where silos drop out.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
@@ -218,8 +220,8 @@ class Mechanism:
         statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
-        waits = n_syncs if statistic.drops and self.resends else 1
-        users = self.users.anyhow if waits > 1 else self.users
+        waits = statistic.drops and self.resends
+        users, held = self.users.anyhow if waits else self.users, rounds if waits else 0
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
@@ -235,7 +237,7 @@ class Mechanism:
                 dim=statistic.dim,
                 pure=float(share),
                 dropouts=self.dropouts,
-                waits=waits,
+                held=held,
                 moves_sq=None if is_plain(self.statistic) else statistic.sensitivity_sq(budget.adjacency),
                 rounding=statistic.rounding(n_agents * (batch or longest)),
             )
@@ -258,6 +260,7 @@ class Mechanism:
             users=self.users,
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,
+            held=held,
             method=self.calibration,
         )
         if statistic.drops and (wrong := bound.mixed):

@@ -198,7 +198,8 @@ class BoundFixed(BoundSchedule):
 
     @override
     def timing(self) -> Timing:
-        return Timing(self.sentence, fixed=False, longest=_longest(self.rounds))
+        total = int(np.max(self.rounds, initial=0))
+        return Timing(self.sentence, fixed=False, longest=_longest(self.rounds), total=total)
 
 
 class Fixed(Schedule):

@@ -16,7 +16,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief
+from fedbandit_jax.algos.loops.loop import Late, PolicyLoop, arrived, first_belief
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
@@ -34,6 +34,7 @@ class ServerState(NamedTuple):
     status: Array  # () int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
     held: Any = None  # (d, d + 1, M) sums that silos have not sent, if they may be away; `Wide` in steps
+    late: Late | None = None  # whose rewards have not arrived, if these come late
 
 
 class BatchRecord(NamedTuple):
@@ -63,6 +64,7 @@ class InBatch(NamedTuple):
 
     prepared: Any  # what the policy scores arms with
     seen: Any  # what contributions are given of the last release
+    late: Late | None  # whose rewards have not arrived, if these come late
 
 
 @struct.sealed
@@ -77,7 +79,7 @@ class BatchLoop(PolicyLoop):
     downloads what was released, before any other user comes.
     """
 
-    bears_dropouts = True
+    bears_dropouts = bears_delay = True
 
     schedule: None = None
     batch: int = struct.static()  # B
@@ -86,12 +88,14 @@ class BatchLoop(PolicyLoop):
     def init(self, key: Array, spec: Spec) -> ServerState:
         attendance = self.nobody_came(spec.n_agents, spec.n_users)
         belief = first_belief(self.policy, spec.dim)
-        return ServerState(self.mechanism.init(spec.dim), *belief, attendance, self.nothing_held())
+        mechanism, held = self.mechanism.init(spec.dim), self.nothing_held()
+        return ServerState(mechanism, *belief, attendance, held, Late.none(spec))
 
     @override
     def download(self, state: ServerState, offered: Round) -> InBatch:
         prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
-        return InBatch(prepare(state.belief, offered, self.spec.fixed_contexts), state.mechanism.seen)
+        prepared = prepare(state.belief, offered, self.spec.fixed_contexts)
+        return InBatch(prepared, state.mechanism.seen, state.late)
 
     @override
     def prepared(self, t: Array, local: InBatch, offered: Round) -> Any:
@@ -101,17 +105,19 @@ class BatchLoop(PolicyLoop):
         self, t: Array, local: InBatch, offered: Round, arms: Array, rewards: Array
     ) -> tuple[InBatch, BatchRecord]:
         """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
-        x, v, outside, clipped = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards, local.seen)
+        x, y, user, late = arrived(local.late, offered, arms, rewards)
+        x, v, outside, clipped = self.mechanism.admit(x, y, local.seen)
+        local = local._replace(late=late)
         if self.learns_in_batch:
             local = local._replace(prepared=self.policy.learn(local.prepared, offered, x, v))
-        user = offered.user if self.mechanism.enforced else None
+        user = user if self.mechanism.enforced else None
         return local, BatchRecord(x, v, outside, clipped if self.mechanism.clips else None, user, self.away(offered))
 
     @property
     @override
     def adds(self) -> bool:
-        together = self.mechanism.needs_users or self.mechanism.enforced or self.mechanism.apart or self.spec.drops
-        return not together
+        one, spec = self.mechanism, self.spec
+        return not (one.needs_users or one.enforced or one.apart or spec.drops or spec.late)
 
     @override
     def gather(self, records: BatchRecord) -> BatchSums:
@@ -144,10 +150,13 @@ class BatchLoop(PolicyLoop):
         statistics, sent = self.release(key, k, mechanism, rows, users, sends)
         belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
         synced = ServerState(sent, belief, state.status | status, attendance)
-        synced = jax.tree.map(lambda new, old: jnp.where(happens, new, old), synced, state._replace(held=None))
+        synced = jax.tree.map(
+            lambda new, old: jnp.where(happens, new, old), synced, state._replace(held=None, late=None)
+        )
         synced = synced._replace(
             attendance=jax.tree.map(lambda new, old: jnp.where(complete, new, old), attendance, state.attendance),
             held=jax.tree.map(lambda new, old: jnp.where(complete, new, old), held, state.held),
+            late=None if state.late is None else local.late,
         )
         broken = jnp.where(records.outside > 0, Status.OUTSIDE_SPEC, 0)
         counts = self.tally(n_clipped, jnp.where(complete, left_out, 0), records.away, complete)
@@ -195,6 +204,7 @@ class RoundState(NamedTuple):
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
     away: Array | None  # (M,) bool: which silos would miss a synchronisation now, if they may
     held: Any  # (d, d + 1, M) sums that silos have not sent and that are not pending, if they may be away
+    late: Late | None  # whose rewards have not arrived, if these come late
     counts: dict[str, Array]  # int32: contributions of the last round that were clipped and left out, if counted
 
 
@@ -207,7 +217,7 @@ class ScheduledLoop(PolicyLoop):
     det V_i, and a schedule is handed no more than it says it reads.
     """
 
-    bears_dropouts = True
+    bears_dropouts = bears_delay = True
 
     schedule: BoundSchedule
     shift: struct.Number  # c
@@ -250,6 +260,7 @@ class ScheduledLoop(PolicyLoop):
                 attendance=self.nobody_came(spec.n_agents, spec.n_users),
                 away=jnp.zeros(spec.n_agents, bool) if spec.drops else None,
                 held=self.nothing_held(),
+                late=Late.none(spec),
                 counts=self.tally(),
             ),
         )
@@ -265,12 +276,13 @@ class ScheduledLoop(PolicyLoop):
         self, t: Array, local: RoundState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[RoundState, tuple[()]]:
         """Adds each agent's row to its statistics and, where they are read, to its determinants (lines 10-11)."""
-        x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen)
-        attendance, x, left_out, which = self.attend(local.attendance, local.synced, offered.user, x)
+        x, y, user, late = arrived(local.late, offered, arms, rewards)
+        x, v, broken, clipped = self.admit(x, y, local.mechanism.seen)
+        attendance, x, left_out, which = self.attend(local.attendance, local.synced, user, x)
         mechanism = local.mechanism
         if mechanism.totals is not None:
             assert which is not None
-            totals, change, cut = mechanism.totals.add(self.mechanism, offered.user, *which, x, v)
+            totals, change, cut = mechanism.totals.add(self.mechanism, user, *which, x, v)
             mechanism, clipped = mechanism._replace(totals=totals), clipped + cut
             pending = local.pending + change[..., None]
         elif self.tracks or self.spec.drops:
@@ -293,6 +305,7 @@ class ScheduledLoop(PolicyLoop):
             status=local.status | broken,
             attendance=attendance,
             away=self.away(offered),
+            late=late,
             counts=self.tally(clipped, left_out, local.away),
         ), ()
 

@@ -5,7 +5,7 @@ Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -186,6 +186,34 @@ class PlayingLoop(Algorithm):
         return self.policy.scorer(t, self.prepared(t, local, nothing))
 
 
+class Late(NamedTuple):
+    """What silos wait for: their users of L rounds, whose rewards have not arrived."""
+
+    x: Array  # (L, M, d) features of the arms played, zero before anybody came
+    y: Array  # (L, M) rewards
+    user: Array | None  # (L, M) who came, if users are told apart
+
+    @classmethod
+    def none(cls, spec: Spec) -> Late | None:
+        """Nobody has come yet; None if all rewards come at once."""
+        if not spec.late:
+            return None
+        shape = spec.late, spec.n_agents
+        user = jnp.full(shape, spec.n_users, jnp.int32) if spec.n_users else None
+        return cls(jnp.zeros((*shape, spec.dim)), jnp.zeros(shape), user)
+
+
+def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> tuple[Array, Array, Array | None, Any]:
+    """Features (d, M), rewards (M,) and users (M,) of whom a round tells, and of whom it does not yet."""
+    x = ridge.take(offered.contexts, arms)
+    if late is None:
+        return x, rewards, offered.user, None
+    at = offered.arrives, jnp.arange(len(rewards))
+    now = Late(x.T, rewards, offered.user)
+    old = jax.tree.map(lambda table: table[at], late)
+    return old.x.T, old.y, old.user, jax.tree.map(lambda table, row: table.at[at].set(row), late, now)
+
+
 @struct.pytree
 class PolicyLoop(PlayingLoop):
     """A policy that acts on what a mechanism releases, for a known environment and horizon; base class of such loops.
@@ -235,7 +263,8 @@ class PolicyLoop(PlayingLoop):
             mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
             if not struct.is_sealed(one) or mine != its:
                 return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
-        equal = Timing("fixed in advance, so it tells nothing about users")
+        total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
+        equal = Timing("fixed in advance, so it tells nothing about users", total=total)
         when = equal if self.schedule is None else timing(self.schedule)
         return mechanism.guarantee(when, self.equal_batches)
 
@@ -340,7 +369,8 @@ class PolicyLoop(PlayingLoop):
         """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
         d, silos = self.spec.dim, self.mechanism.n_agents
         x, v = users or (jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
-        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v, sends)
+        some = () if sends is None else (sends,)  # a mechanism of one's own need not know of them
+        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v, *some)
         std = jnp.asarray(self.stds)[k]
         if sent.totals is not None:
             statistics, totals = sent.totals.release(self.mechanism, statistics, std)

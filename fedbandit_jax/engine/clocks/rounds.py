@@ -176,12 +176,12 @@ class RoundClock(Clock):
         """Whether contexts are drawn while they are scored, and never stored, see `core.choose`.
 
         Environment and algorithm must offer that; contexts that several configurations share are worth storing. Who
-        came, and which silos are away, is known where contexts are offered.
+        came, which silos are away and what arrives is known where contexts are offered.
         """
         spec = self.env.spec
         if self.shared or self.recorder is not None or spec.fixed_contexts or spec.dim > UNROLL_DIM:
             return False
-        if spec.n_users or spec.drops:
+        if spec.n_users or spec.drops or spec.late:
             return False
         return has_hooks(self.env, "features_at") and struct.is_sealed(self.algo) and self.algo.scores_alone
 
@@ -199,6 +199,7 @@ class RoundClock(Clock):
             or self.env.spec.fixed_contexts
             or self.env.spec.n_users
             or self.env.spec.drops
+            or self.env.spec.late
             or not (on_cpu() and has_hooks(self.env, "listed", "rows_at") and cast(Listed, self.env).ragged)
         ):
             return False

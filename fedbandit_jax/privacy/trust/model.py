@@ -52,7 +52,7 @@ class Ask:
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         dropouts: f, silos whose shares of the noise may be missing in a sum.
-        waits: the most batches whose sums a silo may send together, because it was away.
+        held: the most rounds of whose users a silo may send sums together, because it was away; 0: those of a batch.
         moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
         rounding: how much further rounding lets it move, see `BoundStatistic.rounding`.
     """
@@ -66,9 +66,14 @@ class Ask:
     dim: int = 1
     pure: float = 0.0
     dropouts: int = 0
-    waits: int = 1
+    held: int = 0
     moves_sq: float | None = None
     rounding: float = 0.0
+
+    @property
+    def longest(self) -> int:
+        """The most rounds of whose users a message may hold sums."""
+        return max(self.batch, self.held)
 
     @property
     def visits(self) -> int:

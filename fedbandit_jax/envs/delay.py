@@ -1,0 +1,74 @@
+"""Rewards that come late: a silo learns of them rounds after it served the user."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Int, Key
+
+from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+LAWS = ("fixed", "geometric")
+
+
+@struct.pytree
+class Delay:
+    """An environment whose rewards come late; made by `delay`."""
+
+    env: Any  # whose rewards come at once
+    law: str = struct.static()
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of the environment within."""
+        return self.env.init(key)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """What the environment within offers, and which of the rewards that a silo waits for arrives in this round."""
+        offered, world = self.env.observe(random.stream(key, "offer"), world, t)
+        m, n = self.spec.n_agents, self.spec.late
+        if self.law == "fixed":
+            return offered._replace(arrives=jnp.full(m, t % n, jnp.int32)), world
+        u = random.uniform(random.stream(key, "arrives"), (m,))
+        return offered._replace(arrives=jnp.minimum((u * n).astype(jnp.int32), n - 1)), world
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards and gaps of the environment within; gaps count in the round that is played."""
+        return self.env.pull(key, world, offered, arms)
+
+
+def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
+    """The same environment, whose rewards come rounds later, independently of what they are.
+
+    A silo waits for so many rewards. In every round one of them arrives, and that of the round's user takes its place:
+    the oldest, so that all come after as many rounds ("fixed"), or any with the same probability, so that delays have
+    the geometric law on 1, 2, ... with this mean ("geometric"). Until then nothing is known of a user but that she
+    came. Her contribution enters the batch in which her reward arrives, or none if that is after the horizon. Only
+    `fb.algos.Federated` plays there.
+
+    Args:
+        env: an environment whose rewards come at once.
+        rounds: the delay, or its mean, in [1, 10^4].
+        law: "fixed" or "geometric".
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.delay(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), rounds=10)
+        >>> env.observe(jax.random.key(0), env.init(jax.random.key(1)), 27)[0].arrives.tolist()
+        [7, 7, 7]
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if spec.late:
+        raise ValueError("env must have rewards that come at once, got one whose rewards come late")
+    if callable(getattr(env, "answers", None)) or callable(getattr(env, "clusters", None)):
+        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
+    rounds = validate.integer("rounds", rounds, at_least=1, at_most=10**4)
+    validate.one_of("law", law, LAWS)
+    return Delay(env=env, law=law, spec=dataclasses.replace(spec, late=rounds))

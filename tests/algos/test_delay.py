@@ -1,0 +1,133 @@
+"""Rewards that come late: when they arrive, in which batch they enter, and what is proved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import silent
+
+import fedbandit_jax as fb
+
+A, P, S = fb.algos, fb.privacy, fb.schedules
+M, T, D, B, L = 3, 24, 2, 4, 5
+GROWING = S.Geometric(1.5, first=2)
+BUDGET = P.Budget(8.0, 0.1)
+
+
+def waits(env, rounds):
+    """The rounds after which rewards arrive, of every silo, by what the environment says arrives."""
+    keys, found, waiting = jax.random.split(jax.random.key(0), rounds), [], {}
+    world = env.init(jax.random.key(1))
+    places = jax.jit(jax.vmap(lambda key, t: env.observe(key, world, t)[0].arrives))(keys, jnp.arange(rounds))
+    for t, row in enumerate(np.asarray(places)):
+        for i, place in enumerate(row):
+            if (i, place) in waiting:
+                found.append(t - waiting[i, place])
+            waiting[i, place] = t
+    return np.array(found), np.asarray(places)
+
+
+def test_laws_of_delays():
+    """All after L rounds; or after 1, 2, ... with the geometric law, silo by silo, to five standard errors."""
+    inner, n = fb.envs.sphere(M, 2, 3), 4000
+    assert set(waits(fb.envs.delay(inner, L), 40)[0]) == {L}
+    found, places = waits(fb.envs.delay(inner, L, "geometric"), n)
+    share, count = 1 / L, len(found)
+    for k in (1, 2, 5):
+        p = share * (1 - share) ** (k - 1)
+        assert np.mean(found == k) == pytest.approx(p, abs=5 * (p / count) ** 0.5)
+    assert found.mean() == pytest.approx(L, abs=5 * L / count**0.5)
+    assert np.mean(places[:, 0] == places[:, 1]) == pytest.approx(share, abs=5 * (share / n) ** 0.5)
+
+
+def world(law, seed=0, users=False):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((T, M, 1, D))
+    x *= rng.uniform(0.2, 1, (T, M, 1, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    who = rng.choice(3, (T, M)) if users else None
+    return fb.envs.delay(fb.envs.script(x, rng.uniform(0, 1, (T, M, 1)), users=who), L, law)
+
+
+def played(algo, env, key):
+    """The bound algorithm and the states of its mechanism after every batch; what arrived in every round."""
+    bound, script = silent(algo.bind(env.spec, T)), env.env
+    keys = jax.random.split(key, T)
+    offers = [env.observe(keys[t], None, t)[0] for t in range(T)]
+    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
+    state, states = jax.jit(bound.init, static_argnums=1)(key, env.spec), []
+    for k in range(T // bound.batch):
+        local, records = bound.download(state, offers[k * bound.batch]), []
+        for t in range(k * bound.batch, (k + 1) * bound.batch):
+            arms = jnp.zeros(M, jnp.int32)
+            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(script.answers[t, :, 0]))
+            records.append(record)
+        state, _ = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
+        states.append(state.mechanism)
+    return bound, states, [np.asarray(offer.arrives) for offer in offers]
+
+
+@pytest.mark.parametrize(("schedule", "law"), [(B, "fixed"), (B, "geometric"), (GROWING, "geometric")])
+def test_rewards_enter_the_batch_in_which_they_arrive(key, schedule, law):
+    env = world(law)
+    algo = A.Federated(policy=A.Greedy(), schedule=schedule, privacy=P.Mechanism(BUDGET, "blt"))
+    bound, states, places = played(algo, env, key)
+    ends = np.arange(B, T + 1, B) if schedule == B else np.asarray(schedule.rounds(T))
+    x, y = env.env.contexts[:, :, 0], env.env.answers[..., 0]
+    waiting, total, sums = {}, np.zeros((D, D + 1)), []
+    for t in range(T):
+        for i in range(M):
+            came = waiting.get((i, places[t][i]))
+            if came is not None:
+                row = x[came, i]
+                total = total + np.outer(row, np.append(row, y[came, i]))
+            waiting[i, places[t][i]] = t
+        if t + 1 in ends:
+            sums.append(total)
+    found = [states[end // bound.batch - 1].sums.high for end in ends]
+    np.testing.assert_allclose(found, sums, atol=2e-5)
+    assert np.abs(sums[-1]).max() > 1
+
+
+def test_users_are_counted_when_their_rewards_arrive(key):
+    """Of users who may contribute once, the first reward that arrives enters, whoever came in between."""
+    env = world("fixed", users=True)
+    privacy = P.Mechanism(BUDGET, "blt", unit=P.Users(1))
+    _, states, _ = played(A.Federated(policy=A.Greedy(), schedule=B, privacy=privacy), env, key)
+    x, y, users = env.env.contexts[:, :, 0], env.env.answers[..., 0], env.env.users
+    total = np.zeros((D, D + 1))
+    for i in range(M):
+        for user in range(3):
+            came = np.flatnonzero(users[: T - L, i] == user)
+            if len(came):
+                row = x[came[0], i]
+                total += np.outer(row, np.append(row, y[came[0], i]))
+    np.testing.assert_allclose(states[-1].sums.high, total, atol=2e-5)
+
+
+def test_runs():
+    """By `simulate`: a delay costs about what is played before anything arrives; certificates say what is assumed."""
+    env = fb.envs.sphere(20, 5, 4, rewards="bernoulli")
+    algo = A.Federated(policy=A.Greedy(), schedule=10, privacy=P.Mechanism(BUDGET, "blt", "secagg"))
+    run = dict(horizon=200, key=jax.random.key(0), seeds=6, stride=200)
+    now = fb.simulate(env, algo, **run).regret[:, -1]
+    late = fb.simulate(fb.envs.delay(env, 40), algo, **run)
+    assert late.certificate.claim == "certified"
+    assert "when a reward arrives, which must be independent of it" in late.certificate.not_covered
+    assert "enters the batch in which it arrives" in late.certificate.reason
+    more = late.regret[:, -1] - now
+    assert more.mean() > 5 * more.std(ddof=1) / 6**0.5
+
+
+def test_refusals():
+    inner = fb.envs.sphere(3, 2, 3, rewards="bernoulli")
+    env, run = fb.envs.delay(inner, 3), dict(horizon=4, key=jax.random.key(0), seeds=1)
+    for wrong, error, words in (
+        (lambda: fb.envs.delay(env, 3), ValueError, "env must have rewards that come at once, got one whose"),
+        (lambda: fb.envs.delay(fb.envs.arms(3), 3), ValueError, "env must have silos that synchronise, got RandomArms"),
+        (lambda: fb.envs.delay("sphere", 3), TypeError, "env must be an environment"),
+        (lambda: fb.envs.delay(inner, 0), ValueError, "rounds must be >= 1, got 0"),
+        (lambda: fb.envs.delay(inner, 2, "normal"), ValueError, "law must be one of 'fixed', 'geometric', got 'normal'"),
+        (lambda: fb.simulate(env, A.LinUCB(), **run), ValueError, "env must have rewards that come at once for algo"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
