@@ -120,6 +120,22 @@ def test_d_lin_ucb_by_numpy(script, key):
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+def test_arms_are_scored_alike_with_and_without_contexts():
+    """`scorer` has the width of `indices`, that of the weighted number of rounds, whatever the round is."""
+    policy = Forgetting(policy=UCB(), memory=Discounted(0.5)).bind(NoiseLaw(4, 3, np.zeros(5)))
+    belief = policy.start(3)
+    for k in range(5):
+        released = Released(jnp.eye(3) * (k + 1), jnp.ones(3), jnp.float32(40 * (k + 1)), jnp.float32(0))
+        belief = policy.update(jnp.int32(k), belief, released)
+    offered = fb.Round(jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 3)), jnp.float32))
+    prepared = policy.prepare(belief, offered, False)
+    indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
+    worth, own, _ = policy.scorer(jnp.int32(50), prepared)
+    rounds = 10 * sum(0.5**j for j in range(5))
+    np.testing.assert_allclose(own.width, policy.policy.scorer(jnp.float32(rounds), prepared.within).own.width)
+    np.testing.assert_allclose(indices.T, worth(own, list(jnp.moveaxis(offered.contexts, -1, 0))), rtol=1e-5)
+
+
 def test_a_window_over_everything_forgets_nothing(script, key):
     algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5)
     forgets = algo.replace(policy=Forgetting(policy=fb.algos.Greedy(), memory=Window(6)))
