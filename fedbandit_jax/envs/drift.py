@@ -135,5 +135,5 @@ def _rounds(when: Any) -> np.ndarray:
             )
         return np.array(rounds, np.int32)
     if isinstance(when, (float, np.floating)):
-        return np.float32(validate.probability("when", when))  # pyright: ignore[reportReturnType]
-    return np.int32(validate.integer("when", when, at_least=1, at_most=LAST - 1))  # pyright: ignore[reportReturnType]
+        return np.array(validate.probability("when", when), np.float32)
+    return np.array(validate.integer("when", when, at_least=1, at_most=LAST - 1), np.int32)

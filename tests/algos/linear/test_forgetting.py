@@ -13,6 +13,7 @@ from test_limits import regrets
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import NoiseLaw, Released, certify
+from fedbandit_jax.privacy.releases import RELEASES, make
 
 S = fb.schedules
 Forgetting, UCB, Discounted, Window = fb.algos.Forgetting, fb.algos.UCB, fb.privacy.Discounted, fb.privacy.Window
@@ -166,6 +167,17 @@ def test_any_policy_is_certified_under_it(within):
     found = certificate(within)
     assert (found.claim, found.release) == ("certified", "Discounted")
     assert 0.99 < found.epsilon_exact <= 1.0
+
+
+@pytest.mark.parametrize("release", [*RELEASES, Discounted(0.5), Window(2), fb.privacy.Decaying(1.5)])
+def test_it_knows_the_noise_under_any_release(release):
+    memory = Discounted(0.7)
+    algo = fb.algos.Federated(
+        policy=Forgetting(policy=UCB(), memory=memory), schedule=2, privacy=fb.privacy.Mechanism(BUDGET, release)
+    )
+    bound, made = algo.bind(SILOS.spec, 20), make(release, 10)
+    wanted = bound.stds[:10] * np.sqrt(memory.variance(made) / made.prefix_variance())
+    np.testing.assert_allclose(bound.policy.stds[:10], wanted, rtol=1e-5)
 
 
 def test_any_trust_model_and_unit_is_certified_under_it():
