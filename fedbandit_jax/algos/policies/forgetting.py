@@ -26,14 +26,14 @@ class Remembered(NamedTuple):
     count: Float[Array, ""]  # users in it  # pyright: ignore[reportIncompatibleMethodOverride]
     state: Any  # of the memory, of sums that forget
     counts: Any  # of the memory, of their number of users
-    rounds: Float[Array, ""]  # users in the sums that forget, for each of the M agents
+    rounds: Int[Array, ""]  # users in the sums that forget, for each of the M agents, rounded up
     within: Any  # the belief of the policy within
 
 
 class Recalled(NamedTuple):
     """What the agents score arms with in a batch."""
 
-    rounds: Float[Array, ""]  # as in `Remembered`
+    rounds: Int[Array, ""]  # as in `Remembered`
     within: Any  # what those of the policy within do
 
 
@@ -52,7 +52,7 @@ class OwnForgetting(Policy):
         """The belief of the policy within before any data, and empty sums."""
         nothing, nobody = jnp.zeros((dim, dim + 1)), jnp.float32(0)
         empty = self.memory.start(nothing), self.memory.start(nobody)
-        return Remembered(nothing, nobody, *empty, nobody, self.policy.start(dim))
+        return Remembered(nothing, nobody, *empty, jnp.int32(0), self.policy.start(dim))
 
     @override
     def update(self, k: Int[Array, ""], belief: Remembered, released: Released) -> Remembered:
@@ -61,7 +61,8 @@ class OwnForgetting(Policy):
         count, counts = self.memory.add(belief.counts, released.count - belief.count)
         std = jnp.asarray(self.stds)[k]
         within = self.policy.update(k, belief.within, Released(kept[:, :-1], kept[:, -1], count, std))
-        return Remembered(sums, released.count, state, counts, count / self.n_agents, within)
+        rounds = jnp.ceil(count / self.n_agents).astype(jnp.int32)
+        return Remembered(sums, released.count, state, counts, rounds, within)
 
     @override
     def index(
@@ -111,7 +112,7 @@ class Forgetting(Policy):
     sums are made. All of it is post-processing, under any release, trust model and schedule. The policy within is told
     the truth about what it is shown: the weighted number of users, and the standard deviation of the noise, which
     depends on the release; `fb.privacy.Discounted` and `fb.privacy.Window` are also the releases that suit these sums.
-    For its rounds t stands the weighted number of users of an agent, so that what fades with t starts anew.
+    For its rounds t stands the weighted number of users of an agent, rounded up, so that what fades with t starts anew.
 
     With `UCB` and `Discounted` this is D-LinUCB, with noise. Its widths hold as before, in a world that does not move:
     weights are at most 1 and fixed before the first round, so that with V = lambda I + sum w x x' the self-normalised
