@@ -19,9 +19,9 @@ MOST = 4096  # features
 class Lifted(NamedTuple):
     """The instance of one seed, in one round."""
 
-    frequencies: Float[Array, "d n"]  # of the features, drawn once
+    frequencies: Float[Array, "e n"]  # of the features, drawn once; e features are within
     within: Any  # the world of the environment within
-    offered: Float[Array, "M K d"]  # the contexts that it offers
+    offered: Float[Array, "M K e"]  # the contexts that it offers
 
 
 @struct.pytree
