@@ -333,6 +333,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         env=(SPHERE, nothing),
         n_users=(5, count(high=10**6)),
         arrivals=("uniform", either(one_of("uniform"), array(1))),
+        session=(2, count(high=2**30)),
     ),
     E.drift: dict(
         env=(SPHERE, nothing),
@@ -340,7 +341,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         how=("jump", one_of("slide")),
     ),
     E.delay: dict(env=(SPHERE, nothing), rounds=(5, count(high=10**4)), law=("fixed", one_of("geometric"))),
-    E.dropout: dict(env=(SPHERE, nothing), rate=(0.1, number(0, 1)), schedule=(None, optional(nothing))),
+    E.dropout: dict(env=(SPHERE, nothing), rate=(0.1, number(0, 1 - 1e-7)), schedule=(None, optional(nothing))),
     E.corrupt: dict(env=(SPHERE, nothing), **liars),
     E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: {
@@ -373,8 +374,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     ),
     fb.Spec: {
         **{name: (2, count()) for name in ("n_agents", "n_arms", "dim", "n_servers")},
-        **dict(n_users=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
-        **dict(rewards_in_unit=(False, flag), constant=(False, flag)),
+        **dict(n_users=(0, count(0)), late=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
+        **dict(rewards_in_unit=(False, flag), constant=(False, flag), drops=(False, flag)),
     },
     A.UCB: {**linear, "confidence": ("theory", one_of("authors")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
@@ -467,7 +468,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
             unit=("visit", optional(either(one_of("visit"), a(P.Users)))),
             statistic=(P.Linear(), a(P.Statistic)),
         ),
-        **dict(messages=(False, flag)),
+        **dict(dropouts=(0, count(0, 0)), resends=(True, flag), messages=(False, flag)),
     },
     P.Statistic: dict(gram_scale=(1.0, number(1e-3, 1))),
     P.Linear: dict(
@@ -480,6 +481,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         per_batch=(1, optional(count(1, 2))),
         apart=(1, count(1, 2**30)),
         silos=(1, count(1, 2**30)),
+        total=(None, optional(nothing)),
     ),
     P.Liars: liars,
     P.Decaying: dict(decay=(1.5, number(1, 100))),
@@ -499,6 +501,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
             pure=(0.0, number(0, 1)),
             moves_sq=(None, optional(number(1e-6, 1e3))),
             rounding=(0.0, number(0, 1e3)),
+            dropouts=(0, count(0, 0)),
+            held=(0, count(0)),
         ),
     },
     P.epsilon_of: {
@@ -708,6 +712,8 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         E.RandomArms,
         E.Clustered,
         E.Returning,
+        E.Dropout,
+        E.Delay,
         E.ReturningArms,
         E.Corrupt,
         E.Drift,

@@ -165,13 +165,18 @@ def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
     return _array(name, value, "integers", ndim, np.int64)
 
 
+def bool_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
+    """Converts the value to an array of bools with so many dimensions, after checking that it is one."""
+    return _array(name, value, "bools", ndim, bool)
+
+
 def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarray:
     axes = f"{ndim} dimension{'s' * (ndim > 1)}"
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):  # rows of unequal lengths, a JAX key, a tracer
         array = np.asarray(None)
-    if not np.can_cast(array.dtype, kind, "same_kind") or (kind is not float and array.dtype == bool):
+    if not np.can_cast(array.dtype, kind, "same_kind") or (kind is np.int64 and array.dtype == bool):
         raise TypeError(f"{name} must be an array of {what} with {axes}, got {shown(value)}")
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {axes}, got shape {array.shape}")

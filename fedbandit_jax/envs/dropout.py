@@ -69,14 +69,17 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
     if callable(getattr(env, "answers", None)) or callable(getattr(env, "clusters", None)):
         raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
     m = spec.n_agents
-    rates = np.asarray(rate, np.float32)
+    if isinstance(rate, (list, tuple)) or np.ndim(rate) == 1:
+        rates = validate.finite_array("rate", rate, ndim=1)
+    else:
+        rates = np.float32(validate.within("rate", rate, 0, 1))
     if rates.shape not in ((), (m,)) or not ((rates >= 0) & (rates < 1)).all():
         raise ValueError(f"rate must be in [0, 1), one or {m} of them, got {validate.shown(rate)}")
     away = None
     if schedule is not None:
-        away = np.asarray(schedule)
-        if away.dtype != bool or away.ndim != 2 or away.shape[1] != m or not len(away):
-            raise ValueError(f"schedule must be bool of shape (T, {m}), got {away.dtype} {away.shape}")
+        away = validate.bool_array("schedule", schedule, ndim=2)
+        if away.shape[1] != m or not len(away):
+            raise ValueError(f"schedule must be bool of shape (T, {m}), got {away.shape}")
         if rates.any():
             raise ValueError(f"rate must be 0 where a schedule says who is away, got {validate.shown(rate)}")
     spec = dataclasses.replace(spec, drops=True)

@@ -61,6 +61,7 @@ NOT_CONSIDERED = (
     "FCLUB, CLUB and SCLUB, of which nothing is certified with their own triggers, and Homo-DC",
     "LogDetUCB, whose widths are those of UCB but for the matrix norm of the noise",
     "LinUCB, for agents who never talk",
+    "Forgetting, which is for a world that moves, and robust rules, which are for silos that lie",
     "the grouping Together, which is Federated with more noise",
     "schedules that adapt (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
     "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
@@ -314,6 +315,8 @@ def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
     if find(party.trust).needs_users:  # whose noise is for (x y, x x') as they are
         centred, scale = False, 1.0
     statistic = Linear(centred=centred, gram_scale=scale)
+    if demands.spec.drops:  # a message that a silo misses must not hold parts of other batches
+        release = "input_perturbation"
     return Mechanism(demands.budget, release, party.trust, unit=demands.unit, statistic=statistic)
 
 

@@ -204,8 +204,8 @@ def test_refusals():
         (lambda: fb.envs.dropout(env.env, [0.1, 0.2]), ValueError, r"rate must be in \[0, 1\), one or 3 of them"),
         (
             lambda: fb.envs.dropout(env.env, schedule=[[1, 0, 0]]),
-            ValueError,
-            r"schedule must be bool of shape \(T, 3\)",
+            TypeError,
+            "schedule must be an array of bools with 2 dim",
         ),
         (
             lambda: fb.envs.dropout(env.env, 0.1, np.zeros((2, 3), bool)),

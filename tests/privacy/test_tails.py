@@ -144,7 +144,8 @@ def test_no_noise_of_23_bits():
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jax.random":
                 used.setdefault(node.attr, set()).add(path.name)
             assert not (isinstance(node, ast.ImportFrom) and node.module == "jax.random"), path
-    assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform"}
+    assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform", "normal"}
+    assert used["normal"] == {"liars.py"}  # what liars send hides nobody
     assert used["uniform"] == {"samplers.py"}  # stochastic rounding
     assert used["bernoulli"] == {"shuffle.py"}  # rounding, and single noise bits
     assert used["bits"] == {"ring.py"}  # sums that a shuffler loses

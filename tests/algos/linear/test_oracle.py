@@ -331,7 +331,7 @@ def test_what_a_policy_is_told(key):
     spec = fb.Spec(n_agents=2, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     bound = fb.algos.Federated(policy=Told(), schedule=3, privacy=fb.privacy.Budget(1.0, 0.1)).bind(spec, 12)
     state, nobody = jax.jit(bound.init, static_argnums=1)(key, spec), jnp.zeros((3, 2, 2))
-    records = bound.gather(BatchRecord(nobody, nobody[:, 0], nobody[:, 0] > 0, None, None))
+    records = bound.gather(BatchRecord(nobody, nobody[:, 0], nobody[:, 0] > 0, None, None, None))
     sync = jax.jit(lambda k: bound.sync(key, k, state, None, records)[0].belief)
     sigma = math.sqrt(3 * 4.5) / fb.privacy.gaussian_mu(1.0, 0.1)  # four releases: three levels
     np.testing.assert_allclose(sync(jnp.int32(0)), [0, 6, sigma * math.sqrt(2)], rtol=1e-5)
