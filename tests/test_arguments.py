@@ -594,7 +594,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families=("arms", nothing)),
     fb.audits.linear: dict(
-        algo=(PRIVATE, nothing), n_agents=(1, count()), name=("x", label), horizon=(2, optional(count()))
+        algo=(PRIVATE, nothing),
+        n_agents=(1, count()),
+        name=("x", label),
+        horizon=(2, optional(count())),
+        drops=(False, flag),
     ),
     fb.audits.claimed: dict(
         algo=(A.fed_ucb(BUDGET), nothing),

@@ -61,7 +61,7 @@ class Users:
         if self.total is not None:
             validate.single("total", validate.within("total", validate.positive("total", self.total), 1e-3, 1e3))
             if self.per_batch is not None:
-                raise ValueError(f"per_batch must be None with total = {self.total:g}, got {self.per_batch}")
+                raise ValueError(f"total must be None with per_batch = {self.per_batch}, got {self.total:g}")
         if self.most > self.visits:
             raise ValueError(f"per_batch must be <= visits = {self.visits}, got {self.per_batch}")
 

@@ -213,7 +213,7 @@ def test_refusals():
     mechanism = P.Mechanism(budget, unit=unit)
     ring = fb.networks.make("ring", 3)
     for wrong, error, words in (
-        (lambda: P.Users(2, 1, total=1.0), ValueError, "per_batch must be None with total = 1, got 1"),
+        (lambda: P.Users(2, 1, total=1.0), ValueError, "total must be None with per_batch = 1, got 1"),
         (lambda: P.Users(total=0.0), ValueError, "total must be finite and > 0, got 0.0"),
         (lambda: P.Users(total="1"), TypeError, "total"),
         (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), ValueError, "total must be None with calib"),
