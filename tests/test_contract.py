@@ -232,8 +232,8 @@ def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
 BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
 MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 4, "slide")]
 AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
-AROUND += [fb.envs.dropout(ENVS["sphere"][1], 0.3), fb.envs.delay(ENVS["sphere"][1], 3, "geometric")]
 AROUND += [fb.envs.corrupt(ENVS["sphere"][1], [2], attack) for attack in ("collude", "large")]
+AROUND += [fb.envs.dropout(ENVS["sphere"][1], 0.3), fb.envs.delay(ENVS["sphere"][1], 3, "geometric")]
 WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK, *AROUND], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20})
 
 
@@ -331,6 +331,13 @@ ONES += [
 ]
 PAIRS += itertools.product(BACK[:1], ONES)
 PAIRS += itertools.product([MOVING[0], *AROUND[3:5]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
+LATE = fb.algos.Federated(
+    policy=UCB(),
+    schedule=2,
+    privacy=fb.privacy.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=1),
+    name="secagg dropouts",
+)
+PAIRS += itertools.product(AROUND[6:], [LATE, LATE.replace(schedule=S.Geometric(1.5, first=2), trust="secagg")])
 PAIRS += [
     (
         BACK[1],

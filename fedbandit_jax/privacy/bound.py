@@ -246,7 +246,7 @@ class NoisyMechanism(BoundMechanism):
     delta: struct.Number
     users: Users = struct.static()  # how often one user may contribute
     enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
-    held: int = struct.static(default=0)  # the most rounds of whose users a silo may send sums together
+    held: struct.Number  # the most rounds of whose users a silo may send sums together
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
@@ -264,8 +264,8 @@ class NoisyMechanism(BoundMechanism):
 
     @property
     def waits(self) -> bool:
-        """Whether a silo may send sums of several batches together, because it was away."""
-        return self.statistic.drops and self.resends
+        """Whether a silo may send sums of several batches together, because it was away, or too many others were."""
+        return self.statistic.drops and (self.resends or self.trust.away == "few")
 
     @property
     def mixed(self) -> str:
@@ -360,7 +360,7 @@ class NoisyMechanism(BoundMechanism):
             return ""
         move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
         roundings = 4 * self.release.touched()
-        return too_coarse(self.n_agents * max(self.batch or 1, self.held), self.trust.sum_std(), move, roundings)
+        return too_coarse(self.n_agents * self._ask(0, Timing("")).largest, self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
@@ -462,7 +462,7 @@ class NoisyMechanism(BoundMechanism):
         if one.drops and self.mixed:
             return f"silos drop out, and {self.mixed}"
         if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
-            return f"a message may hold sums of all {timing.total} rounds, and there is room for {self.held}"
+            return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
         if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
             return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
@@ -471,7 +471,7 @@ class NoisyMechanism(BoundMechanism):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
         if one.total != self.users.total:
             return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
-        if one.total is not None and (self.needs_users or not (self.enforced and one.bounded)):
+        if one.total is not None and (self.needs_users or model.hides_users or not (self.enforced and one.bounded)):
             return "totals are clipped of users who are told apart, whose visits have bounds"
         if one.total is not None and self._pure(timing):
             return "a schedule that tests sums is charged for visits, and totals are of any number of them"
@@ -516,7 +516,7 @@ class NoisyMechanism(BoundMechanism):
             by_silo=type(self.trust).per_silo,
             n_agents=self.n_agents,
             dropouts=self.trust.dropouts,
-            held=self.held,
+            held=int(self.held),
             batch=self.batch or 1,
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),

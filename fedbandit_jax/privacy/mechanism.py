@@ -127,7 +127,7 @@ class Mechanism:
                 f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
                 f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {self.statistic!r}"
             )
-        if self.users.total is not None and (self.calibration != "tight" or model.plain):
+        if self.users.total is not None and (self.calibration != "tight" or model.plain or model.hides_users):
             raise ValueError(
                 f"total must be None with calibration={self.calibration!r} and trust={self.trust!r}, whose noise is "
                 f"for single visits, got {self.users.total:g}"
@@ -220,7 +220,7 @@ class Mechanism:
         statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
-        waits = statistic.drops and self.resends
+        waits = statistic.drops and (self.resends or trust.find(self.trust).away == "few")
         users, held = self.users.anyhow if waits else self.users, rounds if waits else 0
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
@@ -260,7 +260,7 @@ class Mechanism:
             users=self.users,
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,
-            held=held,
+            held=np.int32(held),
             method=self.calibration,
         )
         if statistic.drops and (wrong := bound.mixed):

@@ -73,5 +73,8 @@ def rows(x: Float[Array, "*n d M"], v: Float[Array, "*n M"] | Float[Array, "*n 2
 
 
 def added(x: Float[Array, "*n d M"], v: Array, step: float = 1.0) -> Float[Array, "*n d d+1 M"]:
-    """The summands [w x x' | x v] of users, see `rows`, in units of a power of two."""
+    """The summands [w x x' | x v] of users, see `rows`, in units of a power of two; w x x' is symmetric to the bit."""
+    if v.ndim == x.ndim:  # x_i (w x_j) and x_j (w x_i) may be rounded to different steps
+        outer = x[..., :, None, :] * x[..., None, :, :] * (v[..., None, :1, :] / step)
+        return jnp.concatenate([outer, (x * (v[..., 1:, :] / step))[..., None, :]], -2)
     return (x / step)[..., :, None, :] * rows(x, v)[..., None, :, :]

@@ -106,6 +106,18 @@ def test_proofs_for_plain_statistics_cover_no_other(trust):
     assert certify(forged).claim == "none"
 
 
+def test_weighted_summands_are_symmetric():
+    """To the bit: a difference of steps between both triangles would be shown without noise."""
+    rng = np.random.default_rng(0)
+    x = np.float32(rng.standard_normal((3, 4000)))
+    x /= np.linalg.norm(x, axis=0)
+    v = np.float32(np.stack([rng.uniform(0.1, 0.25, 4000), rng.uniform(-0.5, 0.5, 4000)]))
+    privacy = P.Mechanism(BUDGET, trust="central", statistic=P.Logistic())
+    mechanism = A.private_fed_lin_ucb(privacy, schedule=5).bind(SPEC, 20).mechanism
+    square = np.asarray(jax.jit(mechanism.summands)(x, v))[:, :3]
+    np.testing.assert_array_equal(square, np.swapaxes(square, 0, 1))
+
+
 def test_bounds_are_enforced():
     """Weights and responses of one's own are clipped, 0 where they are not finite, and counted."""
     x = np.float32([[0.5, -0.5, 0.5, 0.5], [0, 0, 0, 0]])

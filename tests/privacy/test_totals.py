@@ -218,6 +218,11 @@ def test_refusals():
         (lambda: P.Users(total="1"), TypeError, "total"),
         (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), ValueError, "total must be None with calib"),
         (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), ValueError, "total must be None with cal"),
+        (
+            lambda: P.Mechanism(budget, "input_perturbation", "local", unit=unit),
+            ValueError,
+            "total must be None with calibration='tight' and trust='local'",
+        ),
         (lambda: P.Mechanism(budget, unit=unit, messages=True), ValueError, "messages must be False where totals of"),
         (lambda: A.Federated(privacy=mechanism).bind(new, T), ValueError, "total must be None with users who are all"),
         (

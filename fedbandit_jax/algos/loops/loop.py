@@ -208,10 +208,13 @@ def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> t
     x = ridge.take(offered.contexts, arms)
     if late is None:
         return x, rewards, offered.user, None
-    at = offered.arrives, jnp.arange(len(rewards))
+    which, silo, most = offered.arrives, jnp.arange(len(rewards)), len(late.y)
+    exists = (which >= 0) & (which < most)  # of any other, nothing arrives
+    at = jnp.where(exists, which, most), silo
     now = Late(x.T, rewards, offered.user)
-    old = jax.tree.map(lambda table: table[at], late)
-    return old.x.T, old.y, old.user, jax.tree.map(lambda table, row: table.at[at].set(row), late, now)
+    old = jax.tree.map(lambda table: table.at[at].get(mode="fill", fill_value=0), late)
+    user = None if old.user is None else jnp.where(exists, old.user, 2**30)
+    return old.x.T, old.y, user, jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), late, now)
 
 
 @struct.pytree

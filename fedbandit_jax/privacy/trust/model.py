@@ -71,9 +71,9 @@ class Ask:
     rounding: float = 0.0
 
     @property
-    def longest(self) -> int:
-        """The most rounds of whose users a message may hold sums."""
-        return max(self.batch, self.held)
+    def largest(self) -> int:
+        """Bounds an entry of a silo's sum in one message: each visit adds 1 at most, or a clipped total its norm."""
+        return max(self.batch, self.held) * math.ceil(max(1.0, self.users.total or 1.0))
 
     @property
     def visits(self) -> int:

@@ -60,7 +60,7 @@ class SecAgg(Trust):
     @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
         m, entries = ask.n_agents, _entries(ask)
-        largest = ask.longest * ask.release.message_bound()  # bound on an entry of one silo's message
+        largest = ask.largest * ask.release.message_bound()  # bound on an entry of one silo's message
         there = m - ask.dropouts
 
         def of(mu: float) -> SecAgg:
@@ -113,7 +113,7 @@ class SecAgg(Trust):
 
     def misfit(self, ask: Ask) -> str:
         """An error text unless there are as many silos as at the calibration, and room for their messages."""
-        largest = ask.longest * ask.release.message_bound() * abs(float(self.scale))
+        largest = ask.largest * ask.release.message_bound() * abs(float(self.scale))
         if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
             return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
         return same_sizes((self.n_agents,), (ask.n_agents,))
