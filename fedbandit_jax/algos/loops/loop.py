@@ -208,6 +208,7 @@ def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> t
     x = ridge.take(offered.contexts, arms)
     if late is None:
         return x, rewards, offered.user, None
+    assert offered.arrives is not None
     which, silo, most = offered.arrives, jnp.arange(len(rewards)), len(late.y)
     exists = (which >= 0) & (which < most)  # of any other, nothing arrives
     at = jnp.where(exists, which, most), silo
