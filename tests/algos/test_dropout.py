@@ -155,8 +155,14 @@ def test_certificates():
     more = dataclasses.replace(bound.mechanism.trust, dropouts=3)
     forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=more)))
     assert forged.claim == "none"
-    none = dataclasses.replace(bound.mechanism.trust, dropouts=4)
-    assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=none))).claim == "none"
+    for impossible in (4, -3):
+        none = dataclasses.replace(bound.mechanism.trust, dropouts=impossible)
+        assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=none))).claim == "none"
+    there = A.Federated(policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "tree", "secagg"))
+    there = there.bind(dataclasses.replace(spec, drops=False), T)  # where nobody asks how many are needed
+    more = dataclasses.replace(there.mechanism.trust, dropouts=-3, share=there.mechanism.trust.share * 0.8)
+    assert certify(there).claim == "certified"
+    assert certify(there.replace(mechanism=dataclasses.replace(there.mechanism, trust=more))).claim == "none"
     tree = P.RELEASES["tree"](T // B)
     forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, release=tree)))
     assert "silos drop out, and Tree has a batch in" in forged.reason

@@ -88,8 +88,8 @@ class SecAgg(Trust):
     def proof(self, ask: Ask) -> Proof:
         scale, entries = float(self.scale), _entries(ask)
         there = self.n_agents - self.dropouts
-        if not there >= 1:
-            return Proof(0.0, math.inf, "none: no share of the noise need be there")
+        if not 1 <= there <= self.n_agents:
+            return Proof(0.0, math.inf, f"none: noise of {there} of {self.n_agents} silos")
         sigma = float(self.share) * math.sqrt(there)
         few = f"more than {self.dropouts} " if self.dropouts else ""
         others = (
