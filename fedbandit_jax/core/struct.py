@@ -25,6 +25,11 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
+def later(default: Any) -> Any:
+    """Declares a field that came later: accounts leave out its default, so that runs of before keep their digest."""
+    return dataclasses.field(default=default, metadata={"later": True})
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: T) -> T:
     """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.

@@ -105,7 +105,11 @@ def describe(value: Any) -> Any:
     if isinstance(value, (type, types.FunctionType)):
         return value.__qualname__
     if dataclasses.is_dataclass(value):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {
+            f.name: describe(getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if not (f.metadata.get("later") and getattr(value, f.name) == f.default)
+        }
         return {"type": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(k): describe(v) for k, v in value.items()}

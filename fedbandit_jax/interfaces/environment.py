@@ -29,15 +29,18 @@ class Spec:
     drops: bool = False  # whether silos may miss synchronisations, of which `Round.away` tells
     late: int = 0  # rewards that every silo waits for, of which `Round.arrives` names one; 0 if they come at once
     constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
+    silos: int = struct.later(1)  # the most silos that one user who returns comes to
+    basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
 
     def __post_init__(self):
-        for name in ("n_agents", "n_arms", "dim", "n_servers"):
+        for name in ("n_agents", "n_arms", "dim", "n_servers", "silos"):
             validate.integer(name, getattr(self, name), at_least=1)
         for name in ("n_users", "late"):
             validate.integer(name, getattr(self, name), at_least=0)
         for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
+        validate.instance("basis", self.basis, str, "a string, which may be empty")
 
     def visits(self, horizon: int) -> int:
         """The number of visits of users in T = `horizon` rounds: M T, also if n users return."""

@@ -1,0 +1,169 @@
+"""Columns of a table as checked arrays, of numbers or of labels; a fault names row, column and value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.data.sources import check_column, opened
+
+LARGEST = 1e100  # so that squares and sums of numbers are finite
+MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT", "#N/A"))  # "None" may be an arm
+
+Kind = Literal["labels", "numbers", "either"]
+
+
+class Column(NamedTuple):
+    """A column without missing values."""
+
+    name: str
+    values: np.ndarray  # (N,) float64; of labels (N,) int32 numbers of levels
+    levels: tuple[str, ...] | None = None  # distinct labels, in order; None: the column holds numbers
+
+
+def levels_of(column: Column) -> tuple[str, ...]:
+    """The levels of a column of labels."""
+    assert column.levels is not None
+    return column.levels
+
+
+class Wanted(NamedTuple):
+    """A column that somebody asks for."""
+
+    name: str
+    argument: str  # of the caller, for messages
+    kind: Kind
+
+
+class Columns(NamedTuple):
+    """The columns of a table that were asked for."""
+
+    title: str  # of the table, for messages and figures
+    found: dict[str, Column]  # by name
+    n_rows: int  # N
+    first: int  # number of the first row
+
+    def where(self, i: int, name: str) -> str:
+        """The end of a message about row i = 0, 1, ... of a column."""
+        return f"in row {self.first + i:,} of column {name!r}"
+
+
+def read(source: Any, wanted: Sequence[Wanted]) -> Columns:
+    """Reads and checks columns of a table.
+
+    Args:
+        source: path of a .csv or .parquet file; a frame, which has `columns` and gives one of them as `frame[name]`; or
+            a mapping of names to vectors.
+        wanted: the columns; "labels" are texts of any kind, "numbers" are finite, and "either" is what its first row
+            is.
+
+    Raises:
+        ValueError, TypeError: naming the argument, and the row, column and value if there is one.
+        ImportError: a Parquet file, and neither pandas with an engine nor pyarrow is installed.
+    """
+    table = opened(source)
+    for one in wanted:
+        check_column(one.argument, one.name, table.names, table.title)
+    series = {one.name: _Series(one, table.first) for one in wanted}
+    n = 0
+    for chunk in table.chunks(list(series)):
+        for name, values in chunk.items():
+            series[name].add(values)
+        n += len(next(iter(chunk.values())))
+    if n == 0:
+        raise ValueError(f"source must have at least one row below its header, got none in {table.title}")
+    return Columns(table.title, {name: one.column() for name, one in series.items()}, n, table.first)
+
+
+class _Series:
+    """A column that is being read."""
+
+    def __init__(self, wanted: Wanted, first: int):
+        self.name, self.argument, self.kind = wanted
+        self.either = self.kind == "either"
+        self.row = first  # of the first value to come
+        self.parts: list[np.ndarray] = []
+        self.codes: dict[Any, int] = {}  # of values as they stand
+        self.levels: dict[str, int] = {}
+
+    def add(self, values: Sequence[Any]) -> None:
+        if self.kind == "either" and len(values):
+            self.kind = "numbers" if _is_number(values[0]) else "labels"
+        self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
+        self.row += len(values)
+
+    def column(self) -> Column:
+        values = np.concatenate(self.parts) if len(self.parts) > 1 else self.parts[0]
+        if self.kind == "numbers":
+            return Column(self.name, values)
+        levels = ordered(self.levels)
+        places = np.empty(len(levels), np.int32)
+        places[[self.levels[level] for level in levels]] = np.arange(len(levels))
+        return Column(self.name, places[values], levels)
+
+    def _numbers(self, values: Sequence[Any]) -> np.ndarray:
+        kind = getattr(values, "dtype", np.dtype(object)).kind
+        try:
+            if kind in "mMc":
+                raise TypeError
+            numbers = np.asarray(values, float)
+        except (TypeError, ValueError, OverflowError):
+            i = next(i for i, value in enumerate(values) if not _is_number(value))
+            like = f"be numbers{' as in the first row' * self.either}"
+            raise self._wrong(i, values[i], like) from None
+        with np.errstate(invalid="ignore"):
+            fine = np.abs(numbers) <= LARGEST
+        if not fine.all():
+            i = int(np.argmin(fine))
+            wanted = "be finite" if math.isinf(numbers[i]) else f"be at most {LARGEST:g}"
+            raise self._wrong(i, values[i], wanted)
+        return numbers
+
+    def _labels(self, values: Sequence[Any]) -> np.ndarray:
+        if isinstance(values, np.ndarray):
+            values = values.tolist() if values.dtype.kind not in "mM" else values.astype(str).tolist()
+        try:
+            new = [value for value in dict.fromkeys(values) if value not in self.codes]
+        except TypeError:
+            i = next(i for i, value in enumerate(values) if not isinstance(value, (str, int, float)))
+            raise self._wrong(i, values[i], "be texts or numbers") from None
+        for value in new:
+            text = _text(value)
+            if text in MISSING or (self.either and _is_number(text)):
+                raise self._wrong(values.index(value), value, "be texts as in the first row")
+            self.codes[value] = self.levels.setdefault(text, len(self.levels))
+        return np.fromiter(map(self.codes.__getitem__, values), np.int32, len(values))
+
+    def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
+        got = validate.shown(value)
+        if (text := _text(value)) in MISSING:
+            wanted, got = "be given", f"{text or 'nothing'}, a missing value,"
+        return ValueError(f"{self.argument} must {wanted}, got {got} in row {self.row + i:,} of column {self.name!r}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "NaN" if value is None else str(value).strip()
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def ordered(levels: Iterable[str]) -> tuple[str, ...]:
+    """Labels in the order of their numbers if all are numbers, and otherwise of the alphabet.
+
+    >>> ordered(["10", "9"]), ordered(["b10", "b9"])
+    (('9', '10'), ('b10', 'b9'))
+    """
+    levels = list(levels)
+    return tuple(sorted(levels, key=float) if all(map(_is_number, levels)) else sorted(levels))

@@ -1,0 +1,87 @@
+"""Joint features of a user and an arm: each arm has the user's for itself, or they are products with the arm's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbandit_jax.data.columns import Column, Columns, levels_of
+from fedbandit_jax.data.encoding import Encoded, encoded, width
+
+MOST_FEATURES = 128  # d
+HALF = math.sqrt(0.5)
+
+
+class JointFeatures(NamedTuple):
+    """Features of all rows of a table, whatever arm they play: a constant, if there is one, and w kron z."""
+
+    users: Encoded  # z, one a row
+    arms: np.ndarray  # w (K, q) float32
+    intercept: float | None
+    how: tuple[str, ...]  # sentences
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return self.users.rows.shape[1] * self.arms.shape[1] + (self.intercept is not None)
+
+    def of(self, rows: np.ndarray, arm: np.ndarray) -> np.ndarray:
+        """The features (n, d), float64, of rows with the arms (n,) that they played."""
+        pairs = self.arms[arm].astype(float)[:, :, None] * self.users.rows[rows].astype(float)[:, None, :]
+        found = pairs.reshape(len(rows), -1)
+        return found if self.intercept is None else np.insert(found, 0, self.intercept, axis=1)
+
+    def scores(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """<x, theta> of rows (n,) and all arms, (n, K)."""
+        level, blocks = (0.0, theta) if self.intercept is None else (self.intercept * theta[0], theta[1:])
+        blocks = blocks.reshape(self.arms.shape[1], -1)
+        return level + self.users.rows[rows].astype(float) @ (self.arms.astype(float) @ blocks).T
+
+
+def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> JointFeatures:
+    """The features of users and arms of the columns `listed` by argument, if they are not too many."""
+    n, k = columns.n_rows, len(levels_of(arm))
+    mine, its = ([columns.found[name] for name in listed[argument]] for argument in ("features", "arm_features"))
+    p, q = width(mine), width(its)
+    dim = p * q if its else 1 + k * p
+    if dim > MOST_FEATURES:
+        made = f"{p} of the user (1 and {p - 1} of features) times {q} of the arm" if its else f"1 + {k} arms times {p}"
+        widest = max((*mine, *its), key=lambda one: width([one]), default=arm)
+        drop = (
+            "give arm_features, or merge arms"
+            if widest is arm
+            else f"leave out {widest.name!r} ({width([widest]) - 1})"
+        )
+        argument = "arm" if widest is arm else "arm_features" if widest.name in listed["arm_features"] else "features"
+        raise ValueError(f"{argument} must give at most d = {MOST_FEATURES} features, got d = {dim:,} = {made}: {drop}")
+    users = encoded("features", mine, n)
+    if not its:
+        arms, intercept = np.eye(k, dtype=np.float32), float(np.float32(HALF))
+        users = users._replace(rows=users.rows * np.float32(HALF))
+        how = f"{k} arms with an entry for each of ({', '.join(users.names)}), and a constant: d = {dim}"
+        return JointFeatures(users, arms, intercept, (*users.how, how))
+    first = _first_rows(columns, arm, its)
+    described = encoded("arm_features", [one._replace(values=one.values[first]) for one in its], k)
+    how = f"{p} entries of users ({', '.join(users.names)}) times {q} of arms ({', '.join(described.names)}): d = {dim}"
+    return JointFeatures(users, described.rows, None, (*users.how, *described.how, how))
+
+
+def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndarray:
+    """The first row of every arm, (K,), once all rows of an arm describe it alike."""
+    _, first = np.unique(arm.values, return_index=True)
+    for one in its:
+        wrong = one.values != one.values[first][arm.values]
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            level = levels_of(arm)[arm.values[i]]
+            got, other = (
+                one.values[j] if one.levels is None else one.levels[one.values[j]] for j in (i, first[arm.values[i]])
+            )
+            raise ValueError(
+                f"arm_features must be the same in all rows of an arm, got {got!s} {columns.where(i, one.name)} and "
+                f"{other!s} in row {columns.first + int(first[arm.values[i]]):,}, of {level!r} both"
+            )
+    return first

@@ -1,0 +1,156 @@
+"""Models of rewards that are fitted to some rows of a log, and how well they do on the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+CHUNK = 65536  # rows of which features are held in float64 at a time
+PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss: decides between parameters that fit alike, and hardly else
+GROUPS = 10  # of rows, by what is predicted
+STEPS, TOLERANCE = 100, 1e-9  # most steps of Newton's method, and the largest entry of the last gradient
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How well a model of rewards fits rows that it was not fitted to. Rewards and means are in [0, 1].
+
+    `print(fit)` shows all in words, with the calibration: rows sorted by their predicted mean, in ten groups.
+    """
+
+    model: str  # "linear" or "logistic"
+    source: str  # what the table is called
+    reward: str  # name of its column
+    low: float  # the reward that became 0
+    high: float  # the reward that became 1
+    fitted_rows: int  # to which the model was fitted
+    replayed_rows: int  # that were not used for that: they are replayed, and everything below is about them
+    silos: int  # M
+    sizes: tuple[int, int, int]  # replayed rows of the smallest, the middle and the largest silo
+    users: int  # n who are told apart, 0 if all are new
+    crossing: int  # most silos that one user comes to
+    arms: int  # K
+    dim: int  # d
+    explained: float  # R^2 of "linear", share of the deviance of "logistic": 1 at best, 0 as the mean of all, or less
+    noise_std: float  # standard deviation of residuals
+    clipped: float  # share of (row, arm) whose mean was beyond [0, 1], and is its end
+    theta_norm: float  # Euclidean norm of theta
+    logged: float  # mean reward in the log
+    uniform: float  # mean of the model if arms are drawn at random
+    best: float  # mean of the model if every row plays its best arm
+    calibration: tuple[
+        tuple[int, float, float], ...
+    ]  # of each group: rows, mean that was predicted, mean that was seen
+
+    @property
+    def measure(self) -> str:
+        """What `explained` is."""
+        return "R^2" if self.model == "linear" else "share of deviance explained"
+
+    @property
+    def miss(self) -> float:
+        """The difference between predicted and observed mean of a group, on average over all rows."""
+        return sum(n * abs(predicted - seen) for n, predicted, seen in self.calibration) / self.replayed_rows
+
+    @property
+    def sentence(self) -> str:
+        """What must be said wherever results are shown."""
+        return (
+            f"Rewards are those of a model of {self.source}, not of the world: {self.model} in d = {self.dim} "
+            f"features, fitted to {self.fitted_rows:,} rows; on {self.replayed_rows:,} others, which are replayed, its "
+            f"{self.measure} is {self.explained:.3f}, and tenths of them are {self.miss:.3f} off on average; "
+            f"{100 * self.clipped:.2g} % of means are clipped; best arms gain {self.best - self.uniform:.4f} a round "
+            "over random ones."
+        )
+
+    def __str__(self) -> str:
+        least, middle, most = self.sizes
+        users = f", {self.users:,} users of up to {self.crossing} silos" if self.users else ""
+        head = [
+            self.sentence,
+            f"silos: {self.silos:,} of {least:,} to {most:,} replayed rows, {middle:,} in the middle{users}; each "
+            "serves one a round, whatever its size",
+            f"rewards: ({self.reward} - {self.low:g}) / {self.high - self.low:g}, mean {self.logged:.4f} in the log; "
+            f"of the model {self.best:.4f} by best and {self.uniform:.4f} by random ones of {self.arms} arms; "
+            f"residuals {self.noise_std:.4f}",
+            "calibration:  rows  predicted  observed",
+        ]
+        return "\n".join([*head, *(f"{n:18,}  {one:9.4f}  {other:8.4f}" for n, one, other in self.calibration)])
+
+
+Batches = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # () -> pieces of features (n, d) and rewards (n,)
+
+
+def least_squares(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
+    """Minimises the mean of (y - <x, w>)^2 / 2, plus `PENALTY` |w|^2 / 2."""
+    gram, target, n = np.zeros((dim, dim)), np.zeros(dim), 0
+    for x, y in batches():
+        gram += x.T @ x
+        target += x.T @ y
+        n += len(y)
+    return np.linalg.solve(gram / n + PENALTY * np.eye(dim), target / n)
+
+
+def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
+    """Minimises the mean of log(1 + exp z) - y z for z = <x, w>, plus `PENALTY` |w|^2 / 2, by Newton's method.
+
+    Rewards are in [0, 1]. A step that does not lower the loss is halved.
+
+    Raises:
+        RuntimeError: it has not converged after `STEPS` steps.
+    """
+    w, step, before = np.zeros(dim), np.zeros(dim), np.inf
+    gradient = np.zeros(dim)
+    for _ in range(STEPS):
+        loss, gradient, hessian, n = 0.0, np.zeros(dim), np.zeros((dim, dim)), 0
+        for x, y in batches():
+            z = x @ w
+            mean = expit(z)
+            loss += float((np.logaddexp(0, z) - y * z).sum())
+            gradient += x.T @ (mean - y)
+            hessian += (x * (mean * (1 - mean))[:, None]).T @ x
+            n += len(y)
+        loss = loss / n + PENALTY * float(w @ w) / 2
+        if loss > before + 1e-12 and np.abs(step).max() > 1e-12:
+            step = step / 2
+            w = w - step
+            continue
+        gradient = gradient / n + PENALTY * w
+        if np.abs(gradient).max() <= TOLERANCE:
+            return w
+        step = -np.linalg.solve(hessian / n + PENALTY * np.eye(dim), gradient)
+        w, before = w + step, loss
+    raise RuntimeError(
+        f"model must be fitted to a gradient of {TOLERANCE:g} in {STEPS} steps, got {np.abs(gradient).max():g}"
+    )
+
+
+def expit(z: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-z)), without overflow."""
+    return 0.5 + 0.5 * np.tanh(z / 2)
+
+
+def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
+    """How much better than one `overall` mean these means predict rewards: 1 - loss / loss, by squares or deviances."""
+    if model == "linear":
+        loss, alone = (float(((rewards - mean) ** 2).sum()) for mean in (means, overall))
+    else:
+        loss, alone = (_deviance(rewards, np.clip(mean, 1e-9, 1 - 1e-9)) for mean in (means, overall))
+    return 1 - loss / alone if alone > 0 else 0.0
+
+
+def _deviance(y: np.ndarray, mean: np.ndarray) -> float:
+    def term(a, b):
+        return np.where(a > 0, a * np.log(np.where(a > 0, a, 1) / b), 0)
+
+    return float((term(y, mean) + term(1 - y, 1 - mean)).sum())
+
+
+def calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:
+    """Rows, predicted and observed mean of ten groups of rows, by what is predicted; of fewer, if rows are few."""
+    order = np.argsort(means, kind="stable")
+    groups = [group for group in np.array_split(order, GROUPS) if len(group)]
+    return tuple((len(group), float(means[group].mean()), float(rewards[group].mean())) for group in groups)

@@ -1,0 +1,297 @@
+"""Any log as an environment: who came where, what was shown, what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.data import design as designs
+from fedbandit_jax.data import fit as fits
+from fedbandit_jax.data.columns import Column, Columns, Wanted, levels_of, read
+from fedbandit_jax.data.design import JointFeatures
+from fedbandit_jax.data.fit import CHUNK, Fit
+from fedbandit_jax.envs._arrivals import MAX_USERS
+from fedbandit_jax.envs.logged import MODELS, FittedLaw, Log, Logged
+from fedbandit_jax.interfaces import Spec
+
+MOST_ARMS = 10_000  # K
+
+
+def table(
+    source: Any,
+    *,
+    silo: str,
+    arm: str,
+    reward: str,
+    user: str | None = None,
+    features: Sequence[str] | None = None,
+    arm_features: Sequence[str] | None = None,
+    propensity: str | None = None,
+    holdout: float = 0.5,
+    model: str = "linear",
+    seed: int = 0,
+) -> Logged:
+    """Turns a log, whose rows say who came where, what was shown and what happened, into an environment.
+
+    A share `holdout` of the rows of each silo, drawn at random, fits a model of the reward. The others are replayed: in
+    every round each silo serves one of them, drawn uniformly, who may play any arm and is answered by the model. So
+    regret is that of the model. How well it predicts the rows that it was not fitted to is in `env.fit`, in every
+    result and under every figure; `print(env.fit)` shows it. No silo is ever without a user, whatever its size.
+
+    Features: of the user a constant and the columns `features`, z in R^p; without `arm_features` an arm has them for
+    itself, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm is described by a constant
+    and these columns, w in R^q, and x has all products of an entry of z and one of w, d = p q. Numbers are
+    standardised, cut off at three standard deviations, and divided by them; a text becomes one entry a level, or one
+    entry if there are two levels. Vectors are scaled such that the longest have norm 1, and their first entry is
+    constant. Rewards are mapped to [0, 1] by the least and the largest of the table. `env.encoding` says all of this.
+
+    Args:
+        source: path of a .csv file, with commas, in UTF-8 and with a header; of a .parquet file, for which pyarrow must
+            be installed; a pandas frame; or a mapping of names to vectors.
+        silo: column that says where: M distinct values.
+        arm: column that says what was shown: K >= 2 distinct values.
+        reward: column that says what happened, a number.
+        user: column that says who came, if users return; they may come to several silos. By default all are new.
+        features: columns that are known of a user before an arm is chosen, numbers or texts; by default there are none.
+        arm_features: columns that describe the arm, which are the same in all rows of an arm.
+        propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`.
+        holdout: share of the rows that fit the model, in (0, 1).
+        model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
+            theta>)), which linear algorithms do not know.
+        seed: seed of the draw of these rows, >= 0.
+
+    Raises:
+        ValueError, TypeError: an argument or the table is not as it must be; the message names row, column and value.
+            Rows of a file are counted with its header as row 1, other rows from 0.
+        ImportError: a Parquet file, and nothing is installed that reads it.
+
+    Example:
+        >>> import numpy as np, fedbandit_jax as fb
+        >>> rng = np.random.default_rng(0)
+        >>> age, drug = rng.integers(20, 80, 1000), rng.choice(["new", "old"], 1000)
+        >>> cured = rng.random(1000) < np.where(drug == "new", 0.8 - age / 200, 0.4)
+        >>> log = {"hospital": rng.choice(["A", "B", "C"], 1000), "drug": drug, "age": age, "cured": cured}
+        >>> env = fb.data.table(log, silo="hospital", arm="drug", reward="cured", features=["age"])
+        >>> env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.fit.replayed_rows
+        (3, 2, 5, 500)
+    """
+    names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity))
+    listed = {"features": _columns("features", features), "arm_features": _columns("arm_features", arm_features)}
+    _check_roles(names, listed)
+    holdout = validate.probability("holdout", holdout)
+    model = validate.one_of("model", model, MODELS)
+    seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
+
+    kinds: dict[str, Any] = dict.fromkeys(("silo", "arm", "user"), "labels")
+    wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
+    wanted += [Wanted(name, argument, "either") for argument, columns in listed.items() for name in columns]
+    columns = read(source, wanted)
+    found = {argument: columns.found[name] for argument, name in names.items()}
+    _check_arms(columns, found["arm"])
+    rewards, low, high = _scaled(columns, found["reward"])
+    if "propensity" in found:
+        _check_propensities(columns, found["propensity"])
+    design = designs.make(columns, found["arm"], listed)
+
+    place, played = found["silo"].values, found["arm"].values
+    fitted = _split(place, holdout, seed)
+    replayed = np.flatnonzero(~fitted)
+    replayed = replayed[np.argsort(place[replayed], kind="stable")]
+    fitted = np.flatnonzero(fitted)
+    _check_rows(design, found["arm"], played[fitted], columns)
+    theta = _fitted(model, design, fitted, played, rewards)
+
+    counts = np.bincount(place[replayed], minlength=len(levels_of(found["silo"])))
+    users, crossing = (None, 1) if user is None else _users(found["user"].values[replayed], place[replayed])
+    law = FittedLaw(noise_std=1.0, model=model)
+    about = _measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean()))
+    if not np.isin(rewards, (0, 1)).all():
+        law = FittedLaw(noise_std=np.float32(about["noise_std"]), model=model)
+    n_users = 0 if users is None else int(users.max()) + 1
+    fit = Fit(
+        model=model,
+        source=columns.title,
+        reward=reward,
+        low=low,
+        high=high,
+        fitted_rows=len(fitted),
+        silos=len(counts),
+        sizes=(int(counts.min()), int(np.median(counts)), int(counts.max())),
+        users=n_users,
+        crossing=crossing,
+        arms=len(design.arms),
+        dim=design.dim,
+        **about,
+    )
+    rows = design.users.rows[replayed]
+    starts = np.cumsum(counts) - counts
+    spec = Spec(
+        n_agents=len(counts),
+        n_arms=len(design.arms),
+        dim=design.dim,
+        fixed_contexts=bool((rows == np.repeat(rows[starts], counts, axis=0)).all()),
+        max_norm=_largest_norm(design, rows),
+        rewards_in_unit=True,
+        n_users=n_users,
+        constant=True,
+        silos=crossing,
+        basis=fit.sentence,
+    )
+    return Logged(
+        rows=rows,
+        arms=design.arms,
+        starts=starts.astype(np.int32),
+        counts=counts.astype(np.int32),
+        users=users,
+        theta=theta.astype(np.float32),
+        rewards=law,
+        log=Log(
+            replayed.astype(np.int32),
+            played[replayed].astype(np.int32),
+            rewards[replayed].astype(np.float32),
+            found["propensity"].values[replayed].astype(np.float32) if "propensity" in found else None,
+        ),
+        intercept=design.intercept,
+        encoding="\n".join([*design.how, f"reward: ({reward} - {low:g}) / {high - low:g}"]),
+        fit=fit,
+        spec=spec,
+    )
+
+
+def _names(roles: dict[str, Any]) -> dict[str, str]:
+    """The names of columns by argument, without those that may be None and are."""
+    optional = ("user", "propensity")
+    return {role: validate.text(role, name) for role, name in roles.items() if name is not None or role not in optional}
+
+
+def _columns(argument: str, names: Any) -> list[str]:
+    if names is None:
+        return []
+    found = [validate.text(argument, name) for name in validate.sequence(argument, names, "names of columns")]
+    if not found:
+        raise ValueError(f"{argument} must name at least one column, or be None, got {validate.shown(names)}")
+    return found
+
+
+def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
+    """Raises a `ValueError` if a column is named twice."""
+    seen: dict[str, str] = {}
+    for argument, name in (*names.items(), *((a, name) for a, columns in listed.items() for name in columns)):
+        if name in seen:
+            raise ValueError(f"{argument} must name another column than {seen[name]}, got {name!r} for both")
+        seen[name] = argument
+
+
+def _check_arms(columns: Columns, arm: Column) -> None:
+    levels = levels_of(arm)
+    if not 2 <= len(levels) <= MOST_ARMS:
+        got = (
+            f"only {levels[0]!r}" if len(levels) == 1 else f"{len(levels):,}, such as {levels[0]!r} and {levels[1]!r},"
+        )
+        raise ValueError(f"arm must have 2 to {MOST_ARMS:,} distinct values, got {got} in column {arm.name!r}")
+
+
+def _scaled(columns: Columns, reward: Column) -> tuple[np.ndarray, float, float]:
+    """Rewards in [0, 1], and the ones that become 0 and 1."""
+    low, high = float(reward.values.min()), float(reward.values.max())
+    if low == high:
+        raise ValueError(f"reward must vary, got {low:g} in all rows of column {reward.name!r}")
+    return (reward.values - low) / (high - low), low, high
+
+
+def _check_propensities(columns: Columns, propensity: Column) -> None:
+    wrong = (propensity.values <= 0) | (propensity.values > 1)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        where = columns.where(i, propensity.name)
+        raise ValueError(f"propensity must be in (0, 1], got {propensity.values[i]:g} {where}")
+
+
+def _split(place: np.ndarray, holdout: float, seed: int) -> np.ndarray:
+    """Which rows (N,) fit the model: this share of the rows of every silo, which keeps one row at least."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(place)), place))
+    counts = np.bincount(place)
+    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = np.minimum(np.round(holdout * counts), counts - 1)
+    fitted = np.empty(len(place), bool)
+    fitted[order] = rank < np.repeat(taken, counts)
+    return fitted
+
+
+def _check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
+    """Raises a `ValueError` unless there are as many rows to fit as coefficients, of every arm those of its own."""
+    counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
+    if design.intercept is not None:
+        need = design.users.rows.shape[1]
+        if counts.min() < need:
+            level = levels_of(arm)[int(np.argmin(counts))]
+            raise ValueError(
+                f"source must have at least {need} rows of every arm among those that fit the model, one for each of "
+                f"its coefficients, got {counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            )
+    if len(played) < need:
+        raise ValueError(
+            f"source must have at least d = {need} rows that fit the model, got {len(played)} of the {columns.n_rows} "
+            f"rows of {columns.title}"
+        )
+
+
+def _fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(rows), CHUNK):
+            some = rows[start : start + CHUNK]
+            yield design.of(some, played[some]), rewards[some]
+
+    return (fits.least_squares if model == "linear" else fits.logistic)(batches, design.dim)
+
+
+def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
+    """Users (N,) by numbers 0 ... n - 1, and the most silos that one of them comes to."""
+    there, numbered = np.unique(users, return_inverse=True)
+    if len(there) > MAX_USERS:
+        raise ValueError(f"user must have at most {MAX_USERS:,} distinct values, got {len(there):,}")
+    pairs = np.unique(np.stack([numbered, place], axis=1), axis=0)
+    return numbered.astype(np.int32), int(np.bincount(pairs[:, 0]).max())
+
+
+def _measured(
+    model: str,
+    design: JointFeatures,
+    theta: np.ndarray,
+    rows: np.ndarray,
+    played: np.ndarray,
+    rewards: np.ndarray,
+    overall: float,
+) -> dict[str, Any]:
+    """The fields of a `Fit` that are about the rows (n,) that are replayed; others have rewards of mean `overall`."""
+    means, beyond, best, uniform = [], 0, 0.0, 0.0
+    chunk = max(1, CHUNK * 8 // len(design.arms))
+    for start in range(0, len(rows), chunk):
+        some = rows[start : start + chunk]
+        scores = design.scores(some, theta)
+        every = fits.expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
+        beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
+        best += float(every.max(1).sum())
+        uniform += float(every.mean(1).sum())
+        means.append(every[np.arange(len(some)), played[some]])
+    mean, seen, n = np.concatenate(means), rewards[rows], len(rows)
+    return dict(
+        replayed_rows=n,
+        explained=fits.explained(model, seen, mean, overall),
+        noise_std=float(np.sqrt(((seen - mean) ** 2).mean())),
+        clipped=beyond / (n * len(design.arms)),
+        theta_norm=float(np.linalg.norm(theta)),
+        logged=float(seen.mean()),
+        uniform=uniform / n,
+        best=best / n,
+        calibration=fits.calibration(seen, mean),
+    )
+
+
+def _largest_norm(design: JointFeatures, rows: np.ndarray) -> float:
+    users, arms = ((part.astype(float) ** 2).sum(1).max() for part in (rows, design.arms))
+    return round(math.sqrt(users * arms + (design.intercept or 0.0) ** 2), 6)

@@ -1,0 +1,102 @@
+"""A log as an environment: its users come again and may play any arm, and a model that was fitted to it answers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike, Float, Int, Integer, Key
+from typing_extensions import override
+
+from fedbandit_jax.core import random, struct
+from fedbandit_jax.envs._linear import LinearEnvironment, World
+from fedbandit_jax.interfaces import Round, Spec
+
+MODELS = ("linear", "logistic")
+
+
+class Log(NamedTuple):
+    """What the log says of the rows that are replayed, which no algorithm sees: (N,) arrays, in the order of silos."""
+
+    row: Int[Array | np.ndarray, " N"]  # number of the row in the table, from 0
+    arm: Int[Array | np.ndarray, " N"]  # that was shown
+    reward: Float[Array | np.ndarray, " N"]  # that was seen, in [0, 1]
+    propensity: Float[Array | np.ndarray, " N"] | None = None  # probability with which the arm was shown, if known
+
+
+@struct.pytree
+class FittedLaw:
+    """The law of a reward in [0, 1] of which a model says the mean: two values with the deviation that residuals have.
+
+    Where the mean is so close to an end that the interval is too short for this deviation, rewards are 0 or 1.
+    """
+
+    noise_std: struct.Number  # from 1/2 on all rewards are 0 or 1
+    model: str = struct.static()  # one of `MODELS`
+
+    def mean(self, z: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The mean reward where <x, theta> is z."""
+        return jax.nn.sigmoid(z) if self.model == "logistic" else jnp.clip(z, 0, 1)
+
+    def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
+        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        tiny = jnp.finfo(jnp.float32).tiny
+        variance = jnp.minimum(self.noise_std**2, mean * (1 - mean))
+        std = jnp.sqrt(variance)
+        # mean + up with probability down / (up + down), and else mean - down: variance up * down
+        up = jnp.minimum(jnp.maximum(std, variance / jnp.maximum(mean, tiny)), 1 - mean)
+        down = jnp.minimum(jnp.maximum(std, variance / jnp.maximum(1 - mean, tiny)), mean)
+        u = random.uniform_at(key, jnp.uint32(0), agent.astype(jnp.uint32))
+        rises = u * (up + down) < down
+        return jnp.clip(jnp.where(rises, mean + up, mean - down), 0, 1)
+
+
+@struct.pytree
+class Logged(LinearEnvironment):
+    """A linear bandit over the rows of a log; made by `fb.data.table`.
+
+    In every round each silo serves one of its N_i rows, drawn uniformly, who may play any of K arms. The features of
+    row z in R^p and arm w in R^q are w kron z, and before them a constant if w are unit vectors.
+
+    Attributes:
+        log: arms, rewards and propensities of the rows that are replayed.
+        encoding: how columns became features and rewards, in words.
+        fit: how well the model fits rows that it was not fitted to, and how large the table is, `fb.data.Fit`.
+    """
+
+    rows: Float[Array | np.ndarray, "N p"]  # of the silos one after the other
+    arms: Float[Array | np.ndarray, "K q"]
+    starts: Int[Array | np.ndarray, " M"]  # first row of each silo
+    counts: Int[Array | np.ndarray, " M"]  # number of rows of each silo
+    users: Int[Array | np.ndarray, " N"] | None  # who each row is, if users are told apart
+    theta: Float[Array | np.ndarray, " d"]
+    rewards: Any  # `FittedLaw`
+    log: Log
+    intercept: float | None = struct.static()  # the constant entry before w kron z
+    encoding: str = struct.static()
+    fit: Any = struct.static()
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> World:
+        """The fitted parameter, the same for every seed."""
+        return World(jnp.asarray(self.theta))
+
+    @override
+    def observe(self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]) -> tuple[Round, World]:
+        counts = jnp.asarray(self.counts)
+        row = jnp.asarray(self.starts) + jax.random.randint(key, counts.shape, 0, counts)
+        user = None if self.users is None else jnp.asarray(self.users)[row]
+        return Round(joint(jnp.asarray(self.rows)[row], jnp.asarray(self.arms), self.intercept), user=user), world
+
+
+def joint(rows: Any, arms: Any, intercept: float | None) -> Any:
+    """The features (n, K, d) of rows (n, p) and arms (K, q): the constant, if there is one, and w kron z."""
+    xp = np if isinstance(rows, np.ndarray) else jnp
+    pairs = arms[None, :, :, None] * rows[:, None, None, :]
+    found = pairs.reshape(len(rows), len(arms), -1)
+    if intercept is None:
+        return found
+    return xp.concatenate([xp.full_like(found[..., :1], intercept), found], -1)
