@@ -158,7 +158,11 @@ def units(demands: Demands) -> list[Any]:
     if demands.unit != ONE_USER:
         return [demands.unit]
     often = math.ceil(demands.horizon / demands.spec.n_users)
-    return [Users(visits, per_batch=1) for visits in sorted({often, *(min(visits, often) for visits in LET_IN)})]
+    silos = demands.spec.silos
+    return [
+        Users(visits, per_batch=1, silos=silos)
+        for visits in sorted({often, *(min(visits, often) for visits in LET_IN)})
+    ]
 
 
 def fixed_arms(env: Environment) -> np.ndarray | None:

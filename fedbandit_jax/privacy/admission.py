@@ -44,6 +44,7 @@ class BoundStatistic:
     unit_rewards: bool = True  # does the environment promise rewards in [0, 1]?
     fixed_contexts: bool = False  # are the features of every silo fixed and public?
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
+    silos: int = 1  # the most silos that one of them comes to
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = LINEAR
     late: bool = False  # do rewards come late?
@@ -62,6 +63,7 @@ class BoundStatistic:
             unit_rewards=spec.rewards_in_unit,
             fixed_contexts=spec.fixed_contexts,
             n_users=spec.n_users,
+            silos=spec.silos,
             late=spec.late > 0,
             drops=spec.drops,
             constant=spec.constant,

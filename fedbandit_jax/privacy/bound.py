@@ -475,6 +475,8 @@ class NoisyMechanism(BoundMechanism):
             return "totals are clipped of users who are told apart, whose visits have bounds"
         if one.total is not None and self._pure(timing):
             return "a schedule that tests sums is charged for visits, and totals are of any number of them"
+        if self.enforced and self.users.silos < one.silos:
+            return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
         if one.n_users and not self.enforced and self.users != ONCE:
             return "users return, and nobody leaves out what one of them contributes beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:

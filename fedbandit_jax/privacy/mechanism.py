@@ -199,6 +199,11 @@ class Mechanism:
                 f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
                 "None: 'visit' protects each interaction by itself, fb.privacy.Users(visits=r) all of one user's"
             )
+        if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
+            raise ValueError(
+                f"unit must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
+                f"many silos, got silos={self.users.silos}"
+            )
         if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
             why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
             raise ValueError(f"total must be None with {why}, got {self.users.total:g}")

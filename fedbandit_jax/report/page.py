@@ -58,6 +58,8 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
     result = one.result
     yield _tag("h2", one.name)
     yield _tag("p", tables.size(result), "; ", places(result))
+    for text in tables.bases(result):
+        yield _tag("p", text)
     for text in (*one.notes, *tables.doubts(result)):
         yield _tag("p", text, **{"class": "refused"})
     figures = []

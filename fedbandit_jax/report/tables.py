@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
 def summary(result: Measured) -> str:
     """See `Result.summary`."""
-    text = [size(result)]
+    text = [size(result), *bases(result)]
     for i, (title, rows) in enumerate(tables(result)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
     if found := doubts(result):
@@ -37,6 +37,12 @@ def size(result: Measured) -> str:
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
     return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
+
+
+def bases(result: Measured) -> list[str]:
+    """What answers were a model of, a sentence for each such environment."""
+    worlds = (result.config["environments"][label] for label in result.labels)
+    return list(dict.fromkeys(world["spec"]["basis"] for world in worlds if world["spec"].get("basis")))
 
 
 def tables(result: Measured) -> list[Rows]:

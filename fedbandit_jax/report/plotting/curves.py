@@ -54,7 +54,7 @@ def regret(
         title = places(result)
     if n_seeds > 1:
         title = f"{title}\nmean of {n_seeds} seeds ± {BANDS[band]}"
-    return finish(axes, title, ours=ax is None)
+    return finish(result, axes, title, ours=ax is None)
 
 
 def gauge(
@@ -93,7 +93,7 @@ def gauge(
     axes.set_ylabel(name)
     if limits is not None:
         axes.set_ylim(limits)
-    return finish(axes, title, ours=ax is None)
+    return finish(result, axes, title, ours=ax is None)
 
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
@@ -209,7 +209,9 @@ def ended(
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
     if title is None:
         title = places(result)
-    return finish(axes, f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, ours=ours, below=below)
+    return finish(
+        result, axes, f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, ours=ours, below=below
+    )
 
 
 def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:

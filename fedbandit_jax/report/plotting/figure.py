@@ -23,6 +23,7 @@ from matplotlib.transforms import ScaledTranslation
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.report.result import Result
+from fedbandit_jax.report.tables import bases
 
 SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller
 BELOW = 0.55  # from the axes to the legend: ticks and their label lie between
@@ -47,8 +48,10 @@ def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 
 
-def finish(ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
+def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
     """Adds title, grid and, below the axes, a legend, by which a figure of `ours` becomes taller.
+
+    If answers were those of a model, the legend says so first.
 
     `below` are inches that the ticks need more than usual.
     """
@@ -63,6 +66,8 @@ def finish(ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Fi
     if len(labels) > 8 and max(map(len, labels)) <= WIDTH // 2 - 4:
         style["ncols"] = 2
     names = [wrapped(label) for label in labels]
+    if found := bases(result):
+        style |= dict(title=wrapped("\n".join(found).replace("$", r"\$")), title_fontsize="small", alignment="left")
     legend = ax.legend(handles, names, frameon=False, fontsize="small", **style)
     if ours:
         inches = legend.get_window_extent().height / figure.dpi
