@@ -17,7 +17,8 @@ import fedbandit_jax
 from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
-from fedbandit_jax.cli.files import DataCommand, ReportCommand, ShowCommand
+from fedbandit_jax.cli.data import DataCommand
+from fedbandit_jax.cli.files import ReportCommand, ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
@@ -34,6 +35,7 @@ For example:
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
   fedbandit report results              one page with figures, tables and certificates
+  fedbandit data log.csv                what is in a table of your own, and what it can answer
   fedbandit --version
 
 Every command has a --help of its own."""

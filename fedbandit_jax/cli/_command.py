@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 
+from fedbandit_jax.cli._log import Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 
@@ -113,7 +114,8 @@ def print_result(result: Result) -> None:
 
 def _flags(command: type[Command]) -> set[str]:
     names = {field.name for field in dataclasses.fields(command)}
-    return names | {field.name for field in dataclasses.fields(Output) if "output" in names}
+    names |= {field.name for field in dataclasses.fields(Output) if "output" in names}
+    return names | {field.name for field in dataclasses.fields(Roles) if "columns" in names}
 
 
 def _shown(value: Any) -> str:

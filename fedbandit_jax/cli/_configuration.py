@@ -4,7 +4,7 @@ horizon = 1000                    what `fb.sweep` takes: horizon, seeds, key, st
 seeds = 8                         or { from = 100, to = 200 }, or a list
 compare = ["ours"]                labels of the algorithms that are run; by default all
 [environment]                     one environment, whose parameters the grid may name; or several by name:
-type = "sphere"                   [environments.small], [environments.large]
+type = "sphere"                   [environments.small], [environments.large]; "table" is `fb.data.table` of a log
 [algorithms.ours]                 the algorithm that is labelled "ours"
 type = "private_fed_lin_ucb"
 policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
@@ -124,10 +124,8 @@ def _change(document: dict[str, Any], change: str) -> None:
 
 def _parameter(document: Mapping[str, Any], path: str, value: Any) -> tuple[list[str], Any]:
     """The place of a parameter, by its path, in a file, and what stands there."""
-    from fedbandit_jax.envs import ENVIRONMENTS
-
     world, bare = document.get("environment"), path.removeprefix("env.")
-    make = ENVIRONMENTS.get(world.get("type", "")) if isinstance(world, dict) else None
+    make = _environments().get(world.get("type", "")) if isinstance(world, dict) else None
     if make and (bare != path or bare in inspect.signature(make).parameters):
         return ["environment", bare], value
     return ["grid", path], [value]
@@ -281,7 +279,7 @@ def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.par
         if not isinstance(found, (fb.data.Table, fb.data.Community)):
             raise ConfigurationError(f"[{where}]", f"{DATA} must be a data set, got {validate.shown(found)}")
         data = found.replay_arguments() if isinstance(found, fb.data.Table) else found.arguments()
-    return _call(where, table, fb.envs.ENVIRONMENTS, data, later)
+    return _call(where, table, _environments(), data, later)
 
 
 def _value(where: str, value: Any) -> Any:
@@ -323,6 +321,13 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     if any(one.kind is one.VAR_KEYWORD for one in found.values()):
         found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters
     return {name: one for name, one in found.items() if one.kind is not one.VAR_KEYWORD}
+
+
+def _environments() -> Types:
+    from fedbandit_jax.data import table
+    from fedbandit_jax.envs import ENVIRONMENTS
+
+    return {**ENVIRONMENTS, "table": table}
 
 
 def _algorithms() -> Types:

@@ -1,11 +1,11 @@
-"""Commands about files that are there: print a result (`show`), make a page of many (`report`), check a data set."""
+"""Commands about files that are there: print a result (`show`), make a page of many (`report`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import tyro
 from typing_extensions import override
@@ -97,44 +97,3 @@ class ReportCommand(Command):
         runs = sum(one.result.status.size for one in results.sections)
         print(f"wrote {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")
         return 1 if results.refused else 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataCommand(Command):
-    """Check your copy of a data set that cannot be redistributed, and print what is in it.
-
-    The files of mslr are also parsed once and cached beside the originals, so that they load fast from then on.
-
-    For example:
-      fedbandit data mslr --path MSLR-WEB10K --features body
-      fedbandit data movielens --path ml-25m
-
-    Args:
-        dataset: mslr is MSLR-WEB10K, a folder with Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt; movielens is
-            MovieLens, a folder with ratings.csv, ratings.dat or u.data.
-        path: folder of your copy.
-        features: which half of the features of mslr to load.
-    """
-
-    dataset: tyro.conf.Positional[Literal["mslr", "movielens"]]
-    path: Path
-    features: Literal["title", "body"] = "title"
-
-    @override
-    def run(self) -> int:
-        import numpy as np
-
-        import fedbandit_jax as fb
-
-        self.applies_to("mslr", self.dataset == "mslr", "features")
-        if self.dataset == "movielens":
-            found = fb.data.movielens(self.path)
-            sizes = np.bincount(found.clusters)
-            about = f"{len(sizes)} clusters of {sizes.min()} to {sizes.max()} users, d = {found.items.shape[1]}"
-            print(f"{found.title}, {about}")
-        else:
-            found = fb.data.mslr(self.path, features=self.features)
-            about = f"{len(found.query_sizes)} queries, {len(found.features)} documents"
-            most = f"at most {found.query_sizes.max()} a query, d = {found.features.shape[1]}"
-            print(f"{found.title}: {about}, {most}")
-        return 0

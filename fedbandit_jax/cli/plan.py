@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Adjacency, Command
+from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 
 SCRIPT = """
@@ -38,13 +39,14 @@ class PlanCommand(Command):
     Communication and certificate are exact. Regret is predicted from simulations: all candidates go through the first
     eighth of --rounds, the best through all of them, and growth is extrapolated from there to T.
 
-    Users are those of the paper's synthetic instance ("sphere" in `fedbandit simulate`). If yours are different, give
-    fb.plan in Python an environment that is like them.
+    Users are those of the paper's synthetic instance ("sphere" in `fedbandit simulate`), or those of a table of your
+    own, --data. If yours are different, give fb.plan in Python an environment that is like them.
 
     For example:
       fedbandit plan                                            the paper's size, nobody is trusted but silos
       fedbandit plan --trusted secagg --delta 1e-7              with secure aggregation
       fedbandit plan --max-syncs 20                             at most 20 synchronisations
+      fedbandit plan --data log.csv --silo hospital --arm drug --reward cured --horizon 500
       fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come about ten times each
 
     Args:
@@ -66,6 +68,7 @@ class PlanCommand(Command):
         seeds: simulations of each candidate.
         rounds: how many rounds are simulated at most; by default as many as 10^6 users need, but not less than T / 8.
         random_seed: seed of the random number generator.
+        data: a table of your own, .csv or .parquet. If it says who came, one user is protected in all her visits.
     """
 
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
@@ -83,6 +86,10 @@ class PlanCommand(Command):
     seeds: int = 4
     rounds: int | None = None
     random_seed: int = 0
+    data: str | None = None
+    columns: Columns = dataclasses.field(default_factory=Roles)
+
+    flag_of: ClassVar = {"source": "data"}
 
     @override
     def run(self) -> int:
@@ -91,14 +98,20 @@ class PlanCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.planning.recommend import code
 
+        self.columns.check(self.data)
+        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
+        self.applies_to("users that are made up, without --data", self.data is None, "agents", "arms", "dim", "users")
         unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
         env: Any = fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli")
         made = f'fb.envs.sphere(n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}, rewards="bernoulli")'
+        if self.data is not None:
+            env, made = self.columns.table(self.data), self.columns.code(self.data)
+            if env.spec.n_users:
+                unit = "user" if unit is None else dataclasses.replace(unit, silos=env.spec.silos)
         if self.users is not None:
             self.applies_to("users who come as often as it says, not with --users", False, "visits")
             validate.integer("users", self.users, at_least=1)
             unit, env, made = "user", fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
-        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         found = fb.plan(
             env,
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),

@@ -16,9 +16,11 @@ from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._command import Command, Files, Output, check_values, print_result, progress
+from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import locked
 
+LINEAR = ("linear", "schedules")  # families whose algorithms play a table of one's own
 PRESETS = Path(__file__).parent / "presets"
 PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"
 SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
@@ -45,13 +47,14 @@ class SimulateCommand(Command):
         arms: K, the number of arms.
         dim: d, the number of features.
         random_seed: seed of the random number generator.
+        data: a table of your own, .csv or .parquet, in place of the environments of the file.
         set: PATH=VALUE, a parameter of the environment, or of all algorithms that have it, see the list below; or a key
             of the file, such as algorithms.LinUCB.policy.failure=0.1. The flag may be repeated. PATH=VALUE is TOML, but
             a text needs no quotes.
     """
 
     resumes: ClassVar = "; the same command continues where it was"
-    flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms"}
+    flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms", "source": "data"}
 
     family: tyro.conf.Suppress[str] = "linear"
     env: str | None = None
@@ -65,6 +68,8 @@ class SimulateCommand(Command):
     arms: int | None = None
     dim: int | None = None
     random_seed: int = 0
+    data: str | None = None
+    columns: Columns = dataclasses.field(default_factory=Roles)
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     output: Files = dataclasses.field(default_factory=Output)
 
@@ -76,7 +81,10 @@ class SimulateCommand(Command):
     def changes(self) -> list[str]:
         """Changes to the file that the flags ask for, as in `fedbandit sweep --set`."""
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
+        self.columns.check(self.data)
         found = [f"key={self.random_seed}"]
+        if self.data is not None:
+            found.append(f"environment={self.columns.toml(self.data)}")
         for name in ("horizon", "seeds", "stride", "agents", "arms", "dim", "delta"):
             if getattr(self, name) is not None:
                 found.append(f"{SIZES.get(name, name)}={getattr(self, name)}")
@@ -89,6 +97,8 @@ class SimulateCommand(Command):
 
     def asked(self) -> _configuration.SweepFile:
         """What is run; whatever is wrong with the flags raises an error here."""
+        self.applies_to("the families linear and schedules", self.family in LINEAR, "data")
+        self.applies_to("the environments of the file, without --data", self.data is None, "env")
         if self.env is not None and "environments" not in self.contents():
             raise ValueError(f"env applies only to a family with several environments, got {self.env}")
         try:
@@ -108,7 +118,7 @@ class SimulateCommand(Command):
     @override
     def run(self) -> int:
         out, changes = self.output.out, self.changes()
-        name = self.output.named(self.env or self.family, [self.file.read_text(), self.env, changes])
+        name = self.output.named(self.title_of, [self.file.read_text(), self.env, changes])
         checkpoint = out / f".{name}.checkpoint"
         once = f"name must be that of one run at a time, got {name!r}"
         asked = self.asked()
@@ -136,13 +146,18 @@ class SimulateCommand(Command):
         print(f"\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
         return 0
 
+    @property
+    def title_of(self) -> str:
+        """The name of what is simulated."""
+        return self.env or (self.family if self.data is None else Path(self.data).stem)
+
     def title(self, result: Any) -> str:
         """Title of the figures: the environment's sizes, and the budgets if any algorithm has one."""
         from fedbandit_jax.report.plotting.figure import sizes
 
         epsilons = dict.fromkeys(point["epsilon"] for point in result.coordinates.values() if "epsilon" in point)
         budgets = f"; ε = {', '.join(f'{one:g}' for one in epsilons)}" if epsilons else ""
-        return f"{self.env or self.family}: {sizes(result.spec)}{budgets}"
+        return f"{self.title_of}: {sizes(result.spec)}{budgets}"
 
     @override
     def named(self, error: str, key: str = "") -> str:

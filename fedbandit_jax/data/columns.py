@@ -92,7 +92,7 @@ class _Series:
 
     def add(self, values: Sequence[Any]) -> None:
         if self.kind == "either" and len(values):
-            self.kind = "numbers" if _is_number(values[0]) else "labels"
+            self.kind = "numbers" if is_number(values[0]) else "labels"
         self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
         self.row += len(values)
 
@@ -112,7 +112,7 @@ class _Series:
                 raise TypeError
             numbers = np.asarray(values, float)
         except (TypeError, ValueError, OverflowError):
-            i = next(i for i, value in enumerate(values) if not _is_number(value))
+            i = next(i for i, value in enumerate(values) if not is_number(value))
             like = f"be numbers{' as in the first row' * self.either}"
             raise self._wrong(i, values[i], like) from None
         with np.errstate(invalid="ignore"):
@@ -132,26 +132,28 @@ class _Series:
             i = next(i for i, value in enumerate(values) if not isinstance(value, (str, int, float)))
             raise self._wrong(i, values[i], "be texts or numbers") from None
         for value in new:
-            text = _text(value)
-            if text in MISSING or (self.either and _is_number(text)):
+            text = text_of(value)
+            if text in MISSING or (self.either and is_number(text)):
                 raise self._wrong(values.index(value), value, "be texts as in the first row")
             self.codes[value] = self.levels.setdefault(text, len(self.levels))
         return np.fromiter(map(self.codes.__getitem__, values), np.int32, len(values))
 
     def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
         got = validate.shown(value)
-        if (text := _text(value)) in MISSING:
+        if (text := text_of(value)) in MISSING:
             wanted, got = "be given", f"{text or 'nothing'}, a missing value,"
         return ValueError(f"{self.argument} must {wanted}, got {got} in row {self.row + i:,} of column {self.name!r}")
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as a label."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "NaN" if value is None else str(value).strip()
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value can be read as a number, which need not be finite."""
     try:
         float(value)
     except (TypeError, ValueError, OverflowError):
@@ -166,4 +168,4 @@ def ordered(levels: Iterable[str]) -> tuple[str, ...]:
     (('9', '10'), ('b10', 'b9'))
     """
     levels = list(levels)
-    return tuple(sorted(levels, key=float) if all(map(_is_number, levels)) else sorted(levels))
+    return tuple(sorted(levels, key=float) if all(map(is_number, levels)) else sorted(levels))

@@ -254,8 +254,8 @@ def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
     there, numbered = np.unique(users, return_inverse=True)
     if len(there) > MAX_USERS:
         raise ValueError(f"user must have at most {MAX_USERS:,} distinct values, got {len(there):,}")
-    pairs = np.unique(np.stack([numbered, place], axis=1), axis=0)
-    return numbered.astype(np.int32), int(np.bincount(pairs[:, 0]).max())
+    pairs = np.unique(numbered * (place.max() + 1) + place)
+    return numbered.astype(np.int32), int(np.bincount(pairs // (place.max() + 1)).max())
 
 
 def _measured(

@@ -85,6 +85,7 @@ class Recommendation:
         simulated = [one for one in simulated if one.forecast[-2:] == longest or one is best_of[one.group]]  # pyright: ignore
         base = self.reference[0].regret if self.reference else float("nan")
         text = [f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}, T = {self.horizon:,} rounds"]
+        text += [spec.basis] if spec.basis else []
         if simulated:
             rows = [_row(one, base, self.horizon) for one in (*simulated, *self.reference[:1])]
             text += [aligned([HEAD, *rows])]

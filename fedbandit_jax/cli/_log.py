@@ -1,0 +1,81 @@
+"""Flags that say what the columns of a log are: arguments of `fb.data.table`, for the commands that simulate on one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from fedbandit_jax.envs import Logged
+
+LISTS = ("features", "arm_features")  # whose values are names with commas between them
+NEEDED = ("silo", "arm", "reward")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roles:
+    """What the columns of a log are.
+
+    Args:
+        silo: column that says where.
+        arm: column that says what was shown.
+        reward: column that says what happened, a number.
+        user: column that says who came, if users return.
+        features: columns that are known of a user beforehand, with commas between them.
+        arm_features: columns that describe the arm, with commas between them.
+        propensity: column of probabilities with which arms were shown.
+        holdout: share of the rows that fit the model of the reward; the others are replayed.
+        model: linear or logistic.
+    """
+
+    silo: str | None = None
+    arm: str | None = None
+    reward: str | None = None
+    user: str | None = None
+    features: str | None = None
+    arm_features: str | None = None
+    propensity: str | None = None
+    holdout: float | None = None
+    model: Literal["linear", "logistic"] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of `fb.data.table` that were given, without the source."""
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        found = {name: value for name, value in found.items() if value is not None}
+        return {name: value.split(",") if name in LISTS else value for name, value in found.items()}
+
+    def check(self, source: str | None) -> None:
+        """Raises a ValueError if a table is given without its columns, or columns without a table."""
+        given = self.given
+        if source is None:
+            for name in given:
+                raise ValueError(f"{name} applies only to a table of one's own, with --data, got {getattr(self, name)}")
+        else:
+            for name in NEEDED:
+                if name not in given:
+                    raise ValueError(f"{name} must name a column of {source}, got none: `fedbandit data` lists them")
+
+    def table(self, source: str) -> Logged:
+        """The environment of a log."""
+        import fedbandit_jax as fb
+
+        self.check(source)
+        return fb.data.table(source, **self.given)
+
+    def code(self, source: str) -> str:
+        """The call that makes it."""
+        arguments = [repr(source), *(f"{name}={value!r}" for name, value in self.given.items())]
+        return f"fb.data.table({', '.join(arguments)})"
+
+    def toml(self, source: str) -> str:
+        """The environment as a table of a sweep's file."""
+        values = {"type": "table", "source": source, **self.given}
+        listed = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+        return f"{{ {', '.join(listed)} }}"
+
+
+Columns = Annotated[Roles, tyro.conf.arg(name="")]  # flags without a prefix

@@ -1,0 +1,131 @@
+"""The command `fedbandit data`: what is in a table of one's own, or in a copy of a data set, and what it can answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tyro
+from typing_extensions import override
+
+from fedbandit_jax.cli._command import Command
+from fedbandit_jax.cli._log import NEEDED, Columns, Roles
+from fedbandit_jax.core import validate
+
+if TYPE_CHECKING:
+    from fedbandit_jax.envs import Logged
+
+EPSILONS = (0.1, 1.0, 10.0)
+TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
+HALVES = ("title", "body")  # of the features of mslr
+COPIES = ("mslr", "movielens")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataCommand(Command):
+    """Say what is in a table of your own and what it can answer, or check your copy of a data set.
+
+    Of a table the command lists the columns and what they can be. With --silo, --arm and --reward it fits the model,
+    says how well that does on rows that it was not fitted to, and compares what best arms gain with the noise of
+    privacy.
+
+    A data set that cannot be redistributed is read from your copy. The files of mslr are also parsed once and cached
+    beside the originals, so that they load fast from then on.
+
+    For example:
+      fedbandit data log.csv
+      fedbandit data log.csv --silo hospital --arm drug --reward cured --features age,sex
+      fedbandit data mslr --path MSLR-WEB10K --features body
+      fedbandit data movielens --path ml-25m
+
+    Args:
+        dataset: a .csv or .parquet file; or mslr, MSLR-WEB10K, a folder with Fold1/train.txt, Fold1/vali.txt and
+            Fold1/test.txt, of whose features --features names one half, title or body; or movielens, a folder with
+            ratings.csv, ratings.dat or u.data.
+        path: folder of your copy of mslr or movielens.
+    """
+
+    flag_of: ClassVar = {"source": "dataset"}
+
+    dataset: tyro.conf.Positional[str]
+    path: Path | None = None
+    columns: Columns = dataclasses.field(default_factory=Roles)
+
+    @override
+    def run(self) -> int:
+        if self.dataset in COPIES:
+            self._copy()
+            return 0
+        self.applies_to(" and ".join(COPIES), False, "path")
+        if not self.columns.given:
+            self._list()
+            return 0
+        env = self.columns.table(self.dataset)
+        print(f"{env.fit}\n\n{env.encoding}\n")
+        print("\n".join(answers(env)))
+        return 0
+
+    def _list(self) -> None:
+        from fedbandit_jax.data.overview import HEAD, overview
+        from fedbandit_jax.report.tables import aligned
+
+        found = overview(self.dataset)
+        print(f"{Path(self.dataset).name}: {found[0].rows:,} rows, {len(found)} columns\n")
+        print(aligned([HEAD, *(one.cells for one in found)]))
+        print(f"\nName columns by {', '.join(f'--{name}' for name in NEEDED)} and others to see what it can answer.")
+
+    def _copy(self) -> None:
+        import numpy as np
+
+        import fedbandit_jax as fb
+
+        if self.path is None:
+            raise ValueError(f"path must be the folder of your copy of {self.dataset}, got none")
+        half = self.columns.features
+        if half is not None and self.dataset != "mslr":
+            raise ValueError(f"features applies only to mslr, got {half}")
+        for name, value in self.columns.given.items():
+            if name != "features":
+                raise ValueError(f"{name} applies only to a table of one's own, got {validate.shown(value)}")
+        if self.dataset == "movielens":
+            found = fb.data.movielens(self.path)
+            sizes = np.bincount(found.clusters)
+            about = f"{len(sizes)} clusters of {sizes.min()} to {sizes.max()} users, d = {found.items.shape[1]}"
+            print(f"{found.title}, {about}")
+            return
+        found = fb.data.mslr(self.path, features=validate.one_of("features", half or HALVES[0], HALVES))
+        about = f"{len(found.query_sizes)} queries, {len(found.features)} documents"
+        most = f"at most {found.query_sizes.max()} a query, d = {found.features.shape[1]}"
+        print(f"{found.title}: {about}, {most}")
+
+
+def answers(env: Logged) -> Iterator[str]:
+    """What a log of this size can answer: gains of best arms beside what means of arms are uncertain by.
+
+    The noise is that of a single release of sums of all rows, the least that any private algorithm adds which learns
+    from all of them.
+    """
+    from fedbandit_jax.privacy import Budget, calibrate
+    from fedbandit_jax.report.tables import aligned
+
+    fit, delta = env.fit, 1 / (10 * env.fit.replayed_rows)
+    m, n = fit.silos, fit.replayed_rows
+    once: Any = dict(n_syncs=1, release="blt", n_agents=m, batch=max(1, n // m), dim=fit.dim)
+    entry = float(env.rows[0, 0] * env.arms[0, 0])  # of an arm's features, which is the same in all rows
+    gain = fit.best - fit.uniform
+
+    def uncertain(epsilon: float, trust: str) -> str:
+        noise = calibrate(Budget(epsilon, delta), trust=trust, **once).model.sum_std()
+        std = float(noise) / (entry * n / fit.arms)
+        return f"{std:.4f}{' (!)' * (std > gain)}"
+
+    yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
+    yield f"Best arms gain {gain:.4f} a round over random ones, says the model. From its share of all these rows, the"
+    chance = fit.noise_std * math.sqrt(fit.arms / n)
+    yield f"mean of one arm is uncertain by {chance:.4f} by chance, and by noise at delta = {delta:.1g} by"
+    rows = [(f"{epsilon:g}", *(uncertain(epsilon, trust) for trust in TRUSTS)) for epsilon in EPSILONS]
+    yield aligned([("epsilon", *TRUSTS.values()), *rows])
+    yield "(!) is more than best arms gain: too few rows for such a budget."
