@@ -1,0 +1,424 @@
+"""A log as an environment: encoding, fit, replay, users and silos, and what results say about the model."""
+
+import csv
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.data import fit as fits
+from fedbandit_jax.data import sources
+from fedbandit_jax.engine import identity
+from fedbandit_jax.envs import FittedLaw
+from fedbandit_jax.planning import candidates
+from fedbandit_jax.privacy.admission import BoundStatistic
+
+HALF = math.sqrt(0.5)
+
+
+def made(n=400, seed=0):
+    """A log of n visits of patients to three hospitals of unequal sizes."""
+    rng = np.random.default_rng(seed)
+    drug, age = rng.choice(["new", "old", "placebo"], n), rng.integers(20, 80, n)
+    return {
+        "hospital": rng.choice(["B", "A", "C"], n, p=[0.6, 0.3, 0.1]),
+        "patient": rng.integers(0, 50, n),
+        "drug": drug,
+        "age": age,
+        "ward": rng.choice(["x", "y", "z"], n),
+        "sex": rng.choice(["M", "F"], n),
+        "dose": np.select([drug == "new", drug == "old"], [2.0, 1.0], 0.0),
+        "p": np.full(n, 1 / 3),
+        "cured": (rng.random(n) < np.where(drug == "new", 0.9 - age / 200, 0.4)).astype(int),
+        "days": rng.gamma(2.0, 3.0, n) + 3 * (drug == "old"),
+    }
+
+
+LOG = made()
+ROLES = dict(silo="hospital", arm="drug", reward="cured")
+
+
+def table(log=LOG, **options):
+    return fb.data.table(log, **{**ROLES, **options})
+
+
+def written(path, log=LOG):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(log)
+        rows.writerows(zip(*(column.tolist() for column in log.values())))
+    return path
+
+
+# Encoding
+
+
+def test_encoding_by_hand():
+    """Four rows: a number of mean 3 and deviation 1, a text of two levels and one of three."""
+    log = dict(
+        s=["a"] * 12,
+        a=["u", "v"] * 6,
+        r=list(range(12)),
+        x=[2, 2, 4, 4] * 3,
+        two=["p", "q", "q", "p"] * 3,
+        three=["k", "l", "m", "k"] * 3,
+    )
+    log = {name: np.array(column) for name, column in log.items()}
+    env = fb.data.table(log, silo="s", arm="a", reward="r", features=["x"])
+    z = np.array([-1, -1, 1, 1] * 3)[env.log.row] / 3
+    rows = np.stack([np.ones_like(z), z], 1) / math.sqrt(1 + 1 / 9) * HALF
+    np.testing.assert_allclose(env.rows, rows, atol=1e-6)
+    np.testing.assert_allclose(env.log.reward, np.asarray(env.log.row) / 11, atol=1e-6)
+    assert env.encoding.splitlines()[0] == "x: (x - 3) / 3, in [-1, 1]"
+    assert env.encoding.splitlines()[-1] == "reward: (r - 0) / 11"
+    described = fb.data.table(
+        {**log, "k": np.where(log["a"] == "u", "dear", "cheap"), "h": np.where(log["a"] == "u", 1, 5)},
+        **dict(silo="s", arm="a", reward="r", features=["two"], arm_features=["k", "h"], holdout=0.8),
+    )
+    two = (log["two"][described.log.row] == "q").astype(float)
+    np.testing.assert_allclose(described.rows, np.stack([np.ones_like(two), two], 1) * HALF, atol=1e-6)
+    w = np.array([[1, 1, -1 / 3], [1, 0, 1 / 3]]) / math.sqrt(2 + 1 / 9)  # u is dear, which comes after cheap
+    np.testing.assert_allclose(described.arms, w, atol=1e-6)
+    assert described.spec.dim == 6
+    assert described.intercept is None
+    three = fb.data.encoding.encoded("features", [fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))], 4)
+    np.testing.assert_allclose(three.rows * math.sqrt(2), np.insert(np.eye(3)[[0, 1, 2, 0]], 0, 1, axis=1), atol=1e-6)
+    assert three.names == ("1", "three = k", "three = l", "three = m")
+
+
+def test_numbers_far_out_are_cut_off():
+    log = made(1000)
+    log["age"] = np.where(np.arange(1000) == 3, 10_000, log["age"])
+    env = table(log, features=["age"])
+    assert "beyond which 0.1 % were clipped" in env.encoding
+    assert np.abs(env.rows[:, 1] / env.rows[:, 0]).max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("options", [{}, dict(features=["age", "ward"]), dict(features=["age"], arm_features=["dose"])])
+def test_the_spec_is_true(options):
+    env = table(**options)
+    k, p, q = 3, env.rows.shape[1], env.arms.shape[1]
+    assert (env.spec.n_agents, env.spec.n_arms) == (3, k)
+    assert env.spec.dim == (p * q if "arm_features" in options else 1 + k * p)
+    assert (env.spec.rewards_in_unit, env.spec.constant, env.spec.n_users) == (True, True, 0)
+    assert env.spec.fixed_contexts == ("features" not in options)
+    seen = [env.observe(jax.random.key(i), env.init(jax.random.key(0)), jnp.int32(0))[0].contexts for i in range(200)]
+    norms = np.linalg.norm(np.stack(seen).reshape(-1, env.spec.dim), axis=1)
+    assert env.spec.max_norm == 1
+    assert norms.max() == pytest.approx(1, abs=0.02)
+    assert norms.max() <= 1 + 1e-6
+    first = np.stack(seen)[..., 0]
+    assert (first == first.flat[0]).all()
+    assert first.flat[0] > 0
+    assert bool((np.stack(seen) == seen[0]).all()) == env.spec.fixed_contexts
+
+
+# Fit
+
+
+def features(env, log):
+    """The features of all rows with the arms they played, by NumPy, from the rows that are replayed and the others."""
+    age = np.clip((log["age"] - log["age"].mean()) / (3 * log["age"].std()), -1, 1)
+    z = np.stack([np.ones_like(age), age], 1)
+    z = z / np.linalg.norm(z, axis=1).max() * HALF
+    arm = np.unique(log["drug"], return_inverse=True)[1]
+    blocks = np.zeros((len(age), 3, 2))
+    blocks[np.arange(len(age)), arm] = z
+    return np.concatenate([np.full((len(age), 1), HALF), blocks.reshape(len(age), -1)], 1)
+
+
+@pytest.mark.parametrize("reward", ["cured", "days"])
+def test_theta_is_that_of_least_squares(reward):
+    env = table(reward=reward, features=["age"], holdout=0.6)
+    x, y = features(env, LOG), LOG[reward].astype(float)
+    y = (y - y.min()) / (y.max() - y.min())
+    fitted = np.setdiff1d(np.arange(len(y)), env.log.row)
+    assert len(fitted) == env.fit.fitted_rows == pytest.approx(0.6 * len(y), abs=2)
+    n, d = len(fitted), x.shape[1]
+    more = np.concatenate([x[fitted], math.sqrt(n * fits.PENALTY) * np.eye(d)])
+    theta = np.linalg.lstsq(more, np.append(y[fitted], np.zeros(d)), rcond=None)[0]
+    np.testing.assert_allclose(env.theta, theta, atol=1e-4)
+    mean, seen = np.clip(x[env.log.row] @ theta, 0, 1), y[env.log.row]
+    loss, alone = ((seen - mean) ** 2).sum(), ((seen - y[fitted].mean()) ** 2).sum()
+    assert env.fit.explained == pytest.approx(1 - loss / alone, abs=1e-5)
+    assert env.fit.noise_std == pytest.approx(np.sqrt(((seen - mean) ** 2).mean()), abs=1e-5)
+    rows, predicted, observed = (np.array(one) for one in zip(*env.fit.calibration))
+    assert rows.sum() == env.fit.replayed_rows == len(y) - n
+    assert (rows * predicted).sum() == pytest.approx(mean.sum(), abs=1e-3)
+    assert (rows * observed).sum() == pytest.approx(seen.sum(), abs=1e-3)
+    assert (np.diff(predicted) >= 0).all()
+    assert (env.fit.low, env.fit.high) == (LOG[reward].min(), LOG[reward].max())
+
+
+def test_logistic_regression_is_that_of_scikit_learn():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    env = table(features=["age"], model="logistic")
+    x, y = features(env, LOG), LOG["cured"]
+    fitted = np.setdiff1d(np.arange(len(y)), env.log.row)
+    oracle = linear_model.LogisticRegression(
+        C=1 / (len(fitted) * fits.PENALTY), fit_intercept=False, tol=1e-10, max_iter=10_000
+    ).fit(x[fitted], y[fitted])
+    np.testing.assert_allclose(x @ env.theta, x @ oracle.coef_[0], atol=2e-3)
+    mean, seen = oracle.predict_proba(x[env.log.row])[:, 1], y[env.log.row]
+    share = y[fitted].mean()
+    deviance = [-np.log(np.where(seen == 1, p, 1 - p)).sum() for p in (mean, share)]
+    assert env.fit.explained == pytest.approx(1 - deviance[0] / deviance[1], abs=1e-4)
+    assert env.fit.clipped == 0
+
+
+def test_separable_rewards_have_a_fit():
+    """Where a logistic model could be sure of everything, the penalty keeps its parameter finite."""
+    env = table({**LOG, "cured": (LOG["drug"] == "new").astype(int)}, model="logistic")
+    assert env.fit.explained > 0.99
+    assert np.isfinite(env.theta).all()
+
+
+def test_the_model_is_found_again():
+    """Rewards of known means: the fit explains what there is to explain, and predicts means within 5 s.e."""
+    log = made(40_000)
+    mean = 0.2 + 0.3 * (log["drug"] == "new") + 0.2 * (log["age"] - 20) / 60
+    log["cured"] = (np.random.default_rng(1).random(len(mean)) < mean).astype(int)
+    env = table(log, features=["age"])
+    x = features(env, log)
+    error = np.sqrt(0.25 * env.spec.dim / env.fit.fitted_rows)
+    assert np.sqrt(np.mean((x @ env.theta - mean) ** 2)) < 2 * error
+    assert env.fit.explained == pytest.approx(mean.var() / (mean * (1 - mean) + mean.var()).mean(), abs=0.02)
+    assert env.fit.miss < 5 * 0.5 / math.sqrt(env.fit.replayed_rows / 10)
+    best = (0.5 + 0.2 * (log["age"] - 20) / 60).mean()
+    assert env.fit.best == pytest.approx(best, abs=5 * error)
+    assert env.fit.best - env.fit.uniform == pytest.approx(0.2, abs=5 * error)
+
+
+# Replay
+
+
+@pytest.mark.parametrize("options", [dict(features=["age"]), dict(features=["age"], arm_features=["dose"])])
+def test_contexts_are_rows_of_the_table(options):
+    env = table(user="patient", propensity="p", **options)
+    world = env.init(jax.random.key(0))
+    row, arm = np.asarray(env.log.row), np.asarray(env.log.arm)
+    assert len(np.unique(row)) == len(row) == env.fit.replayed_rows
+    np.testing.assert_array_equal(np.unique(LOG["drug"])[arm], LOG["drug"][row])
+    np.testing.assert_array_equal(env.log.reward, LOG["cured"][row])
+    np.testing.assert_allclose(env.log.propensity, 1 / 3)
+    hospitals = np.unique(LOG["hospital"], return_inverse=True)[1][row]
+    np.testing.assert_array_equal(np.repeat(np.arange(3), env.counts), hospitals)
+    patients = np.unique(LOG["patient"][row])
+    np.testing.assert_array_equal(patients[env.users], LOG["patient"][row])
+    drawn = np.zeros(len(row), int)
+    for i in range(300):
+        offered, _ = env.observe(jax.random.key(i), world, jnp.int32(i))
+        every = np.asarray(fb.envs.logged.joint(np.asarray(env.rows), np.asarray(env.arms), env.intercept))
+        for silo in range(3):
+            mine = np.flatnonzero(hospitals == silo)
+            found = mine[(every[mine] == np.asarray(offered.contexts[silo])).all((1, 2))]
+            found = found[env.users[found] == offered.user[silo]]
+            assert len(found)
+            drawn[found[0]] += 1
+    smallest = drawn[hospitals == 2]
+    assert (smallest > 0).mean() > 0.9  # of about twenty rows, in 300 rounds
+    assert smallest.max() < 60
+
+
+def test_sizes_of_silos_are_those_of_the_table():
+    env = table(holdout=0.5)
+    there = np.unique(LOG["hospital"], return_counts=True)[1]
+    np.testing.assert_array_equal(env.counts, there - np.round(0.5 * there))
+    assert env.fit.sizes == (min(env.counts), sorted(env.counts)[1], max(env.counts))
+    few = {**LOG, "hospital": np.where(np.arange(400) == 7, "Z", LOG["hospital"])}
+    alone = table(few, holdout=0.9)
+    assert alone.counts[-1] == 1
+    assert alone.log.row[-1] == 7
+
+
+def test_the_split_is_drawn():
+    one, same, other = (table(features=["age"], seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.log.row, same.log.row)
+    assert set(one.log.row) != set(other.log.row)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.5, 0.2), (0.9, 0.25), (0.03, 0.1), (0.3, 1.0), (0.0, 0.3), (1.0, 0.3)])
+def test_rewards_have_the_mean_and_the_deviation(mean, std):
+    n = 20_000
+    draws = FittedLaw(noise_std=std, model="linear").draw(jax.random.key(0), jnp.full(n, mean), jnp.arange(n))
+    draws = np.asarray(draws, float)
+    wanted = min(std, math.sqrt(mean * (1 - mean)))
+    assert draws.min() >= 0
+    assert draws.max() <= 1
+    assert abs(draws.mean() - mean) <= 5 * wanted / math.sqrt(n) + 1e-6
+    spread = np.abs(np.unique(draws) - mean)
+    assert draws.std() == pytest.approx(wanted, abs=5 * wanted * (1 + spread.max()) / math.sqrt(n) + 1e-6)
+    assert len(np.unique(draws)) == 1 + (wanted > 0)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_gaps_and_rewards_are_those_of_the_model(model):
+    env = table(features=["age", "ward"], model=model)
+    key, world = jax.random.key(3), env.init(jax.random.key(0))
+    offered, _ = env.observe(key, world, jnp.int32(0))
+    z = np.asarray(offered.contexts) @ np.asarray(env.theta)
+    mean = 1 / (1 + np.exp(-z)) if model == "logistic" else np.clip(z, 0, 1)
+    arms = jnp.array([0, 1, 2])
+    gaps = mean.max(1) - mean[np.arange(3), arms]
+    keys = jax.random.split(jax.random.key(1), 2000)
+    found = jax.vmap(lambda key: env.pull(key, world, offered, arms))(keys)
+    np.testing.assert_allclose(found.gap[0], gaps, atol=1e-5)
+    rewards = np.asarray(found.reward)
+    assert set(np.unique(rewards)) <= {0, 1}  # as those of the table are
+    np.testing.assert_allclose(rewards.mean(0), mean[np.arange(3), arms], atol=5 * 0.5 / math.sqrt(2000))
+
+
+def test_other_rewards_have_the_deviation_of_residuals():
+    env = table(reward="days", features=["age"])
+    assert float(env.rewards.noise_std) == pytest.approx(env.fit.noise_std)
+    assert 0 < env.fit.noise_std < 0.4
+
+
+# Users and silos
+
+
+def test_users_cross_silos():
+    env = table(user="patient")
+    row = np.asarray(env.log.row)
+    pairs = {(u, s) for u, s in zip(LOG["patient"][row], LOG["hospital"][row])}
+    reach = np.unique([u for u, _ in pairs], return_counts=True)[1]
+    assert env.spec.n_users == env.fit.users == len(reach)
+    assert env.spec.silos == env.fit.crossing == reach.max() > 1
+    wrapped = fb.envs.delay(env, 3)
+    assert wrapped.spec.silos == env.spec.silos
+
+
+def test_a_unit_that_names_too_few_silos_is_refused():
+    spec = table(user="patient").spec
+    budget = fb.privacy.Budget(1.0, 0.01)
+
+    def bound(silos):
+        mechanism = fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos))
+        return fb.algos.private_fed_lin_ucb(mechanism).bind(spec, 100)
+
+    with pytest.raises(ValueError, match=r"unit must be Users\(\.\.\., silos=3\) or more, .* got silos=1"):
+        bound(1)
+    found = bound(3)
+    assert found.guarantee().claim == "certified"
+    fewer = dataclasses.replace(found.mechanism, users=fb.privacy.Users(2, silos=2))
+    assert found.replace(mechanism=fewer).guarantee().claim == "none"
+    assert BoundStatistic.of(spec).silos == 3
+
+
+def test_the_plan_bounds_users_at_all_their_silos():
+    spec = table(user="patient").spec
+    demands = candidates.Demands(spec, 100, fb.privacy.Budget(1.0, 0.01), ("silo",), candidates.ONE_USER, None, None)
+    assert {unit.silos for unit in candidates.units(demands)} == {3}
+
+
+# What results say
+
+
+def test_the_fit_is_in_the_result(tmp_path):
+    env = fb.envs.delay(table(features=["age"], user="patient"), 2)
+    result = fb.simulate(env, fb.algos.fed_lin_ucb(learns_in_batch=False), horizon=20, key=jax.random.key(0), seeds=2)
+    loaded = fb.Result.load(result.save(tmp_path / "run"))
+    for one in (result, loaded):
+        world = one.config["environments"]["FedLinUCB"]
+        said = world["env"]["fit"]
+        assert said["explained"] == env.env.fit.explained
+        assert said["calibration"] == [list(group) for group in env.env.fit.calibration]
+        assert world["env"]["encoding"] == env.env.encoding
+        assert world["spec"]["basis"] == env.env.fit.sentence
+        assert env.env.fit.sentence in one.summary()
+        figure = fb.plotting.regret(one)
+        legend = figure.axes[0].get_legend()
+        assert " ".join(legend.get_title().get_text().split()) == env.env.fit.sentence
+        plt.close(figure)
+    sentence = env.env.fit.sentence
+    assert sentence.startswith("Rewards are those of a model of the table, not of the world: linear in d = 7 features")
+    assert str(env.env.fit).startswith(sentence)
+    assert len(str(env.env.fit).splitlines()) == 4 + 10
+
+
+def test_other_results_say_nothing_of_a_model():
+    sphere = fb.envs.sphere(3, 4, 5)
+    result = fb.simulate(sphere, fb.algos.fed_lin_ucb(), horizon=5, key=jax.random.key(0), seeds=1)
+    assert "model" not in result.summary()
+    assert {"basis", "silos"}.isdisjoint(result.spec)
+    said = identity.describe(dataclasses.replace(sphere.spec, silos=2, basis="x"))
+    assert (said["silos"], said["basis"]) == (2, "x")
+    assert {**said, "silos": 1, "basis": ""} == {**identity.describe(sphere.spec), "silos": 1, "basis": ""}
+
+
+# Sources
+
+
+def same(one, other):
+    assert one.encoding == other.encoding
+    assert dataclasses.replace(one.fit, source="") == dataclasses.replace(other.fit, source="")
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
+    options = dict(features=["age", "ward", "sex"], user="patient", propensity="p")
+    expected = table(**options)
+    path = written(tmp_path / "log.csv")
+    same(table(path, **options), expected)
+    monkeypatch.setattr(sources, "CHUNK", 7)
+    same(table(str(path), **options), expected)
+    assert table(path).fit.source == "log.csv"
+    text = path.read_text()
+    for kind in ("\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')):
+        path.write_text(kind, encoding="utf-8", newline="")
+        same(table(path, **options), expected)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(LOG)
+    same(table(frame, **options), expected)
+    same(table(frame.astype({"hospital": "category", "ward": "category", "age": "Int64"}), **options), expected)
+
+
+def test_parquet(tmp_path, monkeypatch):
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1")
+
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(sources, "import_module", missing)
+    with pytest.raises(ImportError, match=r"source must be a .csv unless pyarrow or pandas .* got log.parquet"):
+        table(path)
+
+    class Arrow:
+        column_names = list(LOG)
+
+        def __getitem__(self, name):
+            return LOG[name]
+
+    monkeypatch.setattr(sources, "import_module", lambda name: type("m", (), {"read_table": lambda path: Arrow()}))
+    same(table(path, features=["age"]), table(features=["age"]))
+
+
+def test_labels_are_texts_whatever_they_are():
+    numbered = {**LOG, "hospital": np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0}
+    same(table(numbered), table())  # "9", "10", "11" are in the order of numbers
+    spaced = {**LOG, "drug": np.where(np.arange(400) % 2, LOG["drug"], np.char.add(LOG["drug"], " "))}
+    same(table(spaced), table())
+
+
+def test_every_linear_algorithm_plays():
+    env = table(features=["age"])
+    budget = fb.privacy.Budget(2.0, 0.01)
+    algos = [
+        fb.algos.LinUCB(),
+        fb.algos.fed_ucb(budget, schedule=fb.schedules.PrivateLogDet(5.0), learns_in_batch=False),
+        fb.algos.Federated(
+            policy=fb.algos.Greedy(),
+            schedule=fb.schedules.Geometric(1.5, first=2),
+            privacy=fb.privacy.Mechanism(budget, statistic=fb.privacy.Linear(centred=True)),
+            name="Greedy",
+        ),
+    ]
+    result = fb.sweep(env, algos, horizon=8, key=jax.random.key(0), seeds=1)
+    assert not result.status.any()
