@@ -21,6 +21,8 @@ algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
 
+PASSED = ("trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")  # on to `fb.plan`
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanCommand(Command):
@@ -46,6 +48,7 @@ class PlanCommand(Command):
       fedbandit plan --trusted secagg --delta 1e-7              with secure aggregation
       fedbandit plan --max-syncs 20                             at most 20 synchronisations
       fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come about ten times each
+      fedbandit plan --trusted secagg --dropouts 0.1            a silo misses one synchronisation in ten
 
     Args:
         trusted: whom users trust beside their own silos: silo (nobody else), shuffler, secagg (secure aggregation),
@@ -61,6 +64,9 @@ class PlanCommand(Command):
         users: users of one silo, who come again and again at random. One of them is protected in all her visits, and
             how many of these are let in is recommended, too. By default every user comes once.
         visits: how often one user may come, if not as --users says.
+        dropouts: probability that a silo misses a synchronisation; what it could not send comes with its next message.
+        liars: share of silos that send false sums, all towards one direction; in [0, 1/2).
+        delay: rounds by which rewards come late.
         max_syncs: the most synchronisations in T rounds.
         max_bits: the most bits that one silo may send and receive in T rounds.
         seeds: simulations of each candidate.
@@ -78,6 +84,9 @@ class PlanCommand(Command):
     horizon: int = 10_000
     users: int | None = None
     visits: int | None = None
+    dropouts: float = 0.0
+    liars: float = 0.0
+    delay: int = 0
     max_syncs: int | None = None
     max_bits: float | None = None
     seeds: int = 4
@@ -98,6 +107,8 @@ class PlanCommand(Command):
             self.applies_to("users who come as often as it says, not with --users", False, "visits")
             validate.integer("users", self.users, at_least=1)
             unit, env, made = "user", fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
+        made = f"fb.envs.dropout({made}, {self.dropouts})" if self.dropouts else made
+        made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         found = fb.plan(
             env,
@@ -105,7 +116,7 @@ class PlanCommand(Command):
             horizon=self.horizon,
             key=jax.random.key(self.random_seed),
             unit=unit,
-            **{name: getattr(self, name) for name in ("trusted", "max_syncs", "max_bits", "seeds", "rounds")},
+            **{name: getattr(self, name) for name in PASSED},
         )
         print(found)
         if found.best is None:
