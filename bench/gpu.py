@@ -51,7 +51,8 @@ from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.clocks import rounds
 
 HERE = Path(__file__).resolve()
-ROOF = {"H100": 230e6}  # ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring
+# ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring; both have the same processor
+ROOF = {"H100": 230e6, "H200": 230e6}
 TARGETS = {  # (value, whether it is an upper limit)
     "A, M x seeds >= 25,000: share of the arithmetic roofline": (0.45, False),
     "A, M x seeds >= 25,000: M ar/s": (100.0, False),

@@ -2,10 +2,10 @@
 
 python experiments/planning.py [--smoke | --full] [--only NAME ...]
 
-Eight instances of different kinds are planned, and one whose silos drop out, lie, or learn of rewards late, and every candidate that met the demands, whether it was screened out or
-not, is then run for the whole horizon under 16 other seeds. A row says what was recommended, what was predicted and
-found, which candidate had the least regret under the other seeds, and by how many paired standard errors. Writes no
-picture.
+Eight instances of different kinds are planned, and three whose silos drop out, lie, or learn of rewards late. Every
+candidate that met the demands, whether it was screened out or not, is then run for the whole horizon under 16 other
+seeds. A row says what was recommended, what was predicted and found, which candidate had the least regret under the
+other seeds, and by how many paired standard errors. Writes no picture.
 """
 
 import dataclasses
