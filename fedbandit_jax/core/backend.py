@@ -46,8 +46,8 @@ def check() -> None:
         )
     if jax.default_backend() == "gpu" and _BATCHED_SCATTERS.search(flags := os.environ.get("XLA_FLAGS", "")):
         raise ValueError(
-            "XLA_FLAGS must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap mixes "
-            "up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
+            "XLA_FLAGS must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap "
+            "mixes up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
             f"without it, got {flags!r}"
         )
 
